@@ -34,18 +34,19 @@ _FORMS = {
     "an access key of AWS": r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[0-9A-Z]{12,}(?![A-Za-z0-9])",
     "a JSON Web Token": r"(?<![\w.-])eyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?",
     "the login in a header":
-        r"(?:(?<=Bearer )|(?<=bearer )|(?<=Basic )|(?<=basic ))(?=[\w.~+/-]*[0-9A-Z=])[\w.~+/-]{6,}=*",
+        r"(?i:(?<=authorization: bearer )|(?<=authorization: basic )|(?<=authorization: token ))[^\s\"']{3,}|"
+        r"(?i:(?<=bearer ))(?=[\w.~+/-]*\d)[\w.~+/-]{8,}=*",
 }
 """Texts that are secret wherever they are, by what they are."""
 _FORM = re.compile("|".join(map("({})".format, _FORMS.values())), re.DOTALL)
 
-MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passphrase|key|credential|sig|pwd|bearer |basic )|-----BEGIN|"
-                           r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]+_|gl[a-z]+-|xox[a-z]-|A[KS]IA|eyJ")
+MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passph|key|credential|sig|pwd|bearer |authorization)|-----BEGIN|"
+                           r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]{1,7}_|gl[a-z]{2,5}-|xox[a-z]-|A[KS]IA|eyJ")
 """A quick test: any text with a secret, by the name of its flag or variable or by its form, has a match."""
 
 _VALUE = r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"',;&|]+))"
 _ASSIGNED = re.compile(
-    r"(?P<name>(?<![\w$])-{0,2}[A-Za-z][\w.-]*)(?:=|(?<=[\w])[\"']\s*:\s*|(?<=[\w]):\s+(?=\S+\s*$))" + _VALUE)
+    r"(?P<name>(?<![\w.$-])-{0,2}[A-Za-z][\w.-]*)(?:=|(?<=[\w])[\"']\s*:\s*|(?<=[\w]):\s+(?=\S+\s*$))" + _VALUE)
 """name=value, "name": "value", and `Name: value` as in a header."""
 _FLAGGED = re.compile(r"(?<!\S)(?P<name>--?[A-Za-z][\w.-]*)\s+(?!-)" + _VALUE)
 """--name value, in a text that a shell splits."""
@@ -106,7 +107,7 @@ def _is_literal(value: str, name: str) -> bool:
     return not _REFERENCE.search(value) and not _HARMLESS.fullmatch(value)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # the models of a fleet have most of their words in common
 def secrets_in(text: str) -> tuple[Secret, ...]:
     """Return the secrets in one text, in order; they do not overlap."""
     found = [(*match.span(match.lastindex or 0), list(_FORMS)[(match.lastindex or 1) - 1])

@@ -29,6 +29,8 @@ SECRET_LINES = {
     "env HF_TOKEN=abc OTHER=1 vllm": "env 'HF_TOKEN=***' OTHER=1 vllm",
     "x --header 'Authorization: Bearer abc123def'": "x --header 'Authorization: Bearer ***'",
     "x -H 'Authorization: Basic dXNlcjpwYXNz'": "x -H 'Authorization: Basic ***'",
+    "x -H 'authorization: bearer opaque'": "x -H 'authorization: bearer ***'",
+    "x --h '{\"Authorization\": \"Bearer abc123def\"}'": "x --h '{\"Authorization\": \"Bearer ***\"}'",
     "x -H 'X-Api-Key: abc'": "x -H 'X-Api-Key: ***'",
     "sh -c 'vllm serve m --api-key sk-12345678 --port 1'": "sh -c 'vllm serve m --api-key *** --port 1'",
     "sh -c 'export HF_TOKEN=\"a b\"; vllm --token abc'": "sh -c 'export HF_TOKEN=\"***\"; vllm --token ***'",
@@ -68,6 +70,7 @@ HARMLESS_LINES = [
     "x --token-env HF_TOKEN --password-file /run/p --secret-name s --sort-key name --public-key abc --token true",
     "x https://host/a@b git@github.com:org/repo ssh://git@host/x https://host:8000/path@v1 --system 'Secret: be kind'",
     "x https://$(USER):$(PASSWORD)@host 'Authorization: Bearer $(TOKEN)' --api-key *** --api-key '<your key>'",
+    "x --about 'Bearer Authentication' 'basic setting' 'Authorization: Bearer ${TOKEN}'",
     "x '-----BEGIN CERTIFICATE-----\nabc' --key k --basic 5 --monkey business --keyword x --passage y",
 ]
 
@@ -120,3 +123,9 @@ def test_command_and_args_are_one_command_line() -> None:
 @pytest.mark.parametrize("odd", [{"command": None}, {"command": [1, {}], "args": "text"}, {"args": ["--token", "x"]}])
 def test_a_damaged_command_line_is_no_error(odd: dict[str, Any]) -> None:
     assert "x" not in json.dumps(masked({"engine": odd})).replace("text", "")
+
+
+@pytest.mark.parametrize("unit", ["a.", "a: ", "a='", "gh", "://", "http://a", "eyJ", "-----BEGIN ", "--a ", "Bearer "])
+def test_a_long_text_is_read_once_and_not_again_from_every_character(unit: str) -> None:
+    text = "x " + unit * (60_000 // len(unit))
+    assert masked_words([text]) == [text]
