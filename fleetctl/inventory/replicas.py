@@ -54,7 +54,7 @@ def find_replicas(
             plan = planned.get(actor.actor_id)
             marks = plan or read_marks(actor.repr_name)
             within = marks.namespace if actor.namespace is None else actor.namespace
-            ours = name.replica_id is not None and within in (namespace, None) and is_model_key(name.model)
+            ours = name.replica_id is not None and within in (namespace, None)
             one = _replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
                            constructed=not (plan and actor.state == "ALIVE"))
             of_members = hosts.get(actor.job_id, ()) if len(one.replica.members) > 1 else ()
@@ -70,6 +70,9 @@ def _replica(
     refused, fleet = list(marks.problems), marks.fleet
     if fleet and actor.namespace is not None and marks.namespace not in (None, actor.namespace):
         refused.append(f"its repr names the namespace {marks.namespace}, but it runs in {actor.namespace}")
+        fleet = None
+    if fleet and not is_model_key(name.model):
+        refused.append("no fleet can have a model with its key")
         fleet = None
     elsewhere = [member.node_id for member in marks.members if member.node_id not in (None, actor.node_id)]
     if elsewhere and len(marks.members) == 1 and actor.state == "ALIVE" and constructed:

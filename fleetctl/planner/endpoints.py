@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fleetctl.documents.base import is_model_key
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
 from fleetctl.documents.inventory import Inventory, Replica, address_of, dead_node_ids, is_live, is_port, serves
@@ -14,7 +15,8 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
     """Return the endpoints of the fleet's models; without a fleet, those of all replicas that any fleet started."""
     dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
-    wanted = [one for one in seen.replicas if (one.fleet if fleet is None else one.fleet == fleet.name)]
+    wanted = [one for one in seen.replicas
+              if (one.fleet if fleet is None else one.fleet == fleet.name) and is_model_key(one.model)]
     ready = grouped((one.model, one) for one in wanted if serves(one) and is_live(one, dead))
     known = {model.key: model.serving for model in fleet.models} if fleet else {}
     keys = [*known, *sorted(ready.keys() - known.keys())]

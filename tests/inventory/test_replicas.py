@@ -114,10 +114,10 @@ def test_a_mark_of_another_namespace_marks_nothing():
     assert only(foreign).refused == ["its repr names the namespace theirs, but it runs in fleet"]
 
 
-def test_a_key_that_no_fleet_can_have_is_never_ours():
+def test_a_replica_whose_key_no_fleet_can_have_is_unmanaged():
     for key in ("a b", "a\n", "a\u202eb", "a" * 513, "a\x1b[2J"):
         found = only(actor(member(), name=f"ModelActor:{key}:0"))
-        assert (found.replica_id, found.fleet, found.foreign_id) == (None, None, f"ModelActor:{key}:0")
+        assert (found.fleet, found.refused) == (None, ["no fleet can have a model with its key"])
 
 
 def test_a_refused_claim_is_a_warning_that_names_the_actor():

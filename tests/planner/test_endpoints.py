@@ -115,6 +115,11 @@ def test_a_member_without_the_address_of_a_machine_has_no_endpoint(one: dict[str
     assert urls(endpoints_of(cluster(replica("org/m", 0, one)), None)) == []
 
 
+@pytest.mark.parametrize("key", ["a b", "a\nb", "a\u202eb", "a" * 513])
+def test_a_model_whose_key_no_fleet_can_have_is_not_listed(key: str):
+    assert endpoints_of(cluster(replica(key, 0)), None).models == []
+
+
 def test_an_address_is_listed_in_its_shortest_form():
     found = endpoints_of(cluster(replica("org/m", 0, member(address="::ffff:10.0.0.1"))), None)
     assert urls(found) == ["http://10.0.0.1:9000/v1"]
