@@ -8,6 +8,7 @@ from __future__ import annotations
 import email.utils
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.quantity import format_bytes
@@ -52,7 +53,7 @@ class ForgeClient:
         own = {"User-Agent": f"fleetctl/{__version__}", "Accept-Encoding": "gzip"}
         self.route = Route(self.base_url)
         try:
-            self._http = self.route.open({**own, **sendable}, httpx.Timeout(TIMEOUT_S))
+            self._http = self.route.open(partial(httpx.Client, headers={**own, **sendable}, timeout=TIMEOUT_S))
         except InventoryError as error:
             raise ForgeError(error.message, hint=error.hint) from None
 

@@ -62,8 +62,8 @@ class DashboardClient:
         # Ray refuses changes from a browser's User-Agent, and hides environments from it
         headers = {"User-Agent": f"fleetctl/{__version__}", "Accept": "application/json", "Accept-Encoding": "gzip",
                    **access.all_headers()}
-        self._http = self._route.open(headers, httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
-                                      access.certificate)
+        timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
+        self._http = self._route.open(partial(httpx.Client, headers=headers, timeout=timeout), access.certificate)
 
     def without_access(self) -> DashboardClient:
         """Return a client for the same dashboard that sends no token, header or certificate, and retries at once."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fleetctl.agent.weights.proxy import Proxy, is_listed, is_loopback, proxy_for
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.access import tls_context
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import httpx
-
 PLAIN_HTTP_VARIABLE = "FLEETCTL_PLAIN_HTTP"
 WITHOUT_PROXY = "to reach it without the proxy, add its host or its network to NO_PROXY"
+
+Client = TypeVar("Client")
 
 
 class Route:
@@ -29,16 +27,17 @@ class Route:
         self.proxy: Proxy | None = proxy_for(url)
         self.via = f" through {self.proxy}" if self.proxy else ""
 
-    def open(self, headers: Mapping[str, str], timeout: httpx.Timeout, certificate: tuple[Path, Path] | None = None,
-             ) -> httpx.Client:
-        """Return an HTTP client for this way; raises InventoryError for an unusable proxy or certificate."""
+    def open(self, make: Callable[..., Client], certificate: tuple[Path, Path] | None = None) -> Client:
+        """Return an HTTP client for this way, made by `make`, which is httpx's class with the other settings.
+
+        Raises InventoryError for an unusable proxy or certificate.
+        """
         import httpx
 
         # loading the certificates takes time that plain HTTP can save
         verify = tls_context(certificate) if self.url.startswith("https") else False
         try:
-            return httpx.Client(headers=dict(headers), timeout=timeout, verify=verify, trust_env=False,
-                                proxy=self.proxy.url if self.proxy else None)
+            return make(verify=verify, trust_env=False, proxy=self.proxy.url if self.proxy else None)
         except (ValueError, ImportError, httpx.InvalidURL):
             if self.proxy is None:
                 raise
