@@ -91,6 +91,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
     result.size += sum(opened.node.size for opened in composer.stack)
+    composer.stack.clear()  # each open mapping refers to the composer, so the values would outlive this call
     return result
 
 
