@@ -99,6 +99,10 @@ ALLOWED = {
         "exit_like": "itself",
         "run_engine": "itself, when the engine cannot be started",
     },
+    "agent/weights/connections.py": {"Listener.stop": "connections of receivers of weights, not an engine's"},
+    "agent/weights/serve.py": {
+        "WeightsServer.close": "its own listener, when new weights may be served only at other ports, or at none",
+    },
     "apply/explicit.py": {
         "run_explicit": "stops an interrupted restart, and an interrupted eviction before it ended anything",
     },
@@ -119,6 +123,7 @@ ALLOWED = {
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},
+    "cli/listening.py": {"LimitedServer._end": "a connection to the page of a watch"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
     "inventory/address.py": {"_look_up": "the timer that would have reported the wait"},
     "forge/github.py": {

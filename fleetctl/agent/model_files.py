@@ -14,7 +14,7 @@ from .failure import KV_NAMESPACE, StartFailed
 from .weights.check import BackgroundCheck, Finding, Held
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
-from .weights.serve import Source, WeightsServer
+from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
 from .weights.verified import Verified
 
@@ -40,13 +40,13 @@ class ModelFiles:
     def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
                  say: Callable[[str], None]) -> None:
         self._secret = session_secret()
+        self._say, self._ports = say, member["weights"].get("ports")
         self._root = cache_root()
         self._server: Optional[WeightsServer] = None
         self._source: Optional[Source] = None
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
         self.served: Optional[Dict[str, Any]] = None
-        """The `weights` entry of the member's place: what is served, and where it came from."""
-        self._say = say
+        """The `weights` entry of the member's place: what is served, or why not, and where it came from."""
         try:
             self._wanted = wanted_by(member, injected, self._secret)
             fetch = Fetch(self._root, self._wanted, deadline, say)
@@ -69,16 +69,13 @@ class ModelFiles:
         """Serve the weights from now on; they replace the `former` ones, on the same port."""
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
         source.on_report = self._check.request
-        if former is not None and former._server is not None:
-            self._server = former._server
-            self._server.serve_instead(source)
-        else:
-            self._server = WeightsServer(source, ip)
-            self._server.start()
+        self._server, at = serve_weights(source, ip, self._ports, former._server if former else None)
+        if self._server is None:
+            self._say(f"weights: not served to other nodes: {at['unserved']}")
         got = self._fetched
         self.served = {
-            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
-            "port": self._server.port, "bytes": got.held.size, "fetched": fetch_document(got)}
+            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None, **at,
+            "bytes": got.held.size, "fetched": fetch_document(got)}
         since = self._verified.since(got.entry, got.held)
         self.served.update({"verified": since} if since else {})
 

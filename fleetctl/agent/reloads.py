@@ -130,7 +130,7 @@ class Reloads:
         del self._under_way[model]
         results = {reload.row["id"]: result}
         for place in reload.places:
-            if place["weights"]:
+            if place["weights"] and place["weights"]["port"]:
                 self._sources.setdefault(place["weights"]["artifact"], []).append(_source(reload.row["id"], place))
         if result["outcome"] != "ready":
             why = f"the reload of {reload.row['id']} before it did not succeed: it runs as before"

@@ -24,7 +24,7 @@ from .weights.check import BackgroundCheck, Held
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
-from .weights.serve import Source, WeightsServer
+from .weights.serve import Source, serve_weights
 from .weights.store import Entry, cache_root
 
 POLL_S = 1.0
@@ -77,16 +77,16 @@ class WarmHolder:
         for place in places:
             if place.get("weights"):
                 key = place["weights"]["artifact"], place["weights"]["view"]
-                served[key] = served.get(key) or self._hold(root, secret, ip, *key)
+                served[key] = served.get(key) or self._hold(root, secret, ip, *key, place["weights"].get("ports"))
                 place = {**place, "ip": ip, "weights": served[key]}
             self._places.append(dict(place))
 
-    def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str]) -> Dict[str, Any]:
+    def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str],
+              ports: Optional[str]) -> Dict[str, Any]:
         got = on_disk(root, artifact, view)
         self._files.append(InMemory(got.entry, got.held))
         source = Source(root, got, secret)
-        server = WeightsServer(source, ip)
-        server.start()
+        _, at = serve_weights(source, ip, ports)
 
         def held() -> List[Held]:  # nothing is fetched again here: the next start does that
             source.remove_wrong()
@@ -97,7 +97,7 @@ class WarmHolder:
         source.on_report = check.request
         check.start()
         since = source.verified.since(got.entry, got.held)
-        return {"artifact": artifact, "view": view, "whole": got.whole is not None, "port": server.port,
+        return {"artifact": artifact, "view": view, "whole": got.whole is not None, **at,
                 "bytes": got.held.size, **({"verified": since} if since else {})}
 
     def _touch(self) -> None:

@@ -117,6 +117,7 @@ def _replica_request(order: Order, replica: Replica) -> dict[str, Any]:
     if order.level:
         weights = [member.weights for member in replica.members]
         request |= {"specHash": replica.spec_hash, "weights": [
-            served and {"artifact": served.artifact, "view": served.view, "bytes": served.bytes or 0}
+            served and {"artifact": served.artifact, "view": served.view, "bytes": served.bytes or 0,
+                        **({"ports": served.ports} if served.ports else {})}
             for served in weights]}
     return request

@@ -94,6 +94,10 @@ def watch(
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
         help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None,
+    names: Annotated[list[str] | None, flags.option(
+        "--listen-name", metavar="NAME",
+        help="Serve them also under this host name, besides IP addresses and the machine's own names; repeatable.")
+    ] = None,
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
         help="Send news to the webhook URL in this file, as JSON with a `text`.")] = None,
@@ -115,7 +119,7 @@ def watch(
                       State(interval, report_only), keeps_history=listen is not None)
     address = _line_in(webhook_file, "--webhook-file") if webhook_file else None
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
-    with serving(watcher, listen, _token(token_file, listen)) as served:
+    with serving(watcher, listen, _token(token_file, listen), names or ()) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
         try:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import gzip
 import hmac
-import socket
+import re
 import sys
 import threading
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from fleetctl.cli.listening import LimitedHandler, LimitedServer
 from fleetctl.documents.base import moment_at
 from fleetctl.errors import UsageError
 from fleetctl.watch.metrics import WatchCollector
@@ -30,10 +30,16 @@ if TYPE_CHECKING:
     from fleetctl.watch.page import LivePage
 
 Answer = tuple[HTTPStatus, str, bytes]
+_NAME = re.compile(r"[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
 PLAIN = "text/plain; charset=utf-8"
 OPEN = frozenset({"/healthz", "/readyz"})
-"""Paths that need no token: probes have none."""
-MOST_LISTENERS = 32
+"""Paths that need no token and no known name: probes have none."""
+MOST_LISTENERS, MOST_READERS = 32, 32
+"""Streams, and other long answers, at a time. A third of all connections is left for those that just came."""
+UNKNOWN_NAME = b"""not served under the name %s
+
+Use an IP address, localhost or the name of the machine, or start fleetctl watch with --listen-name NAME.
+"""
 COMPRESSED_FROM = 10_000
 """Answers of more bytes are compressed. The page of 1,000 nodes has two million, compressed a tenth of that."""
 HEARTBEAT_S = 15.0
@@ -47,6 +53,7 @@ class Served:
         self.watcher = watcher
         self.url = ""
         self.listeners = threading.BoundedSemaphore(MOST_LISTENERS)
+        self.readers = threading.BoundedSemaphore(MOST_READERS)
         self._registry = CollectorRegistry()
         self._registry.register(WatchCollector(watcher))
         self._turn = 0
@@ -111,14 +118,11 @@ def _probe(fault: str) -> Answer:
     return status, PLAIN, f"{fault or 'ok'}\n".encode()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], served: Served, token: str | None) -> None:
+class _Server(LimitedServer):
+    def __init__(self, address: tuple[str, int], served: Served, token: str | None, names: Sequence[str]) -> None:
         self.served = served
         self._token = token
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Handler)
+        super().__init__(address, _Handler, names)
 
     def admits(self, authorization: str) -> bool:
         """Return whether a header carries the token, as a bearer token or as the password of basic authentication."""
@@ -139,18 +143,26 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 10
+class _Handler(LimitedHandler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  as http.server calls it
         path, _, query = self.path.partition("?")
-        if path not in OPEN and not self.server.admits(self.headers.get("Authorization", "")):
+        if path in OPEN:
+            self._send(self.server.served.answer(path))
+        elif not self.server.knows(self.headers.get_all("Host", [])):
+            self._send((HTTPStatus.MISDIRECTED_REQUEST, PLAIN, UNKNOWN_NAME % ascii(self.headers["Host"]).encode()))
+        elif not self.server.admits(self.headers.get("Authorization", "")):
             self._send((HTTPStatus.UNAUTHORIZED, PLAIN, b"send the token as a bearer token or as the password\n"))
         elif path == "/events":
             self._stream(parse_qs(query).get("have", [""])[0])
+        elif self.server.served.readers.acquire(blocking=False):
+            try:
+                self._send(self.server.served.answer(path))
+            finally:
+                self.server.served.readers.release()
         else:
-            self._send(self.server.served.answer(path))
+            self._send((HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"too many readers\n"))
 
     def _send(self, answer: Answer) -> None:
         status, kind, body = answer
@@ -189,18 +201,24 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator[Served | None]:
+def serving(watcher: Watcher, listen: str | None, token: str | None, names: Sequence[str] = (),
+            ) -> Iterator[Served | None]:
     """Serve while the block runs; `listen` = HOST:PORT, None = serve nothing.
 
-    With a `token`, all paths but the probes require it. Raises UsageError for an address that cannot be used.
+    With a `token`, all paths but the probes require it. `names` = names under which the page is served, besides this
+    machine's own. Raises UsageError for an address or a name that cannot be used.
     """
+    for name in names:
+        if not _NAME.fullmatch(name) or listen is None:
+            raise UsageError(f"--listen-name {name}: expected a host name, and --listen",
+                             hint="such as --listen 127.0.0.1:9464 --listen-name fleet.example.org")
     if listen is None:
         yield None
         return
     host, _, port = listen.rpartition(":")
     served = Served(watcher)
     try:
-        server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token)
+        server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token, names)
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or 'expected HOST:PORT'}",
                          hint="such as 127.0.0.1:9464") from None

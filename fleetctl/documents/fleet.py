@@ -26,7 +26,7 @@ from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 from fleetctl.documents.update import MAX_REPLICAS, Update
-from fleetctl.documents.weights import Weights
+from fleetctl.documents.weights import Ports, Weights
 
 API_VERSION = "fleetctl/v1"
 MAX_COUNT = 1_024
@@ -218,6 +218,9 @@ class NodePolicy(Authored):
     warm: Bytes | None = Field(
         None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "
                           "the node's memory in Ray")
+    weights_ports: Ports | None = Field(
+        None, description="the ports at which members there serve their weights to other nodes, one each: FIRST-LAST, "
+                          "or none = they serve no weights; default: any free port")
 
 
 class Cluster(Authored):

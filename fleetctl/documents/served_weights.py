@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fleetctl.documents.base import Moment, Stored
+from fleetctl.documents.weights import Ports
 
 Artifact = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the hash of the index")]
 ViewId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -34,12 +35,15 @@ class GotWeights(Stored):
 
 
 class ServedWeights(Stored):
-    """The weights that one member serves to nodes that start later."""
+    """The weights that one member has, and serves to nodes that start later."""
 
     artifact: Artifact
     view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
     whole: bool = Field(False, description="it has all files, and can make any part of them")
-    port: Annotated[int, Field(ge=1, le=65535)]
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="the port at which it serves them; null = it does not")
+    ports: Ports | None = Field(None, exclude_if=is_absent, description="its node's weightsPorts; absent = any port")
+    unserved: str | None = Field(None, exclude_if=is_absent, description="why it does not serve them")
     bytes: int | None = Field(None, ge=0, description="the size of the part that its engine has")
     fetched: GotWeights | None = Field(None, description="how it got them")
     verified: Moment | None = Field(
@@ -70,3 +74,4 @@ class PlannedWeights(Stored):
     sources: list[WeightSource] = Field(
         default_factory=list, description="best first; each is planned for at most four fetches in the first wave")
     view: dict[str, Any] | None = Field(None, description="as in the file; null = all files")
+    ports: Ports | None = Field(None, exclude_if=is_absent, description="the node's weightsPorts; absent = any port")

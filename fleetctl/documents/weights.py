@@ -25,6 +25,13 @@ def _check_regex(text: str) -> str:
     return text
 
 
+def _check_ports(text: str) -> str:
+    first, last = (int(end) for end in text.split("-")) if re.fullmatch("[0-9]{4,5}-[0-9]{4,5}", text) else (0, 0)
+    if text != "none" and not 1024 <= first <= last <= 65535:
+        raise refusal("bad_ports", "{found} is not {allowed}", text, "FIRST-LAST, ports from 1024 to 65535, or none")
+    return text
+
+
 def _parse_of(value: object) -> object:
     if value == GROUP_SIZE or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
@@ -40,6 +47,9 @@ _Name = Annotated[Text, full_match(
     r"(?!/)(?!.*://)\S*", "bad_origin", "{found} is not {allowed}",
     "bucket/prefix for s3 or name@revision for hf, without scheme or spaces")]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
+_PORTS = r"^(none|[0-9]{4,5}-[0-9]{4,5})$"
+Ports = Annotated[Text, AfterValidator(_check_ports), Field(json_schema_extra={"pattern": _PORTS})]
+"""The ports at which weights are served: `first-last`, or `none`."""
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]
 

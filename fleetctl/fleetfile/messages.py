@@ -279,6 +279,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "weights_kind": partial(_not_one_kind, "FL080"),
     "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
     "bad_url": partial(_own, "FL035", None),
+    "bad_ports": partial(_own, "FL035", None),
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_regex": partial(_own, "FL081", None),
     "bad_of": partial(_own, "FL082", None),

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetctl.documents.canonical import in_order
+from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, dead_node_ids, host_port, is_lost, serves
 from fleetctl.documents.quantity import grouped
+from fleetctl.documents.selector import matches
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.arrays import Flags, Ints
@@ -52,9 +54,12 @@ class _Source(NamedTuple):
 
 def add_weights(
     actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
-    inventory: Inventory,
+    inventory: Inventory, policies: Sequence[NodePolicy],
 ) -> None:
-    """Add `weights`, with sources, best first, to each member of the actions whose model has weights."""
+    """Add `weights`, with sources, best first, to each member of the actions whose model has weights.
+
+    `policies` = spec.nodes of the fleet file, which may limit the ports at which the member serves them.
+    """
     by_key = {model.key: weights_by_rank(model) for model in models}
     all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
@@ -65,8 +70,11 @@ def add_weights(
                 view = view_of(weights, variables_of(action, member, len(ranks)))
                 needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
+    limits = [policy for policy in policies if policy.weights_ports is not None]
+    labels = {node.id: node.all_labels for node in inventory.nodes} if limits else {}
     for member, weights, fetch in needed:
-        member["weights"] = in_order(with_sources(weights, chosen[fetch]))
+        ports = [policy.weights_ports for policy in limits if matches(policy.selector, labels.get(fetch.node_id, {}))]
+        member["weights"] = in_order(with_sources(weights, chosen[fetch]) | ({"ports": ports[-1]} if ports else {}))
 
 
 def sources_for(fetches: Sequence[Fetch], ready: Ready) -> dict[Fetch, list[dict[str, Any]]]:
@@ -183,7 +191,7 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
     members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
                for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
     for replica, member in members:
-        if member.weights and member.address and member.node_id in known:
+        if member.weights and member.weights.port and member.address and member.node_id in known:
             yield _Source(f"{replica.model}/{replica.replica_id}", member.node_id,
                           host_port(member.address, member.weights.port), member.weights.artifact,
                           member.weights.view, member.weights.whole or member.weights.view is None,

@@ -15,9 +15,9 @@ from fleetctl.review.meaning import Steps, format_value
 from fleetctl.review.model_effect import UNAFFECTED
 from fleetctl.review.source_view import WrittenFleet
 
-_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM = _SETTINGS = (
-    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",))
-Setting = int | bool | None
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",))
+Setting = int | bool | str | None
 _Key = tuple[str, int]
 """A selector in its canonical spelling, and a number that counts the entries with it."""
 
@@ -87,7 +87,7 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
-            _WARM: policy.warm}
+            _WARM: policy.warm, _PORTS: policy.weights_ports}
         found[selector or "every node", seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return found
@@ -104,6 +104,8 @@ def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[
 
 
 def _effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tuple[Effect, str]:
+    if setting == _PORTS or isinstance(old, str) or isinstance(new, str):
+        return "none", f"where new replicas there serve their weights; {UNAFFECTED}"
     more = (new or 0) > (old or 0)
     if setting == _CAP:
         return _cap_effect(old, new, cards)

@@ -38,7 +38,7 @@ def port_of_watch(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
     """Parse the arguments of a watch without starting its loop; return the port."""
     listens: list[str] = []
     monkeypatch.setattr(watch, "_loop", lambda *_: None)
-    monkeypatch.setattr(watch, "serving", lambda _, listen, __: nullcontext(listens.append(listen)))
+    monkeypatch.setattr(watch, "serving", lambda _, listen, *__: nullcontext(listens.append(listen)))
     assert run(arguments) == 0, arguments
     return listens[0].rpartition(":")[2]
 

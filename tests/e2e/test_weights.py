@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import random
+import resource
 import shutil
 import socket
 import sys
@@ -27,6 +28,7 @@ from cluster import RayCluster, end, engine_pids, eventually
 from dashboard_answers import answers
 from e2e_world import World, member, model
 
+from fleetctl.agent.weights.connections import MOST_CONNECTIONS
 from fleetctl.agent.weights.peers import connect
 from fleetctl.agent.weights.proof import Proof
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
@@ -159,6 +161,30 @@ def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
         finally:
             over.set()
             thread.join()
+
+
+def test_strangers_at_its_weights_port_neither_end_a_replica_nor_keep_receivers_out(
+    world: World, disks: dict[str, Path], origin: Path
+) -> None:
+    flooded = model("flooded", 1, on("a", weights := indexed(world, origin)))
+    flooded["workers"][0]["members"][0]["engine"]["liveness"] = {"tcp": {}, "period": "200ms"}
+    world.write(flooded)
+    ready = outcome(world, "flooded")
+    origin.rename(origin.with_name("away"))
+    [running], actor = world.replicas()[0]["members"], world.actors()["ModelActor:flooded:0"]
+    files = Path(f"/proc/{actor['pid']}/fd")
+    had = sum(1 for _ in files.iterdir())
+    resource.prlimit(actor["pid"], resource.RLIMIT_NOFILE, (had + 2 * MOST_CONNECTIONS, had + 2 * MOST_CONNECTIONS))
+    with ExitStack() as opened:
+        for _ in range(1500):
+            stranger = socket.create_connection((running["address"], running["weights"]["port"]), 30)
+            opened.enter_context(stranger).sendall(b"G")
+        assert sum(1 for _ in files.iterdir()) < had + MOST_CONNECTIONS
+        world.write(flooded, model("late", 1, on("c", weights)))
+        assert outcome(world, "late")["weights"]["source"] == "peer"
+        assert world.ask(ready)["FLEETCTL_MODEL"] == "flooded"
+    now = world.actors()["ModelActor:flooded:0"]
+    assert (now["state"], now["pid"]) == ("ALIVE", actor["pid"])
 
 
 def test_a_replica_whose_engine_still_loads_serves_its_weights_to_replicas_the_busy_source_refuses(

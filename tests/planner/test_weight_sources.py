@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.agent.weights.views import view_id
 from fleetctl.apply.prepare import ApplyOptions, apply_request
+from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
@@ -92,7 +94,7 @@ def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
     fleet, inventory, actions = drawn
     shapes = {one.key: replica_shape(one) for one in fleet.models}
     again = deepcopy(actions)
-    add_weights(actions, fleet.models, shapes, inventory)
+    add_weights(actions, fleet.models, shapes, inventory, ())
     ready = {f"{one.model}/{one.replica_id}": one.members[0] for one in inventory.replicas
              if one.state == "ALIVE" and one.constructed}
     fetches: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -114,7 +116,7 @@ def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
     assert all(len(nodes) <= MOST_FETCHES for nodes in fetches.values())
     replicas = list(inventory.replicas)
     random.shuffle(replicas)
-    add_weights(again, fleet.models, shapes, inventory.model_copy(update={"replicas": replicas}))
+    add_weights(again, fleet.models, shapes, inventory.model_copy(update={"replicas": replicas}), ())
     assert again == actions
 
 
@@ -203,3 +205,17 @@ def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> Non
     assert len(orders) > MOST_FETCHES + 1
     assert [[source["replica"] for source in member["weights"]["sources"]]
             for members in orders.values() for member in members] == [["m/0"]] * len(orders)
+
+
+def test_a_member_gets_the_ports_of_its_node_and_one_that_serves_nothing_is_no_source() -> None:
+    policies = [{"weightsPorts": "30000-30063"}, {"selector": {"rack": "b"}, "weightsPorts": "none"}]
+    replicas = [{"model": "m", "id": 0, "node": "n0", "serves": {"artifact": ONE, "port": None, "unserved": "why"}}]
+    for racks, ports in ((dict.fromkeys(NAMES, "a"), "30000-30063"), (dict.fromkeys(NAMES, "b"), "none")):
+        fleet, inventory = cluster_of([model("m", replicas=2)], replicas, racks=racks)
+        limited = replace(fleet, policies=tuple(map(NodePolicy.model_validate, policies)))
+        plan = plan_for(limited, inventory)
+        weights = plan.actions[0].members[0].weights
+        assert weights
+        assert (weights.ports, weights.sources) == (ports, [])
+        assert "ports" not in plan_for(fleet, inventory).model_dump(mode="json", by_alias=True)["actions"][0][
+            "members"][0]["weights"], "plans without a limit are the same bytes as before"

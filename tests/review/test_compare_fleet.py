@@ -45,6 +45,8 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
                        ("nodes[0].reserve.vram", "changed", "none", "1Gi", "2Gi")),
     "less kept free": (entries("reserve: {vram: 2Gi}"), entries("reserve: {vram: 1024Mi}"),
                        ("nodes[0].reserve.vram", "changed", "additive", "2Gi", "1024Mi")),
+    "weights behind a firewall": (entries("weightsPorts: 30000-30063"), entries("weightsPorts: none"), (
+        "nodes[0].weightsPorts", "changed", "none", "30000-30063", "none")),
     "known card memory": ("", entries("gpuMemory: 24Gi"), ("nodes[0].gpuMemory", "added", "additive", None, "24Gi")),
     "smaller cards": (entries("gpuMemory: 24Gi"), entries("gpuMemory: 23Gi"),
                       ("nodes[0].gpuMemory", "changed", "none", "24Gi", "23Gi")),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import http.client
 import re
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cluster_stand_in import ClusterStandIn, serve, summary
 from cluster_stand_in import event as event_line
 from small_watcher import FLEET, advance, watcher_of
 
-from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
+from fleetctl.cli.watch_server import MOST_LISTENERS, MOST_READERS, Served, serving
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Failure
 from fleetctl.watch.page import watch_page
@@ -39,15 +40,16 @@ def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
 
 
 @contextmanager
-def served(watcher: Watcher, token: str | None = None) -> Iterator[Served]:
-    with serving(watcher, "127.0.0.1:0", token) as found:
+def served(watcher: Watcher, token: str | None = None, *names: str) -> Iterator[Served]:
+    with serving(watcher, "127.0.0.1:0", token, names) as found:
         assert found
         yield found
 
 
-def fetch(served: Served, path: str, authorization: str = "") -> http.client.HTTPResponse:
+def fetch(served: Served, path: str, authorization: str = "", host: str = "") -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=30)
-    connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+    given = {"Authorization": authorization, "Host": host}
+    connection.request("GET", path, headers={name: value for name, value in given.items() if value})
     return connection.getresponse()
 
 
@@ -126,6 +128,44 @@ def test_the_number_of_listeners_is_limited(watcher: Watcher) -> None:
         assert [read_event(one)[0] for one in streams] == ["event: looked"] * MOST_LISTENERS
         assert fetch(page, "/events").status == 503
         assert fetch(page, "/").status == 200
+
+
+def test_strangers_keep_nobody_from_page_probes_and_stream(watcher: Watcher) -> None:
+    advance(watcher)
+    with served(watcher) as page, ExitStack() as opened:
+        stream = fetch(page, f"/events?have={watch_page(watcher).digest}")
+        assert read_event(stream)[0] == "event: looked"
+        host, port = page.url.removeprefix("http://").split(":")
+        for _ in range(300):
+            opened.enter_context(socket.create_connection((host, int(port)), 30)).sendall(b"G")
+        for path in ("/", "/healthz", "/metrics"):
+            assert fetch(page, path).status == 200
+        page.turned()
+        assert read_event(stream)[0] == "event: looked", "an open page stays open"
+
+
+def test_slow_readers_leave_room_for_probes(watcher: Watcher) -> None:
+    with served(watcher) as page:
+        for _ in range(MOST_READERS):
+            page.readers.acquire()
+        assert fetch(page, "/").status == 503
+        assert fetch(page, "/healthz").status == 200
+        page.readers.release()
+        for _ in range(3):
+            assert fetch(page, "/").status == 200
+
+
+def test_only_known_names_are_served_and_the_refusal_names_the_flag(watcher: Watcher) -> None:
+    with served(watcher, None, "fleet.example.org") as page:
+        for path in ("/", "/events", "/metrics", "/other"):
+            refused = fetch(page, path, host="evil.example")
+            assert refused.status == 421
+            text = refused.read().decode()
+            assert "evil.example" in text
+            assert "--listen-name NAME" in text
+        for host in ("fleet.example.org", "fleet.example.org:443", "localhost", "10.0.0.7:9464"):
+            assert fetch(page, "/", host=host).status == 200
+        assert fetch(page, "/healthz", host="evil.example").status == 200
 
 
 def test_page_and_stream_require_the_token_and_probes_do_not(watcher: Watcher) -> None:

@@ -8,6 +8,7 @@ on it and no thread. Knows HTTP and nothing about weights.
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import io
 import ipaddress
@@ -42,6 +43,8 @@ SLICE, SLICE_S = 1 << 20, LEASE_S
 """A peer reads this many bytes in this many seconds, or the connection is closed."""
 BACKLOG = 512
 POLL_S = 0.5
+NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""Errors of a process or a system that has too little left: its other parts need that more."""
 NICE = 10
 RETRY = {HTTPStatus.ACCEPTED, HTTPStatus.TOO_MANY_REQUESTS}
 """Answers that ask to try again after a second."""
@@ -200,7 +203,8 @@ class Listener:
             ready = [key for key, _ in self._selector.select(POLL_S)]
             for connection in (key.data for key in ready):
                 if connection in self._strangers or connection in self._admitted:
-                    self._read(connection)
+                    with self._closed_on_error(connection):
+                        self._read(connection)
             self._continue_answered()
             if any(key.fileobj is self._listening for key in ready):  # after the reads: what was sent in time counts
                 self._accept()
@@ -213,20 +217,21 @@ class Listener:
                 connected, address = self._listening.accept()
             except BlockingIOError:
                 return
-            except ConnectionError:
-                continue
-            except OSError:  # the process has no file left, or the system no memory: others need them more
-                self._pause()
-                return
-            connected.setblocking(False)
+            except OSError as error:
+                if error.errno in NO_FILE:
+                    self._pause()
+                    return
+                continue  # an error of that connection
             connection = Connection(connected, address)
             self._make_room(connection.network)
-            with contextlib.suppress(OSError):  # otherwise a short body waits 40 ms for the ack of its head
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.session = self._begin(connection)
-            connection.deadline = time.monotonic() + REQUEST_S
             self._strangers[connection] = None
-            self._selector.register(connected, selectors.EVENT_READ, connection)
+            connection.deadline = time.monotonic() + REQUEST_S
+            with self._closed_on_error(connection):
+                connected.setblocking(False)
+                # otherwise a short body waits 40 ms for the ack of its head
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.session = self._begin(connection)
+                self._selector.register(connected, selectors.EVENT_READ, connection)
 
     def _make_room(self, network: str) -> None:
         """Close the oldest connection without a valid token if there are too many: of that network, or of all."""
@@ -251,6 +256,14 @@ class Listener:
         for one in [*self._strangers, *self._admitted]:
             if one.deadline <= now:
                 self._close(one)
+
+    @contextlib.contextmanager
+    def _closed_on_error(self, connection: Connection) -> Iterator[None]:
+        """Close a connection that fails, whatever the error: the thread serves all the others, too."""
+        try:
+            yield
+        except Exception:
+            self._close(connection)
 
     def _read(self, connection: Connection) -> None:
         try:
@@ -352,8 +365,9 @@ class Listener:
                 self._close(connection)
                 continue
             connection.deadline = time.monotonic() + LEASE_S
-            self._selector.register(connection.socket, selectors.EVENT_READ, connection)
-            self._take_request(connection)
+            with self._closed_on_error(connection):
+                self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+                self._take_request(connection)
 
 
 def _listening(address: str, ports: Sequence[int]) -> socket.socket:

@@ -22,6 +22,8 @@ LOW_WATER_BYTES = 256 << 10
 """Bytes that a read waits for, because waking up for less costs too much. A live source sends them within IDLE_S."""
 POST_TIMEOUT_S = 10.0
 MOST_TEXT = 500
+TRIES = 3
+"""How often a new connection is tried: a source with too many strangers closes the oldest of the new ones."""
 VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
 
 
@@ -46,7 +48,7 @@ def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.
         text = response.read(MOST_TEXT).decode(errors="replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:
         connection.close()
-        raise SourceBroke(f"no response ({str(error) or error.__class__.__name__})") from None
+        raise _no_response(error) from error
     if response.status == 200 and is_nonce(text):
         return connection, proof_of_receiver(secret, (own, text), connection.sock)
     connection.close()
@@ -54,6 +56,10 @@ def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.
         raise SourceFailed("it runs an older fleetctl, whose tokens are good on any connection: not used before it has "
                            "been restarted")
     raise SourceFailed(f"HTTP status {response.status} in place of a nonce: {text}")
+
+
+def _no_response(error: Exception) -> SourceBroke:
+    return SourceBroke(f"no response ({str(error) or error.__class__.__name__})")
 
 
 def post(address: str, secret: bytes, path: str, body: bytes) -> int:
@@ -155,16 +161,7 @@ class Peer(Origin):
 
     @contextlib.contextmanager
     def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
-        if self._connection is None or self._proof is None:
-            self._connection, self._proof = connect(self.address, self._secret, self.limits.timeout())
-        connection, proof = self._connection, self._proof
-        given = {"Authorization": f"Bearer {proof.token('GET', path)}", "Range": f"bytes={start}-", **headers}
-        try:
-            connection.request("GET", path, headers=given)
-            response = connection.getresponse()
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            self.close()
-            raise SourceBroke(f"no response ({str(error) or error.__class__.__name__})") from None
+        connection, response = self._answer(path, {"Range": f"bytes={start}-", **headers})
         stream = LargeReads(stream_of(response, self.limits), connection.sock)
         self._signed = response.headers.get(SIGNATURE_HEADER)
         try:
@@ -183,6 +180,25 @@ class Peer(Origin):
             response.close()
             if stream.left != 0 or response.status not in {200, 206}:
                 self.close()
+
+    def _answer(
+        self, path: str, headers: Mapping[str, str],
+    ) -> Tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send a request, on a new connection if there is none, and return the connection and the answer's head."""
+        tries = TRIES if self._connection is None else 1
+        while True:
+            tries -= 1
+            try:
+                if self._connection is None or self._proof is None:
+                    self._connection, self._proof = connect(self.address, self._secret, self.limits.timeout())
+                given = {"Authorization": f"Bearer {self._proof.token('GET', path)}", **headers}
+                self._connection.request("GET", path, headers=given)
+                return self._connection, self._connection.getresponse()
+            except (SourceBroke, OSError, ValueError, http.client.HTTPException) as error:
+                self.close()
+                if tries and isinstance(error.__cause__ or error, (ConnectionResetError, BrokenPipeError)):
+                    continue
+                raise error if isinstance(error, SourceBroke) else _no_response(error) from None
 
     def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[others.Other]:
         """Sources suggested by a busy source; none if the response is not signed by this cluster."""

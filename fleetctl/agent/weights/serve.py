@@ -292,6 +292,31 @@ class Handler(Session):
         self.connection.send(Answer(status, body, {SIGNATURE_HEADER: signed}))
 
 
+def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optional[WeightsServer] = None,
+                  ) -> Tuple[Optional[WeightsServer], Dict[str, Any]]:
+    """Serve a source at one of `ports` (FIRST-LAST, none; None = any free port), by the `former` server if it may.
+
+    Returns the server, None = it is not served, and the keys of the member's place that say so. Never raises: a replica
+    must not end because others cannot fetch from it.
+    """
+    server, why = None, f"weightsPorts of this node is {ports}"
+    try:
+        first, _, last = (ports or "").partition("-")
+        allowed = range(int(first), int(last) + 1) if last else () if ports else ANY_PORT
+        if former is not None and (former.port in allowed or allowed == ANY_PORT):
+            former.serve_instead(source)
+            server = former
+        elif allowed:
+            server = WeightsServer(source, ip, allowed)
+            server.start()
+    except (OSError, ValueError, OverflowError, RuntimeError) as error:
+        server, why = None, f"no port of {ports or 'this node'} can be used: {error}"
+    if former is not None and former is not server:
+        former.close()
+    limits = {"ports": ports} if ports else {}
+    return server, {"port": server.port, **limits} if server else {"port": None, **limits, "unserved": why}
+
+
 class WeightsServer:
     """Serves a source at one address of the node, at the first free one of `ports`; raises OSError if none is free."""
 

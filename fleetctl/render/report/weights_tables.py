@@ -63,13 +63,14 @@ def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
 
 
 def served_text(served: ServedWeights | None) -> str:
-    """Return the weights that a member serves: artifact, part and size, and since when they are verified."""
+    """Return the weights that a member serves: artifact, part, size, since when verified, or why it does not serve."""
     if served is None:
         return ""
     part = f" part {served.view}" if served.view else ""
     size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
+    unserved = f", not served: {served.unserved}" if served.unserved else ""
     verified = f", verified since {served.verified}" if served.verified else ""
-    return f"{served.artifact[:ID_SHOWN]}{part}{size}{verified}"
+    return f"{served.artifact[:ID_SHOWN]}{part}{size}{verified}{unserved}"
 
 
 def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from small_pieces import SECRET
 from weights_world import eventually, fetch, files_in, model, request, serving, status_and_body
 
-from fleetctl.agent.weights import connections
+from fleetctl.agent.weights import connections, serve
 from fleetctl.agent.weights.connections import (
     MOST_ADMITTED,
     MOST_ANSWERED,
@@ -28,6 +29,7 @@ from fleetctl.agent.weights.connections import (
 )
 from fleetctl.agent.weights.peers import connect
 from fleetctl.agent.weights.proof import NONCE_PATH, new_nonce
+from fleetctl.agent.weights.sources import SourceFailed
 
 SERVER_THREADS = {"fleetctl-weights", "fleetctl-send"}
 Served = tuple[dict[str, Any], Path]
@@ -239,6 +241,49 @@ def test_requests_sent_at_once_are_answered_in_order(served: Served) -> None:
         got = b"".join(iter(lambda: connection.sock.recv(1 << 16), b""))
         assert got.count((origin / "config.json").read_bytes()) == 3
         assert b"401" in got.rpartition(b"HTTP/1.1")[2]
+
+
+def test_connections_that_are_reset_at_any_moment_do_not_end_serving(served: Served, tmp_path: Path) -> None:
+    described, _ = served
+    nonce = f"GET {NONCE_PATH}{new_nonce()} HTTP/1.1\r\n\r\n".encode()
+    for begun in (b"", b"G", nonce, nonce + b"GET / HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n") * 20:
+        with strangers(described, 2, begun) as made:
+            for one in made:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close = reset
+    assert fetches(described, tmp_path / "b")
+
+
+def test_an_error_in_one_connection_ends_only_that_connection(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, _ = served
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    for place in ("accept", "__init__"):
+        with monkeypatch.context() as patched:
+            patched.setattr(serve.Handler, place, broken)
+            with pytest.raises(SourceFailed, match="no response"):
+                connect(described["address"], SECRET, 30)
+    assert fetches(described, tmp_path / "b")
+
+
+def test_a_receiver_whose_new_connection_is_closed_among_those_of_strangers_tries_again(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, _ = served
+    accept, closed = serve.Handler.accept, list[str]()
+
+    def closes(self: serve.Handler, asked: connections.Request) -> connections.Answer | None:
+        if len(closed) < 2:
+            closed.append(asked.path)
+            raise ConnectionError
+        return accept(self, asked)
+
+    monkeypatch.setattr(serve.Handler, "accept", closes)
+    assert fetches(described, tmp_path / "b")
+    assert len(closed) == 2
 
 
 def test_a_process_without_a_free_file_accepts_nothing_and_frees_what_strangers_hold(served: Served) -> None:

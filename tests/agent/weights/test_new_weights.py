@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ from fleetctl.agent.weights.store import Entry
 INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
 
 
-def fetched(artifact: str, origin: Path) -> ModelFiles:
-    weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None}
-    return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, lambda _: None)
+def fetched(artifact: str, origin: Path, say: Callable[[str], None] = lambda _: None, **more: str) -> ModelFiles:
+    weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None, **more}
+    return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, say)
 
 
 def served(weights: ModelFiles, former: ModelFiles | None = None) -> dict[str, Any]:
@@ -92,3 +94,52 @@ def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
     with pytest.raises(StartFailed, match="no source supplied all files"):
         fetched(name, broken)
     assert Entry(str(tmp_path / "cache"), name, None).remove()
+
+
+@pytest.fixture
+def _of_this_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.usefixtures("_of_this_cluster")
+def test_a_member_serves_at_a_port_of_its_nodes_range(origin: Path, artifact: str, tmp_path: Path) -> None:
+    port = free_port()
+    first = served(fetched(artifact, origin, ports=f"{port}-{port}"))
+    assert (first["port"], first["ports"]) == (port, f"{port}-{port}")
+    assert fetch(tmp_path / "peer", artifact, source(first)).source == "peer"
+
+
+@pytest.mark.usefixtures("_of_this_cluster")
+def test_a_member_without_a_free_port_has_its_weights_and_says_that_it_does_not_serve_them(
+    origin: Path, artifact: str
+) -> None:
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        member = fetched(artifact, origin, lines.append, ports=f"{port}-{port}")
+        there = served(member)
+    assert (there["artifact"], there["port"], files_in(member.folder)) == (artifact, None, files_in(origin))
+    assert f"no port of {port}-{port} can be used" in there["unserved"]
+    assert [line for line in lines if "not served to other nodes" in line]
+    member.drain()
+
+
+@pytest.mark.usefixtures("_of_this_cluster")
+def test_new_weights_are_served_where_the_node_now_allows_it(origin: Path, artifact: str, tmp_path: Path) -> None:
+    first = fetched(artifact, origin)
+    second = model(tmp_path / "second", seed=1)
+    before, port = served(first), free_port()
+    member = fetched(second, tmp_path / "second", ports=f"{port}-{port}")
+    assert served(member, first)["port"] == port
+    off = fetched(second, tmp_path / "second", ports="none")
+    assert (served(off, member)["port"], "none" in served(off)["unserved"]) == (None, True)
+    for gone in (before["port"], port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", gone), 30)
