@@ -133,12 +133,14 @@ class NodeUnderTest:
     def __init__(self, root: Path, origin: Path, artifact: str) -> None:
         self.root, self.origin, self.artifact, self.notes = root / "cache", origin, artifact, root / "notes"
         self.lines: list[str] = []
+        self.started: list[ModelFiles] = []
         self.notes.mkdir()
 
     def start(self, view: dict[str, Any] | None = None, **more: Any) -> ModelFiles:
         weights = {"artifact": self.artifact, "from": [{"path": str(self.origin)}], "view": view, **more}
-        return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60,
-                          self.lines.append)
+        self.started.append(ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED,
+                                       time.monotonic() + 60, self.lines.append))
+        return self.started[-1]
 
     def note(self) -> dict[str, Any]:
         [found] = self.notes.glob("fleetctl-wrong-*")
@@ -146,13 +148,17 @@ class NodeUnderTest:
 
 
 @pytest.fixture
-def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> NodeUnderTest:
+def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderTest]:
     found = NodeUnderTest(tmp_path, origin, artifact)
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(found.root))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
     monkeypatch.setattr(cold, "path_prefix", lambda artifact, prefix=cold.NOTE: f"{found.notes}/{prefix}n-{artifact}")
     monkeypatch.setattr(check, "AT_ONCE", 0)
-    return found
+    yield found
+    for weights in found.started:
+        weights.release()
+        if weights._server is not None:
+            weights._server.close()
 
 
 def source_of(weights: ModelFiles) -> dict[str, Any]:
