@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import mmap
@@ -558,6 +559,24 @@ def test_a_read_error_counts_as_a_wrong_piece(
     wrong = check_changed(got.entry, got.held, Verified(str(tmp_path / "a"), artifact, b"another session"))
     assert wrong is not None
     assert wrong.reason == "it cannot be read: Input/output error"
+
+
+@pytest.mark.parametrize("call", ["open", "preadv"])
+def test_a_process_without_a_free_file_finds_nothing_wrong_and_checks_later(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    weights = node.start()
+
+    def short(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(check.os, call, short)
+        with pytest.raises(OSError, match="Too many"):
+            check_changed(weights._fetched.entry, weights._fetched.held, Verified("/nowhere", node.artifact, SECRET))
+    assert weights._fetched.entry.wrong() is None
+    weights._check.sweep()
+    assert "are verified" in node.lines[-1]
 
 
 def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(
