@@ -22,7 +22,7 @@ from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
-MAX_NODES = 250_000
+MAX_NODES = 200_000
 """The most values in the files of one fleet, counting each alias in full; see `weight`."""
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
-from fleetctl.watch.plan_process import PACKAGES
+from fleetctl.watch.plan_process import PACKAGES, limit_memory
 
 LONGEST_S = 12.0
 """How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""
@@ -104,8 +103,7 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 def _answer(inputs: bytes) -> LoadedFleet | RevisionError:
     limit_s, folder, wanted = pickle.loads(inputs)  # noqa: S301  from our own process
     os.chdir(folder)
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY if hard < 0 else min(MOST_MEMORY, hard), hard))
+    limit_memory(MOST_MEMORY)
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:

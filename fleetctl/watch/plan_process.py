@@ -5,6 +5,7 @@ plan that never ends does not stop it.
 from __future__ import annotations
 
 import pickle
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 PACKAGES = Path(__file__).parents[2]
 """The folder of this fleetctl: the subprocess must not import another one from the working folder."""
 LONGEST_S = 300.0
+MOST_MEMORY = 8 << 30
+"""The address space of the subprocess, in bytes. NumPy reserves, but does not use, tens of MiB for each processor."""
 
 
 def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -38,7 +41,14 @@ def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options:
     return answer
 
 
+def limit_memory(most: int) -> None:
+    """Limit the address space of this process, in bytes; beyond it, Python raises MemoryError."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
+
+
 def _answer(inputs: bytes) -> Plan | FleetctlError:
+    limit_memory(MOST_MEMORY)
     from fleetctl.planner.plan import make_plan
 
     try:

@@ -101,3 +101,14 @@ def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.Mon
     fake_planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
     with pytest.raises(ApplyError, match="ended with 1: MemoryError"):
         plan_in_subprocess()
+
+
+def test_the_memory_of_the_planner_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(plan_process.resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    monkeypatch.setattr(plan_process.resource, "getrlimit", lambda _: (-1, hard[0]))
+    hard = [-1]
+    plan_process.limit_memory(1000)
+    hard[0] = 100
+    plan_process.limit_memory(1000)
+    assert set_to == [(1000, -1), (100, 100)]
