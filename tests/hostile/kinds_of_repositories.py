@@ -126,13 +126,12 @@ def forged(case: Case, store: Store, how: str) -> str:
     """Write a history in which the base already wants what the change does; return the commit to be taken for main."""
     text = (case.files[FLEET_FILE].data if case.head is not None and FLEET_FILE in case.files
             else fleet_text({**BASE, TOP_MODEL: 12}, case.address or case.cluster).encode())
-    source = Store(case.server / "objects", case.format)
     if how == "another commit":
         tree = store.folders({**case.files, FLEET_FILE: Entry(FILE, text)})
         return store.commit(tree, message=b"not the base\n")
     pack = Pack(case.format)
     for name in case.history:
-        what, data = source.read(name)
+        what, data = case.honest.read(name)
         if data == fleet_text(BASE, case.cluster).encode():
             data = text
         if how == "in a pack":
@@ -204,6 +203,8 @@ def a_bare_repository_that_names_programs(case: Case) -> None:
 @kind("repository")
 def a_bare_repository_behind_a_link_to_the_fleet(case: Case) -> None:
     """The fleet folder becomes a link to a folder that lies in an embedded repository."""
+    if FLEET_FILE not in case.files:
+        return  # another kind has put the fleet elsewhere
     moved = {path: entry for path, entry in case.files.items() if path.startswith("fleets/")}
     for path, entry in moved.items():
         del case.files[path]
@@ -249,6 +250,9 @@ def a_git_file_or_link_that_leads_elsewhere(case: Case) -> None:
 
     def lead() -> None:
         file = case.top / "fleets/.git"
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file)  # of another kind
+        file.unlink(missing_ok=True)
         if case.rng.random() < 0.4 and len(target) < 200:
             file.symlink_to(target)
         else:
@@ -311,7 +315,8 @@ def a_configuration_of_the_checkout_that_names_programs(case: Case) -> None:
                 config.write("[extensions]\n\tworktreeConfig = true\n")
             (case.git / "config.worktree").write_text(programs(case, f"{case.git}/hooks"))
         _fill_hooks(case)
-        os.utime(case.top / FLEET_FILE, (1, 1))  # so that git has to read it, through its filters
+        if (case.top / FLEET_FILE).is_file():
+            os.utime(case.top / FLEET_FILE, (1, 1))  # so that git has to read it, through its filters
 
     case.later.append(configure)
 
@@ -353,7 +358,7 @@ def replaced_objects_and_grafts(case: Case) -> None:
         store = case.store
         false = forged(case, store, "another commit")
         for name in (case.base, *case.history):
-            what, _ = store.read(name)
+            what, _ = case.honest.read(name)
             other = {"commit": false, "blob": store.put("blob", fleet_text({**BASE, TOP_MODEL: 12}).encode())}.get(what)
             if other and case.rng.random() < 0.7:
                 _write(case.git / "refs/replace" / name, f"{other}\n".encode())
@@ -428,8 +433,8 @@ def alternates(case: Case) -> None:
         _write(case.git / "objects/info/alternates", "\n".join(places).encode() * case.rng.choice([1, 1000]))
         if case.rng.random() < 0.7:  # as in a partial clone or a damaged one
             blob = next(name for name in case.history
-                        if case.store.read(name)[1] == fleet_text(BASE, case.cluster).encode())
-            (case.git / "objects" / blob[:2] / blob[2:]).unlink()
+                        if case.honest.read(name)[1] == fleet_text(BASE, case.cluster).encode())
+            (case.git / "objects" / blob[:2] / blob[2:]).unlink(missing_ok=True)
 
     case.later.append(lend)
 

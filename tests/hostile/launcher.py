@@ -30,8 +30,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `code` None = it was killed, at the limit of time or of memory; `peak_bytes` = the most memory that it and its
-    processes had at once; `left` = the command lines of processes that outlived it, which have been killed.
+    """How a command ended. `code` None = it was killed, at the limit of time or of memory; `peak_bytes` = the most
+    memory that it and its processes had at once; `left` = the command lines of processes that outlived it.
     """
 
     code: int | None
