@@ -228,6 +228,14 @@ def _unpack(case: Case, files: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(data)
 
 
+def _free(path: Path) -> Path:
+    """Remove what another kind has put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    return path
+
+
 @kind("repository")
 def an_unpacked_git_folder_in_the_fleet_folder(case: Case) -> None:
     """Git commits no `.git`; an archive or a cache that the job unpacks may hold one."""
@@ -237,7 +245,7 @@ def an_unpacked_git_folder_in_the_fleet_folder(case: Case) -> None:
         config = case.rng.choice(["\tbare = false\n", f"\tbare = false\n{programs(case, 'hooks')}{partial(case)}"])
         case.may_run.clear()
         files = bare_files(case, _empty(case), config, case.rng.choice(HOW))
-        _unpack(case, files, case.top / "fleets" / name)
+        _unpack(case, files, _free(case.top / "fleets" / name))
 
     case.later.append(unpack)
 
@@ -249,10 +257,7 @@ def a_git_file_or_link_that_leads_elsewhere(case: Case) -> None:
                               "../.git/worktrees/none", ".", "../fleets/.git", "\x1b[2J", "x" * 5000])
 
     def lead() -> None:
-        file = case.top / "fleets/.git"
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file)  # of another kind
-        file.unlink(missing_ok=True)
+        file = _free(case.top / "fleets/.git")
         if case.rng.random() < 0.4 and len(target) < 200:
             file.symlink_to(target)
         else:
@@ -291,7 +296,7 @@ def the_fleet_folder_as_a_submodule(case: Case) -> None:
         for path, entry in inside.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(entry.data)
-        (folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
+        _free(folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
         with (case.git / "config").open("a") as config:
             config.write(f'[submodule "fleets"]\n\tactive = true\n\turl = {url}\n')
 
