@@ -241,6 +241,8 @@ def an_unpacked_git_folder_in_the_fleet_folder(case: Case) -> None:
     """Git commits no `.git`; an archive or a cache that the job unpacks may hold one."""
 
     def unpack() -> None:
+        if (case.top / "fleets").is_file():
+            return  # of another kind
         name = case.rng.choice([".git", ".git", ".GIT", ".Git", "git~1", ".g\u200cit"])
         config = case.rng.choice(["\tbare = false\n", f"\tbare = false\n{programs(case, 'hooks')}{partial(case)}"])
         case.may_run.clear()
@@ -257,6 +259,8 @@ def a_git_file_or_link_that_leads_elsewhere(case: Case) -> None:
                               "../.git/worktrees/none", ".", "../fleets/.git", "\x1b[2J", "x" * 5000])
 
     def lead() -> None:
+        if (case.top / "fleets").is_file():
+            return  # of another kind
         file = _free(case.top / "fleets/.git")
         if case.rng.random() < 0.4 and len(target) < 200:
             file.symlink_to(target)
@@ -350,8 +354,9 @@ def attributes_that_change_what_git_reads(case: Case) -> None:
 
 
 def _write(file: Path, data: bytes) -> None:
-    if not file.parent.is_dir():
-        file.parent.mkdir(parents=True)
+    if file.parent.is_file():
+        return  # another kind has put a file in place of the folder
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
 
 
