@@ -228,16 +228,26 @@ def _unpack(case: Case, files: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(data)
 
 
+def _free(path: Path) -> Path:
+    """Remove what another kind has put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    return path
+
+
 @kind("repository")
 def an_unpacked_git_folder_in_the_fleet_folder(case: Case) -> None:
     """Git commits no `.git`; an archive or a cache that the job unpacks may hold one."""
 
     def unpack() -> None:
+        if (case.top / "fleets").is_file():
+            return  # of another kind
         name = case.rng.choice([".git", ".git", ".GIT", ".Git", "git~1", ".g\u200cit"])
         config = case.rng.choice(["\tbare = false\n", f"\tbare = false\n{programs(case, 'hooks')}{partial(case)}"])
         case.may_run.clear()
         files = bare_files(case, _empty(case), config, case.rng.choice(HOW))
-        _unpack(case, files, case.top / "fleets" / name)
+        _unpack(case, files, _free(case.top / "fleets" / name))
 
     case.later.append(unpack)
 
@@ -249,10 +259,9 @@ def a_git_file_or_link_that_leads_elsewhere(case: Case) -> None:
                               "../.git/worktrees/none", ".", "../fleets/.git", "\x1b[2J", "x" * 5000])
 
     def lead() -> None:
-        file = case.top / "fleets/.git"
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file)  # of another kind
-        file.unlink(missing_ok=True)
+        if (case.top / "fleets").is_file():
+            return  # of another kind
+        file = _free(case.top / "fleets/.git")
         if case.rng.random() < 0.4 and len(target) < 200:
             file.symlink_to(target)
         else:
@@ -291,7 +300,7 @@ def the_fleet_folder_as_a_submodule(case: Case) -> None:
         for path, entry in inside.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(entry.data)
-        (folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
+        _free(folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
         with (case.git / "config").open("a") as config:
             config.write(f'[submodule "fleets"]\n\tactive = true\n\turl = {url}\n')
 
@@ -345,8 +354,9 @@ def attributes_that_change_what_git_reads(case: Case) -> None:
 
 
 def _write(file: Path, data: bytes) -> None:
-    if not file.parent.is_dir():
-        file.parent.mkdir(parents=True)
+    if file.parent.is_file():
+        return  # another kind has put a file in place of the folder
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
 
 
