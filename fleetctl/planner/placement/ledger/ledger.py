@@ -20,8 +20,8 @@ from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
 Slots = int
-"""The slots of a node that replicas of one model hold: bit n is set if slot n is held. With a set of numbers, the journal
-would grow with the square of the replicas."""
+"""The slots of a node that replicas of one model hold: bit n is set if slot n is held. Sets of numbers in the journal
+would take memory by the square of the replicas."""
 NO_SLOTS: Slots = 0
 NO_OFFERS: Mapping[int, Offer] = {}
 HeldBy = Callable[[str], dict[int, Slots]]
