@@ -21,7 +21,8 @@ from fleetctl.review.git_discovery import TIMEOUT_S, TRUSTED_SCOPES, GitDir, no_
 SERVER_TIMEOUT_S = 120.0
 """The longest time a server may take to answer."""
 MOST_MEMORY = 192 << 20
-"""The largest heap of a git process, in bytes: git holds most objects in memory whole, whatever their size."""
+"""The largest heap of a git process, in bytes: git holds most objects, and all names of a difference, in memory whole,
+whatever their size. With that of fleetctl beside it, a command stays below 300 MiB."""
 MOST_CPU_S = 5
 """The most processor time of a git process that only reads: a long chain of deltas of large objects costs minutes."""
 MOST_OUTPUT = 64 << 20
