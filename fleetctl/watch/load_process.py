@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from fleetctl.child import Child
+from fleetctl.child import run_module
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -26,7 +26,6 @@ from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
-from fleetctl.watch.plan_process import PACKAGES
 
 LONGEST_S = 12.0
 """How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""
@@ -73,17 +72,13 @@ def inspect_in_subprocess(inputs: Inputs) -> LoadedFleet:
     """Load in a subprocess; that it had to be ended is a problem of the files."""
     clone = replace(inputs.clone, environ=dict(inputs.clone.environ)) if inputs.clone else None
     try:
-        with Child([sys.executable, "-m", "fleetctl.watch.load_process"], cwd=str(PACKAGES),
-                   stdin=pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))) as child:
-            done = child.wait(LONGEST_S + GRACE_S)
+        wanted = pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))
+        printed = run_module("fleetctl.watch.load_process", wanted, LONGEST_S + GRACE_S)
     except subprocess.TimeoutExpired:
         return _ended(LONGEST_S + GRACE_S, inputs)
     except OSError as error:
-        raise RevisionError(f"the loading process cannot be started: {error.strerror}") from None
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise RevisionError(f"the loading process ended with {done.returncode}{''.join(f': {line}' for line in last)}")
-    answer: LoadedFleet | RevisionError = pickle.loads(done.stdout)  # noqa: S301  from our own process
+        raise RevisionError(f"the loading process {error}") from None
+    answer: LoadedFleet | RevisionError = pickle.loads(printed)  # noqa: S301  from our own process
     if isinstance(answer, RevisionError):
         raise answer
     return answer
