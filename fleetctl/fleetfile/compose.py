@@ -23,7 +23,7 @@ from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
 MAX_NODES = 250_000
-"""The most values in the files of one fleet, counting each alias in full; see `weight`."""
+"""The most values in the files of one fleet, counting each alias in full, and each 64 characters of a text as one."""
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""
 MAX_DOCUMENTS = 10_000
@@ -94,11 +94,6 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     return result
 
 
-def weight(text: str) -> int:
-    """Return the number of values that a text counts as: one, and one for each 64 characters."""
-    return 1 + (len(text) >> 6)
-
-
 class _Composer:
     """The state of one pass: the open collections, and the anchors of the current document."""
 
@@ -153,7 +148,7 @@ class _Composer:
             except ValueError as error:
                 self.note("FL016", at, f"{error} is too long", allowed=f"at most {MAX_DIGITS}")
                 value = 0
-        node = Node(at, value, raw=event.value, plain=plain, size=weight(event.value))
+        node = Node(at, value, raw=event.value, plain=plain, size=1 + (len(event.value) >> 6))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         self.place(node, at)
