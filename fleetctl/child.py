@@ -125,13 +125,13 @@ class Child:
         self.end()
 
 
-def run_module(module: str, stdin: bytes, timeout_s: float) -> bytes:
+def run_module(module: str, stdin: bytes, timeout_s: float, limits: Limits | None = None) -> bytes:
     """Return what a module of this fleetctl prints, run as a program.
 
     Raises TimeoutExpired, and OSError whose text says how it failed, such as "ended with 1: MemoryError".
     """
     try:
-        with Child([sys.executable, "-m", module], cwd=str(_PACKAGES), stdin=stdin) as child:
+        with Child([sys.executable, "-m", module], cwd=str(_PACKAGES), stdin=stdin, limits=limits) as child:
             done = child.wait(timeout_s)
     except OSError as error:
         raise OSError(f"cannot be started: {error.strerror}") from None

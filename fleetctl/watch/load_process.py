@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from fleetctl.child import run_module
+from fleetctl.child import Limits, run_module
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -32,7 +31,10 @@ LONGEST_S = 12.0
 GRACE_S = 2.0
 """How long the subprocess may take beyond that: to start, and to notice that its time is over."""
 MOST_MEMORY = 1 << 30
-"""The address space of the subprocess, in bytes; the largest fleet that may be loaded needs half of it."""
+"""The heap of the subprocess, in bytes; the largest fleet that may be loaded needs half of it.
+
+Not its address space: git inherits the limit, and maps the packs of a repository whatever their size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def inspect_in_subprocess(inputs: Inputs) -> LoadedFleet:
     clone = replace(inputs.clone, environ=dict(inputs.clone.environ)) if inputs.clone else None
     try:
         wanted = pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))
-        printed = run_module("fleetctl.watch.load_process", wanted, LONGEST_S + GRACE_S)
+        printed = run_module("fleetctl.watch.load_process", wanted, LONGEST_S + GRACE_S, Limits(MOST_MEMORY))
     except subprocess.TimeoutExpired:
         return _ended(LONGEST_S + GRACE_S, inputs)
     except OSError as error:
@@ -99,11 +101,9 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 def _answer(inputs: bytes) -> LoadedFleet | RevisionError:
     limit_s, folder, wanted = pickle.loads(inputs)  # noqa: S301  from our own process
     os.chdir(folder)
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY if hard < 0 else min(MOST_MEMORY, hard), hard))
     signal.signal(signal.SIGALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
         return inspect_here(wanted)
     except RevisionError as error:
         return error
