@@ -69,9 +69,17 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     """Like `inspect_fleet`, for files in memory; `problems` = found while reading them, `tree` = where bases are."""
     found = _Found()
     found.add(problems)
-    documents, whole, size = _documents(read, found)
+    given: list[Document] = []
+    whole, size = True, 0  # whether every file could be read, and the number of values
+    for source in read:
+        composed = compose_bytes(source, size)
+        found.add(composed.problems)
+        given += composed.documents
+        whole, size = whole and not composed.broken, size + composed.size
+        if not composed.documents and not composed.broken:
+            found.add([Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet")])
     bases = Bases(read, tree, size)
-    stacked = [bases.stack(document) for document in documents]
+    stacked = [bases.stack(document) for document in given]
     whole = whole and not found.first and not bases.problems
     documents, problems = use_shapes([document for document, _ in stacked], whole=whole)
     found.add(bases.problems)
@@ -98,20 +106,6 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
     fleet = resolve(pairs, [source.about for source in files], house_rules)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
-
-
-def _documents(read: Sequence[SourceBytes], found: _Found) -> tuple[list[Document], bool, int]:
-    """Return the documents, whether every file could be read whole, and the number of values."""
-    documents: list[Document] = []
-    whole, size = True, 0
-    for source in read:
-        composed = compose_bytes(source, size)
-        found.add(composed.problems)
-        documents.extend(composed.documents)
-        whole, size = whole and not composed.broken, size + composed.size
-        if not composed.documents and not composed.broken:
-            found.add([Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet")])
-    return documents, whole, size
 
 
 @dataclass(slots=True)
