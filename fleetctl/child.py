@@ -7,14 +7,18 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import IO, cast
 
 _CHUNK = 1 << 16
+_PACKAGES = Path(__file__).parents[1]
+"""The folder of this fleetctl: its children must not import another one from the working folder."""
 _LIMITED = '(ulimit "$1" "$2") 2>/dev/null && ulimit "$1" "$2"; shift 2; '
 """Sets a limit, unless there is a lower one; the attempt comes first because a failure would end the shell."""
 
@@ -119,3 +123,19 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def run_module(module: str, stdin: bytes, timeout_s: float, limits: Limits | None = None) -> bytes:
+    """Return what a module of this fleetctl prints, run as a program.
+
+    Raises TimeoutExpired, and OSError whose text says how it failed, such as "ended with 1: MemoryError".
+    """
+    try:
+        with Child([sys.executable, "-m", module], cwd=str(_PACKAGES), stdin=stdin, limits=limits) as child:
+            done = child.wait(timeout_s)
+    except OSError as error:
+        raise OSError(f"cannot be started: {error.strerror}") from None
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise OSError(f"ended with {done.returncode}{''.join(f': {line}' for line in last)}")
+    return done.stdout

@@ -16,7 +16,7 @@ from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
 from fleetctl.cli.context_option import ContextOption
-from fleetctl.cli.process import choose_context, remember_command
+from fleetctl.cli.process import remember_command
 from fleetctl.version import VERSION_LINE
 
 SECTIONS = {
@@ -110,8 +110,7 @@ def _global_options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     console.choose_color(color)
-    choose_context(cluster)
-    remember_command(context.invoked_subcommand)
+    remember_command(context.invoked_subcommand, cluster)
     if version:
         typer.echo(VERSION_LINE)
         raise typer.Exit

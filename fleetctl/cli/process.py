@@ -19,16 +19,16 @@ _context: str | None = None
 _command: str | None = None
 
 
-def choose_context(name: str | None) -> None:
-    """Remember `--context`; None = not given."""
+def remember_command(name: str | None, context: str | None) -> None:
+    """Remember the word of the command, such as `scale`, and the `--context` before it; None = not given."""
+    global _command, _context
+    _command, _context = name, context
+
+
+def choose_context(name: str) -> None:
+    """Remember a `--context` after the word of the command."""
     global _context  # noqa: PLW0603  a process has one command line
     _context = name
-
-
-def remember_command(name: str | None) -> None:
-    """Remember the word of the command, such as `scale`."""
-    global _command  # noqa: PLW0603  a process has one command line
-    _command = name
 
 
 def this_command() -> str | None:

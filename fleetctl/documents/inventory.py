@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import BeforeValidator, Field
 
@@ -286,7 +286,7 @@ def _address_in(text: str) -> str | None:
     return None if found.is_unspecified or found.is_multicast or found == _BROADCAST else str(found)
 
 
-def is_port(value: object) -> bool:
+def is_port(value: object) -> TypeGuard[int]:
     """Return whether this is a TCP port: an integer, and JSON's `true` is none."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65_535
 

@@ -95,11 +95,6 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     return result
 
 
-def weight(text: str) -> int:
-    """Return the number of values that a text counts as: one, and one for each 64 characters."""
-    return 1 + (len(text) >> 6)
-
-
 class _Composer:
     """The state of one pass: the open collections, and the anchors of the current document."""
 
@@ -154,7 +149,7 @@ class _Composer:
             except ValueError as error:
                 self.note("FL016", at, f"{error} is too long", allowed=f"at most {MAX_DIGITS}")
                 value = 0
-        node = Node(at, value, raw=event.value, plain=plain, size=weight(event.value))
+        node = Node(at, value, raw=event.value, plain=plain, size=1 + (len(event.value) >> 6))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         self.place(node, at)

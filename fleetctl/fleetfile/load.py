@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.position import FleetSource
@@ -13,12 +13,12 @@ from fleetctl.fleetfile.extends import Bases
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.house_rules import check_house_rules
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import models
+from fleetctl.fleetfile.raw import models, shapes_of
 from fleetctl.fleetfile.resolve import resolve
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
-from fleetctl.fleetfile.shapes import shapes_of, use_shapes
+from fleetctl.fleetfile.shapes import use_shapes
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem
@@ -69,9 +69,17 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     """Like `inspect_fleet`, for files in memory; `problems` = found while reading them, `tree` = where bases are."""
     found = _Found()
     found.add(problems)
-    documents, whole, size = _documents(read, found)
+    given: list[Document] = []
+    whole, size = True, 0  # whether every file could be read, and the number of values
+    for source in read:
+        composed = compose_bytes(source, size)
+        found.add(composed.problems)
+        given += composed.documents
+        whole, size = whole and not composed.broken, size + composed.size
+        if not composed.documents and not composed.broken:
+            found.add([Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet")])
     bases = Bases(read, tree, size)
-    stacked = [bases.stack(document) for document in documents]
+    stacked = [bases.stack(document) for document in given]
     whole = whole and not found.first and not bases.problems
     documents, problems = use_shapes([document for document, _ in stacked], whole=whole)
     found.add(bases.problems)
@@ -100,26 +108,12 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 
-def _documents(read: Sequence[SourceBytes], found: _Found) -> tuple[list[Document], bool, int]:
-    """Return the documents, whether every file could be read whole, and the number of values."""
-    documents: list[Document] = []
-    whole, size = True, 0
-    for source in read:
-        composed = compose_bytes(source, size)
-        found.add(composed.problems)
-        documents.extend(composed.documents)
-        whole, size = whole and not composed.broken, size + composed.size
-        if not composed.documents and not composed.broken:
-            found.add([Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet")])
-    return documents, whole, size
-
-
+@dataclass(slots=True)
 class _Found:
     """The problems found so far, each once: one in a shape or an anchor is found again in each model that uses it."""
 
-    def __init__(self) -> None:
-        self.first: dict[tuple[object, ...], Problem] = {}
-        self.is_full = False
+    first: dict[tuple[object, ...], Problem] = field(default_factory=dict)
+    is_full: bool = False
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Add problems until there are too many; the rest is not even searched for."""

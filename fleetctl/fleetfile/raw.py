@@ -39,10 +39,6 @@ class Raw:
         """Yield the mappings in the list under a key."""
         return (Raw(self.document, path, item) for path, item in self._listed(key) if isinstance(item, dict))
 
-    def mappings(self) -> Iterator[Raw]:
-        """Yield the mappings under all keys."""
-        return (self.child(key) for key, value in self.value.items() if isinstance(value, dict))
-
     def texts(self, key: str) -> Iterator[tuple[Path, str]]:
         """Yield the texts in the list under a key, each with its path."""
         return ((path, item) for path, item in self._listed(key) if isinstance(item, str))
@@ -71,6 +67,12 @@ def root(document: Document) -> Raw:
 def models(document: Document) -> Iterator[Raw]:
     """Yield the models of one document."""
     return root(document).child("spec").items("models")
+
+
+def shapes_of(document: Document) -> Iterator[Raw]:
+    """Yield the shapes of one document."""
+    shapes = root(document).child("spec").child("shapes")
+    return (shapes.child(name) for name, shape in shapes.value.items() if isinstance(shape, dict))
 
 
 def repeated(views: Iterable[Raw], key: str) -> Iterator[tuple[Raw, Raw]]:

@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -290,7 +291,8 @@ def _main() -> NoReturn:
     limit_s, memory, rules, fleet = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  from our own process
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     backstop = BACKSTOP * memory
-    resource.setrlimit(resource.RLIMIT_AS, (backstop if hard < 0 else min(backstop, hard), hard))
+    with suppress(ValueError):  # macOS counts what all processes share, and refuses a limit below that
+        resource.setrlimit(resource.RLIMIT_AS, (backstop if hard < 0 else min(backstop, hard), hard))
     _progress.results.append([])
     _progress.limit, _progress.memory = f"{limit_s:g}", memory
     signal.signal(signal.SIGALRM, _end)

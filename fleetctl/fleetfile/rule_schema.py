@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import pickle
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from fleetctl.child import Child
+from fleetctl.child import run_module
 from fleetctl.documents.mask import is_env_value, variable_of
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.compose import compose
@@ -34,8 +32,6 @@ GRACE_S = 2.0
 """How long their process may take beyond that: to start, and to notice that its time is over."""
 MOST_MEMORY = 128 << 20
 """The memory of the process, in bytes; with the interpreter, jsonschema and a small fleet it has some 40 MiB."""
-_PACKAGES = Path(__file__).parents[2]
-"""The folder of this fleetctl: the process must not import another one from the working folder."""
 _THAT_END = ("rules that end: no repetition inside a repetition, such as ([a-z]+)+, and no references that lead to "
              "several others over and over")
 
@@ -65,19 +61,14 @@ def evaluate(rules: Sequence[str], fleet: Any) -> list[list[Result]]:  # noqa: A
     Raises FleetctlError if the process had to be ended, or ended by itself.
     """
     try:
-        with Child([sys.executable, "-m", "fleetctl.fleetfile.rule_process"], cwd=str(_PACKAGES),
-                   stdin=pickle.dumps((LONGEST_S, MOST_MEMORY, rules, fleet))) as child:
-            done = child.wait(LONGEST_S + GRACE_S)
+        answer = run_module("fleetctl.fleetfile.rule_process", pickle.dumps((LONGEST_S, MOST_MEMORY, rules, fleet)),
+                            LONGEST_S + GRACE_S)
     except subprocess.TimeoutExpired:
         raise FleetctlError(f"the house rules were ended after {LONGEST_S + GRACE_S:g} s") from None
     except OSError as error:
-        raise FleetctlError(f"the process that checks house rules cannot be started: {error.strerror}") from None
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise FleetctlError(f"the process that checks house rules ended with {done.returncode}"
-                            f"{''.join(f': {line}' for line in last)}")
+        raise FleetctlError(f"the process that checks house rules {error}") from None
     return [[Result(kind, in_schema, tuple(path), *rest) for kind, in_schema, path, *rest in found]
-            for found in json.loads(done.stdout)]
+            for found in json.loads(answer)]
 
 
 class _Rules:

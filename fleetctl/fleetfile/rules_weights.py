@@ -11,7 +11,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.weights import regex_error
 from fleetctl.fleetfile.messages import cut
 from fleetctl.fleetfile.nodes import Document, Value
-from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.raw import Raw, models, root, shapes_of
 from fleetctl.fleetfile.rules_group import members_per_copy, role_of
 from fleetctl.fleetfile.rules_reference import INJECTED, all_references, references
 from fleetctl.problem import Problem
@@ -44,7 +44,7 @@ def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:
     errors: dict[str, str | None] = {}
     left = MAX_REGEX_COST
     for view in (member.child("weights").child("view") for document in documents
-                 for model in (*models(document), *root(document).child("spec").child("shapes").mappings())
+                 for model in (*models(document), *shapes_of(document))
                  for group in model.items("workers") for member in group.items("members")):
         for owner, key in ((view, "tensors"), *((rule, "match") for rule in view.child("shard").items("rules"))):
             text = owner.text(key)

@@ -5,14 +5,14 @@ After that every model has workers of its own: plans, diffs and spec hashes know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.compose import MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
 from fleetctl.fleetfile.nodes import Document, Value, size_of
-from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.raw import Raw, models, shapes_of
 from fleetctl.fleetfile.validate import MAX_FOUND
 from fleetctl.problem import Problem
 
@@ -55,11 +55,6 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                      for name, shape in shapes.items()
                      if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
     return merged, problems
-
-
-def shapes_of(document: Document) -> Iterator[Raw]:
-    """Yield the shapes of one document."""
-    return root(document).child("spec").child("shapes").mappings()
 
 
 def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:

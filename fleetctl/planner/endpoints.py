@@ -34,7 +34,7 @@ def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) ->
     for member in replica.members:
         serves = member.rank == 0 and (serving.groups is None or member.group in serving.groups)
         address, port = address_of(member.address), member.port
-        if serves and address and port and is_port(port) and replica.replica_id is not None:
+        if serves and address and is_port(port) and replica.replica_id is not None:
             yield Endpoint(
                 replica_id=replica.replica_id, group=member.group or "", copy_index=member.copy_index,
                 role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=address,

@@ -10,7 +10,7 @@ import errno
 import os
 import posixpath
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -43,9 +43,18 @@ class GitDir:
 
 
 def checkout_of(path: str, environ: Mapping[str, str]) -> Path | None:
-    """Return the nearest folder with a `.git` at or above a file or folder, which need not exist anymore."""
-    return next((folder for folder in _upward(_nearest_folder(path), environ)
-                 if os.path.lexists(folder / ".git")), None)
+    """Return the nearest folder with a `.git` at or above a file or folder, which need not exist anymore.
+
+    It is below the folders that the user's GIT_CEILING_DIRECTORIES name, as git has it.
+    """
+    start = _nearest_folder(path)
+    ceilings = {os.path.realpath(one) for one in environ.get("GIT_CEILING_DIRECTORIES", "").split(":") if one}
+    for folder in (start, *start.parents):
+        if folder != start and str(folder) in ceilings:
+            return None
+        if os.path.lexists(folder / ".git"):
+            return folder
+    return None
 
 
 def find_git_dir(path: str, environ: Mapping[str, str]) -> GitDir:
@@ -94,16 +103,6 @@ def _nearest_folder(path: str) -> Path:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return folder
-
-
-def _upward(start: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the folder and those above it, up to one that the user's GIT_CEILING_DIRECTORIES name."""
-    ceilings = {os.path.realpath(one) for one in environ.get("GIT_CEILING_DIRECTORIES", "").split(":") if one}
-    yield start
-    for folder in start.parents:
-        if str(folder) in ceilings:
-            return
-        yield folder
 
 
 def _read_entry(top: str) -> GitDir | None:

@@ -151,9 +151,9 @@ class Objects:
     def check_commits(self, object_ids: Sequence[str]) -> None:
         """Raise RevisionError unless each of these commits is what its id says."""
         for at in range(0, len(object_ids), _AT_ONCE):
-            kinds = {kind for kind, _ in self._ask(object_ids[at:at + _AT_ONCE], "commit", MOST_BYTES)}
-            if kinds != {"commit"}:
-                raise RevisionError(f"git has a {max(kinds)} where a commit should be: the repository is damaged")
+            others = {kind for kind, _ in self._ask(object_ids[at:at + _AT_ONCE], "commit", MOST_BYTES)} - {"commit"}
+            if others:
+                raise RevisionError(f"git has a {max(others)} where a commit should be: the repository is damaged")
 
     def _ask(self, object_ids: Sequence[str], wanted: Kind, most: int) -> Iterator[tuple[str, bytes]]:
         """Yield kind and content of objects, to be read to the end; no content, b"", for other kinds except of tags."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from fleetctl.child import Child
+from fleetctl.child import Limits, run_module
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -25,14 +25,16 @@ from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
-from fleetctl.watch.plan_process import PACKAGES, limit_memory
 
 LONGEST_S = 12.0
 """How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""
 GRACE_S = 2.0
 """How long the subprocess may take beyond that: to start, and to notice that its time is over."""
 MOST_MEMORY = 1 << 30
-"""The address space of the subprocess, in bytes; the largest fleet that may be loaded needs half of it."""
+"""The heap of the subprocess, in bytes; the largest fleet that may be loaded needs half of it.
+
+Not its address space: git inherits the limit, and maps the packs of a repository whatever their size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,13 @@ def inspect_in_subprocess(inputs: Inputs) -> LoadedFleet:
     """Load in a subprocess; that it had to be ended is a problem of the files."""
     clone = replace(inputs.clone, environ=dict(inputs.clone.environ)) if inputs.clone else None
     try:
-        with Child([sys.executable, "-m", "fleetctl.watch.load_process"], cwd=str(PACKAGES),
-                   stdin=pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))) as child:
-            done = child.wait(LONGEST_S + GRACE_S)
+        wanted = pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))
+        printed = run_module("fleetctl.watch.load_process", wanted, LONGEST_S + GRACE_S, Limits(MOST_MEMORY))
     except subprocess.TimeoutExpired:
         return _ended(LONGEST_S + GRACE_S, inputs)
     except OSError as error:
-        raise RevisionError(f"the loading process cannot be started: {error.strerror}") from None
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise RevisionError(f"the loading process ended with {done.returncode}{''.join(f': {line}' for line in last)}")
-    answer: LoadedFleet | RevisionError = pickle.loads(done.stdout)  # noqa: S301  from our own process
+        raise RevisionError(f"the loading process {error}") from None
+    answer: LoadedFleet | RevisionError = pickle.loads(printed)  # noqa: S301  from our own process
     if isinstance(answer, RevisionError):
         raise answer
     return answer
@@ -103,10 +101,9 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 def _answer(inputs: bytes) -> LoadedFleet | RevisionError:
     limit_s, folder, wanted = pickle.loads(inputs)  # noqa: S301  from our own process
     os.chdir(folder)
-    limit_memory(MOST_MEMORY)
     signal.signal(signal.SIGALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
         return inspect_here(wanted)
     except RevisionError as error:
         return error

@@ -29,6 +29,8 @@ _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
 _GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of each type of a GGUF value, except strings (8) and arrays (9)."""
 _GGUF_STRING, _GGUF_ARRAY = 8, 9
+MOST_DIMENSIONS = 16
+"""The most dimensions of a GGUF tensor: four times those that llama.cpp allows."""
 _GGUF_TENSORS = {
     0: 1024, 1: 512, 2: 144, 3: 160, 6: 176, 7: 192, 8: 272, 10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292,
     16: 66, 17: 74, 18: 98, 19: 50, 20: 144, 21: 110, 22: 82, 23: 136, 24: 256, 25: 512, 26: 1024, 27: 2048,
@@ -120,7 +122,10 @@ class _Gguf:
             alignment = value if key == b"general.alignment" and value else alignment
         for _ in range(tensors):
             self._string()
-            shape = [self._number(8) for _ in range(self._number(4))]
+            dimensions = self._number(4)
+            if dimensions > MOST_DIMENSIONS:  # the product of millions of sizes would take days
+                raise _Refused("its header cannot be read")
+            shape = [self._number(8) for _ in range(dimensions)]
             kind, begin = self._number(4), self._number(8)
             end = max(end, begin + max(1, math.prod(shape) * _GGUF_TENSORS.get(kind, 0) // 256))
         end += -(-self._file.tell() // alignment) * alignment if end else 0

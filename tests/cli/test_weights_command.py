@@ -147,6 +147,8 @@ NO_MODEL = {
     "tensors.gguf": (gguf(tensors=1 << 63), "header"),
     "name.gguf": (gguf().replace(struct.pack("<Q", 5) + b"blk.0", struct.pack("<Q", 1 << 62) + b"blk.0"),
                   "ends within its header"),
+    "shape.gguf": (gguf().replace(struct.pack("<IQIQ", 1, 256, 12, 0), struct.pack("<I", 1000) + b"\xff" * 8000),
+                   "its header cannot be read"),
     "unknown.gguf": (gguf(kind=999)[:-144], "bytes, but by its header"),
     "pytorch_model.bin": (zipped()[:-10], "its end is missing"),
     "a.safetensors.part": (safetensors(), "left by an interrupted download"),

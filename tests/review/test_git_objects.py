@@ -113,6 +113,12 @@ def test_a_forged_commit_on_the_way_to_a_merge_base_is_an_error(repository: GitF
             replicas(repository, base)
 
 
+def test_another_object_among_commits_is_named_by_its_kind(repository: GitFolder) -> None:
+    ids = [repository.git("rev-parse", name) for name in ("HEAD", f"HEAD:{PATH}")]
+    with pytest.raises(RevisionError, match="git has a blob where a commit should be"):
+        objects_of(repository).check_commits(ids)
+
+
 @pytest.mark.parametrize("lie", ["grafts", "replace", "commit-graph"])
 def test_files_that_change_the_history_are_ignored(repository: GitFolder, lie: str) -> None:
     old = repository.git("rev-parse", "HEAD")

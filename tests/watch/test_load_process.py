@@ -108,6 +108,26 @@ def read_until_all_end(reader: int) -> bytes:
     raise AssertionError("a process still runs")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce it")
+def test_the_limit_of_memory_leaves_git_its_address_space(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, tmp_path: Path
+) -> None:
+    """Git maps a pack into its address space: one of 1 GiB is no reason to refuse a commit."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").write_text(f"#!/bin/sh\nulimit -v > {folder}/given\nexit 1\n")
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    source = Branch("gone", "main", ("fleets",), tmp_path, {"PATH": os.environ["PATH"]}, time.time,
+                    inspect=inspect_in_subprocess)
+    with pytest.raises(RevisionError):
+        source.load("0" * 40)
+    own = subprocess.run(["/bin/sh", "-c", "ulimit -v"], capture_output=True, check=True).stdout
+    assert (folder / "given").read_bytes() == own
+    monkeypatch.setattr(load_process, "MOST_MEMORY", 8 << 20)
+    with pytest.raises(RevisionError, match="the loading process ended with"):
+        inspect_in_subprocess(Inputs(("fleet.yaml",)))
+
+
 @pytest.mark.parametrize(("script", "message"), [
     ("echo MemoryError >&2; exit 1", "ended with 1: MemoryError"), ("kill -9 $$", "ended with -9"),
 ])

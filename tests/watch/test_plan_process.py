@@ -103,12 +103,7 @@ def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.Mon
         plan_in_subprocess()
 
 
-def test_the_memory_of_the_planner_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to: list[tuple[int, int]] = []
-    monkeypatch.setattr(plan_process.resource, "setrlimit", lambda _, limits: set_to.append(limits))
-    monkeypatch.setattr(plan_process.resource, "getrlimit", lambda _: (-1, hard[0]))
-    hard = [-1]
-    plan_process.limit_memory(1000)
-    hard[0] = 100
-    plan_process.limit_memory(1000)
-    assert set_to == [(1000, -1), (100, 100)]
+def test_the_memory_of_the_planner_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_planner(monkeypatch, tmp_path, "ulimit -d >&2; exit 1")
+    with pytest.raises(ApplyError, match=f"ended with 1: {plan_process.MOST_MEMORY >> 10}$"):
+        plan_in_subprocess()

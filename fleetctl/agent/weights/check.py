@@ -213,7 +213,7 @@ class BackgroundCheck:
         lower_priority()
         while not self._closed:
             self._wake.clear()
-            with contextlib.suppress(OSError):  # a full disk, too many open files: the next sweep tries again
+            with contextlib.suppress(OSError, RuntimeError):  # no free disk, file or thread: the next sweep tries again
                 self.sweep()
             self._wake.wait(SWEEP_S)
 

@@ -310,6 +310,8 @@ def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optiona
             server = WeightsServer(source, ip, allowed)
             server.start()
     except (OSError, ValueError, OverflowError, RuntimeError) as error:
+        if server is not None:
+            server.close()
         server, why = None, f"no port of {ports or 'this node'} can be used: {error}"
     if former is not None and former is not server:
         former.close()

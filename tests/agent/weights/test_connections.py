@@ -322,6 +322,28 @@ def test_a_source_without_a_free_thread_serves_again_later(
     assert fetches(described, tmp_path / "b")
 
 
+@pytest.mark.parametrize("missing", ["fleetctl-weights", "fleetctl-sweep", "fleetctl-report"])
+def test_a_source_whose_threads_cannot_start_frees_its_port(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    source = serve.Source(str(tmp_path / "a"), fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    start = threading.Thread.start
+
+    def none_left(self: threading.Thread) -> None:
+        if self.name == missing:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    server, place = serve.serve_weights(source, "127.0.0.1", f"{port}-{port}")
+    assert (server, place["port"]) == (None, None)
+    assert "can't start new thread" in place["unserved"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 30)
+
+
 class Silent(Session):
     """Accepts nothing."""
 
