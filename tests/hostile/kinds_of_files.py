@@ -148,9 +148,11 @@ def shapes_that_unfold(case: Case) -> None:
 
 @kind("fleet")
 def numbers_that_are_fine_and_huge(case: Case) -> None:
-    """A valid fleet that no cluster has room for."""
-    case.replace_fleet(fleet_text({"m/one": case.rng.choice([10_000, 100_000, 1_000_000]), "m/two": 100_000}).replace(
-        "gpus: 1", case.rng.choice(["gpus: 1", "gpus: 0.0001", "cpus: 0.001", "gpus: 1, vram: 1Gi"])))
+    """A valid fleet that no cluster has room for, or one of so small claims that there is: a plan names each replica."""
+    claim = case.rng.choice(["gpus: 1", "gpus: 0.0001", "cpus: 0.001", "gpus: 1, vram: 1Gi"])
+    most = 10_000 if "0.0" in claim else 100_000
+    case.replace_fleet(fleet_text({"m/one": case.rng.choice([most // 10, most, 1_000_000]), "m/two": most}).replace(
+        "gpus: 1", claim))
 
 
 @kind("rules")

@@ -20,17 +20,17 @@ from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
 Slots = int
-"""The slots of a node that replicas of one model hold: bit n is set if slot n is held. Sets of numbers in the journal
-would take memory by the square of the replicas."""
+"""The slots of a node that replicas of one model hold: bit n is set if slot n is held."""
 NO_SLOTS: Slots = 0
 NO_OFFERS: Mapping[int, Offer] = {}
 HeldBy = Callable[[str], dict[int, Slots]]
 """Returns the slots that live replicas of a model hold, by node."""
 Fit = tuple[Taken, int]
 """An offer after a claim, and the number of the offer that is left."""
-Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
-"""What undo restores: (node, number of its offer), (node, model key, its slots), or (model key, value of its spread
-label, replicas that touched it, None)."""
+Change = tuple[int, int] | tuple[int, str, int] | tuple[str, Value, int, None]
+"""What undo restores: (node, number of its offer), (node, model key, the slot that was taken or lifted), or (model key,
+value of its spread label, replicas that touched it, None). With all slots in each entry, memory would grow with the
+square of the replicas."""
 
 
 def lowest_free(held: Slots) -> int:
@@ -103,9 +103,8 @@ class Ledger:
     def lift_slots(self, key: str, slots: Mapping[int, int]) -> None:
         """Return the slots that `take_slots` took for one new replica; can be undone."""
         for node, slot in slots.items():
-            before = self.slots(node, key)
-            self._journal.append((node, key, before))
-            self._set_slots(node, key, before & ~(1 << slot))
+            self._journal.append((node, key, slot))
+            self._set_slots(node, key, self.slots(node, key) & ~(1 << slot))
         self._touch(key, slots, -1)
 
     def slots(self, node: int, key: str) -> Slots:
@@ -130,7 +129,7 @@ class Ledger:
                 continue
             before = held.get(node, NO_SLOTS)
             taken[node] = slot = lowest_free(before)
-            self._journal.append((node, key, before))
+            self._journal.append((node, key, slot))
             held[node] = before | 1 << slot
         self._touch(key, taken, 1)
         return taken
@@ -174,7 +173,8 @@ class Ledger:
             if len(change) == 2:
                 self._set(*change)
             elif len(change) == 3:
-                self._set_slots(*change)
+                node, key, slot = change
+                self._set_slots(node, key, self.slots(node, key) ^ 1 << slot)
             else:
                 self._crowds.put(*change[:3])
 
