@@ -148,7 +148,7 @@ def shapes_that_unfold(case: Case) -> None:
 
 @kind("fleet")
 def numbers_that_are_fine_and_huge(case: Case) -> None:
-    """A valid fleet that no cluster has room for, or one of so small claims that there is: a plan names each replica."""
+    """A valid fleet that no cluster has room for, or one with claims so small that each replica is in the plan."""
     claim = case.rng.choice(["gpus: 1", "gpus: 0.0001", "cpus: 0.001", "gpus: 1, vram: 1Gi"])
     most = 10_000 if "0.0" in claim else 100_000
     case.replace_fleet(fleet_text({"m/one": case.rng.choice([most // 10, most, 1_000_000]), "m/two": most}).replace(
