@@ -424,9 +424,7 @@ def test_only_the_clients_of_the_cluster_and_of_the_forge_use_http() -> None:
     assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last fetches files on a node"
     speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
                 if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
-    assert speakers == ["inventory/route.py"], "where connections are opened"
-    openers = [str(path.relative_to(PACKAGE)) for path in SOURCES if re.search(r"\b_?route\.open\(", path.read_text())]
-    assert openers == ["forge/http.py", "inventory/client.py"]
+    assert speakers == ["forge/http.py", "inventory/client.py"]
 
 
 def imported(path: Path) -> set[str]:

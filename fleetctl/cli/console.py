@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from fleetctl.errors import UsageError
-from fleetctl.render.visible import inert, visible_lines, visible_log
+from fleetctl.render.visible import inert, visible_json, visible_lines, visible_log
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,8 +91,11 @@ def show_report(report: Report, console: Console | None = None) -> None:
 
 
 def write_result(text: str) -> None:
-    """Write a finished result to standard output, unwrapped and as UTF-8 in any locale; inert in CI."""
-    write_document(_inert_in_ci(text))
+    """Write a finished result to standard output, unwrapped and as UTF-8 in any locale; inert in CI.
+
+    Hidden characters are escaped as in JSON.
+    """
+    write_document(_inert_in_ci(visible_json(text)))
 
 
 def write_file_diff(file: str, before: str, after: str, new_name: str | None = None) -> None:

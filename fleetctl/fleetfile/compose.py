@@ -22,8 +22,8 @@ from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
-MAX_NODES = 250_000
-"""The most values in the files of one fleet, counting each alias in full, and each 64 characters of a text as one."""
+MAX_NODES = 200_000
+"""The most values in the files of one fleet, counting each alias in full; see `weight`."""
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""
 MAX_DOCUMENTS = 10_000
@@ -91,6 +91,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
     result.size += sum(opened.node.size for opened in composer.stack)
+    composer.stack.clear()  # each open mapping refers to the composer, so the values would outlive this call
     return result
 
 

@@ -17,6 +17,8 @@ from fleetctl.fleetfile.nodes import Document, MergedNode, Node
 from fleetctl.problem import Problem
 
 MAX_SHOWN = 60
+MOST_ITEMS = 1000
+"""The longest list in which the name of a new item is compared with all others."""
 MAX_MEANT = 200
 """The longest text for which a value is guessed."""
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
@@ -149,7 +151,7 @@ def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tup
     items = document.node(path[:-1])
     if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
         return None
-    if not _is_new(items, index, document):
+    if len(items.value) > MOST_ITEMS or not _is_new(items, index, document):
         return None
     has_base = any(source is not document.source for source in items.sources.values())
     if owner == "models" and not has_base:  # merged only with shapes

@@ -18,6 +18,7 @@ from fleetctl.problem import Problem
 
 UNUSABLE = "FL039"
 UNUSED = "FL075"
+SUGGESTED = 100
 
 
 def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Document], list[Problem]]:
@@ -45,7 +46,8 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name
             elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
-                problems.append(_unusable(model, name, list(shapes)))
+                # a suggestion among thousands of names takes milliseconds
+                problems.append(_unusable(model, name, list(shapes) if len(problems) < SUGGESTED else []))
         merged.append(with_shapes(document, found))
     if whole and total <= MAX_NODES:
         # an unused shape of a base may be for other fleets

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
+from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node, Replica, ReplicaMember
 from fleetctl.documents.quantity import grouped
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import Ledger, Slots
+from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Slots, lowest_free
 from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
 from fleetctl.planner.placement.policies import SLOTS_LABEL, CoolingCards, EffectivePolicy, effective_policy, with_notes
@@ -60,16 +60,16 @@ def _slot_by_node(members: Sequence[ReplicaMember]) -> dict[str | None, int | No
     by_node: dict[str | None, int | None] = {}
     for member in members:
         if by_node.get(member.node_id) is None:
-            by_node[member.node_id] = member.slot
+            is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
+            by_node[member.node_id] = member.slot if is_slot else None
     return by_node
 
 
 def _slot_numbers(slots: list[int | None]) -> Slots:
-    held: set[int] = set()
+    held = NO_SLOTS
     for slot in sorted(slots, key=lambda slot: slot is None):
-        lowest = next(index for index in range(len(slots) + 1) if index not in held)
-        held.add(lowest if slot is None or slot in held else slot)
-    return frozenset(held)
+        held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)
+    return held
 
 
 def _ledger_nodes(

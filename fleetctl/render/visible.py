@@ -8,6 +8,9 @@ _COMMAND = re.compile(r"^([^!-~\n]*):(?=[^ -~\n]*:)|#(?=[^ -~\n]*#)", re.MULTILI
 """Where a CI runner could see a command: `::error::` at the start of a line, `##[error]` and `##vso[` anywhere.
 Runners compare text by the rules of a language and may ignore non-ASCII characters between the two signs."""
 
+_HIDDEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What JSON may contain as it is: commands to a terminal, other line ends, and marks that reverse the reading order."""
+
 
 def visible(text: str) -> str:
     """Return `text` with terminal commands and invisible characters as escapes, such as `\\x1b`.
@@ -35,3 +38,8 @@ def inert(text: str) -> str:
     The escapes `\\u003a` and `\\u0023` leave the meaning of a JSON document unchanged.
     """
     return _COMMAND.sub(lambda found: f"{found[1]}\\u003a" if found[1] is not None else "\\u0023", text)
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON document with hidden characters as escapes, such as `\\u009b`; its meaning stays the same."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -38,16 +38,17 @@ class GitTree:
 
     def is_folder(self, path: str) -> bool:
         """Return whether `path` is a folder in this commit."""
-        return self._kind(path) == _FOLDER
+        return self._kind(self.inside(path)) == _FOLDER
 
     def is_file(self, path: str) -> bool:
         """Return whether `path` is a file; one behind a link out or in a submodule counts, but cannot be read."""
-        return self._kind(path) not in (None, _FOLDER, _SUBMODULE)
+        return self._is_file(self.inside(path))
 
     def names(self, folder: str) -> Sequence[str]:
         """Return the names of the files in a folder, sorted."""
         real, _ = self._follow(self._required(folder))
-        return sorted(name for name in self._listing(real) if self.is_file(posixpath.join(folder, name)))
+        return sorted(name for name, entry in self._listing(real).items()
+                      if entry.is_file or (entry.is_link and self._is_file(posixpath.join(real, name))))
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the file's bytes, at most `limit` of them; raises OSError with EFBIG if it has far more."""
@@ -93,8 +94,11 @@ class GitTree:
         """Return the entry of a path from the top, with links followed; raises OSError if it leads nowhere."""
         return self._follow(inside)[1]
 
-    def _kind(self, path: str) -> int | None:
-        inside = self.inside(path)
+    def _is_file(self, inside: str | None) -> bool:
+        return self._kind(inside) not in (None, _FOLDER, _SUBMODULE)
+
+    def _kind(self, inside: str | None) -> int | None:
+        """Return the kind of what a path from the top leads to; None if that is nothing, or outside."""
         if inside is None:
             return None
         try:

@@ -25,6 +25,9 @@ _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
 
 _ALL_NAMES = ("for-each-ref", "--count=10000", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
 _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
+_AMBIGUOUS = re.compile(rb"^warning: refname .* is ambiguous", re.MULTILINE)
+_NEVER_AMBIGUOUS = re.compile(r"(HEAD|@|[0-9a-f]{40}|[0-9a-f]{64})([~^@:].*)?", re.DOTALL)
+"""Names that git never takes for a branch or tag, even where there is one of that name."""
 _ANCESTOR = re.compile(r"(?P<start>[^~^]+)[~^].*", re.DOTALL)
 MOST_COMMITS = 100_000
 """The most commits between two revisions that are compared."""
@@ -140,9 +143,13 @@ class Repository:
         return Commit(around.name, found)
 
     def _object(self, name: str) -> str | None:
-        done = self.git.run("rev-parse", "--verify", "--quiet", name)
+        done = self.git.run("rev-parse", "--verify", name)
         if done.returncode and done.stderr.startswith(b"error:"):  # otherwise it just does not exist
             check(done, "rev-parse")
+        # git would take the tag of that name, and whoever may push one would choose the base
+        if _AMBIGUOUS.search(done.stderr) and not _NEVER_AMBIGUOUS.fullmatch(name):
+            raise RevisionError(f"{name!r} is ambiguous here: it names several branches, tags or commits",
+                                hint="write it in full: refs/heads/NAME, refs/remotes/origin/NAME or refs/tags/NAME")
         found = done.stdout.decode(errors="replace").strip()
         return found if done.returncode == 0 and OBJECT_ID.fullmatch(found) else None
 

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 
-from fleetctl.child import run_module
+from fleetctl.child import Limits, run_module
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, FleetctlError
@@ -16,12 +16,15 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 
 LONGEST_S = 300.0
+MOST_MEMORY = 8 << 30
+"""The heap of the subprocess, in bytes. NumPy reserves, but does not use, tens of MiB for each processor."""
 
 
 def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     """Return the plan of `make_plan`; raises its errors, and ApplyError when the subprocess fails."""
     try:
-        printed = run_module("fleetctl.watch.plan_process", pickle.dumps((fleet, inventory, options, facts)), LONGEST_S)
+        printed = run_module("fleetctl.watch.plan_process", pickle.dumps((fleet, inventory, options, facts)), LONGEST_S,
+                             Limits(MOST_MEMORY))
     except subprocess.TimeoutExpired:
         raise ApplyError(f"the planning process has no plan after {LONGEST_S:g} s") from None
     except OSError as error:

@@ -69,19 +69,28 @@ class Files(Source):
     paths: Sequence[str]
     inspect: Inspect = inspect_here
     _composed_of: Sequence[str] = ()
+    _known_as: tuple[str, str] = ("", "")
+    """The digest right after the last load, and the revision that was loaded."""
 
     def newest(self) -> str:
         """Return the digest, which includes the files from which the fleet was last composed."""
+        digest = self._digest()
+        return self._known_as[1] if digest == self._known_as[0] else digest
+
+    def _digest(self) -> str:
         found = [file for path in self.paths for file in ([path, *_below(path)])]
         return sha256_hex("\n".join(
             f"{path} {_state(path)}" for path in sorted({*found, *self._composed_of})).encode())[:12]
 
-    def load(self, revision: str) -> LoadedFleet:  # noqa: ARG002  the disk has only the newest
+    def load(self, revision: str) -> LoadedFleet:
         """Return the fleet as it is on the disk."""
         loaded = self.inspect(Inputs(self.paths))
+        unchanged = self.newest() == revision
         self._composed_of = ([source.path for source in (*loaded.fleet.files, *loaded.fleet.house_rules)]
                              if loaded.fleet else
                              [*{*self._composed_of, *(error.file for error in loaded.errors)}])
+        if unchanged:  # the load has only found more files to look at, which is no news
+            self._known_as = self._digest(), revision
         return loaded
 
 

@@ -10,6 +10,8 @@ import pytest
 from github_stand_in import GitHubStandIn
 from pull_request import FLEET, PullRequest
 
+from fleetctl.fleetfile import rule_schema
+
 RULED = FLEET.replace("spec:\n", "spec:\n  policy: {schemas: [house-rules.schema.json]}\n")
 BREAKING = RULED.replace("org/one", "one").replace("replicas: 1", "replicas: 40").replace(
     "[serve, one]", "[serve, 'one:latest']")
@@ -78,3 +80,22 @@ def test_a_change_that_drops_or_rewrites_its_rules_is_reported(
     assert reviewed.code == 0
     assert f"This change alters the policy it is judged by: spec.policy.schemas: {difference}" in reviewed.log
     assert "This change alters the policy it is judged by" in hub.of("github-actions[bot]")[0]
+
+
+@pytest.mark.slow
+def test_rules_without_an_end_are_in_validate_plan_and_the_comment(
+    job, ruled: PullRequest, hub: GitHubStandIn, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_schema, "LONGEST_S", 0.5)
+    ruled.remote.commit("main", rules(key={"pattern": "^([a-z]+)+$"}), "house-rules.schema.json")
+    ruled.main = ruled.remote.commit("main", RULED.replace("org/one", "a" * 40 + "/0"))
+    ruled.push(RULED.replace("org/one", "a" * 40 + "/1"))
+    validated = job("validate", "-f", "fleet.yaml", "--format", "json")
+    problems = json.loads(validated.log.partition("\nerror")[0])["problems"]
+    assert (validated.code, [one["code"] for one in problems]) == (1, ["FL087"])
+    assert job("plan", "-f", "fleet.yaml", "--inventory", snapshot_file).code == 1
+    reviewed = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
+    assert reviewed.code == 1
+    [comment] = hub.of("github-actions[bot]")
+    assert "the house rules were ended after 0.5 s" in comment
+    assert "::error file=house-rules.schema.json,line=" in reviewed.log

@@ -133,6 +133,14 @@ def test_escaped_json_keeps_its_meaning_and_documents_stay_unchanged(
     assert capsys.readouterr().out == "##[error]p\n"
 
 
+def test_a_result_cannot_control_the_terminal_and_json_keeps_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"\x9b2Ja\x7f\x85.yaml": "\u2028 \u202e \u2066 \u00e9"}
+    console.write_result(json.dumps(document, ensure_ascii=False) + "\n")
+    out = capsys.readouterr().out
+    assert out == '{"\\u009b2Ja\\u007f\\u0085.yaml": "\\u2028 \\u202e \\u2066 \u00e9"}\n'
+    assert json.loads(out) == document
+
+
 def test_wrapped_text_does_not_start_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_shape_counts_in_full_for_each_model_like_an_alias() -> None:
     spec = {"shapes": {"large": {"workers": large}},
             "models": [{"key": f"m{number}", "replicas": 1, "shape": "large"} for number in range(300)]}
     found = inspect({"fleet.yaml": text(spec)})
-    assert [(problem.code, problem.path) for problem in found.problems] == [("FL014", "spec.models[49].shape")]
+    assert [(problem.code, problem.path) for problem in found.problems] == [("FL014", "spec.models[39].shape")]
 
 
 def test_a_wrong_shape_name_lists_only_a_few_of_many_shapes() -> None:

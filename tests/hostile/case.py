@@ -107,6 +107,11 @@ class Case:
         """The objects of the checkout; before it exists, those of the server."""
         return Store((self.git if self.git.is_dir() else self.server) / "objects", self.format)
 
+    @property
+    def honest(self) -> Store:
+        """The objects of the server, which nobody has damaged."""
+        return Store(self.server / "objects", self.format)
+
     def marker(self, name: str) -> str:
         """Return a shell command that leaves a marker and passes its input on."""
         return f"{self.folder}/traps/run {name}"

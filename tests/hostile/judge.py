@@ -69,7 +69,7 @@ def violations(case: Case, step: Step, ended: Ended, limits: Limits, before: Fil
 
 def _resources(ended: Ended, limits: Limits) -> Iterator[str]:
     if ended.code is None:
-        yield f"not done after {limits.kill_s:g} s, {ended.cpu_s:.1f} of them on a core"
+        yield f"killed after {ended.wall_s:.1f} s, {ended.cpu_s:.1f} of them on a core"
     elif ended.wall_s > limits.wall_s or ended.cpu_s > MAX_S:
         yield f"took {ended.wall_s:.1f} s, {ended.cpu_s:.1f} of them on a core"
     if ended.peak_bytes > MAX_BYTES:
@@ -100,7 +100,7 @@ def _terminal(step: Step, out: str, err: str) -> Iterator[str]:
     shown = out + "\n" + err
     if found := CONTROL.search(shown):
         yield f"a control character was written: {shown[max(0, found.start() - 50):found.end() + 50]!r}"
-    if "json" not in step.words and (found := HIDDEN.search(shown)):
+    if not {"json", "jsonl"} & set(step.words) and (found := HIDDEN.search(shown)):
         yield f"a hidden character was written: {shown[max(0, found.start() - 50):found.end() + 50]!r}"
     lines = [line for line in shown.splitlines() if not (step.of_job and ANNOTATION.match(line))]
     if found := RUNNER_COMMAND.search("\n".join(lines)):

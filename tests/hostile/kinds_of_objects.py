@@ -211,8 +211,7 @@ def false_objects_in_the_checkout(case: Case) -> None:
     def lie() -> None:
         store = case.store
         false = fleet_text({**BASE, TOP_MODEL: 12}, case.address or case.cluster).encode()
-        source = Store(case.server / "objects", case.format)
-        own = [(name, *source.read(name)) for name in case.history]
+        own = [(name, *case.honest.read(name)) for name in case.history]
         true_blob = next(name for name, _, data in own if data == fleet_text(BASE, case.cluster).encode())
         if how.startswith("only"):
             blob = store.put("blob", false)
@@ -220,7 +219,7 @@ def false_objects_in_the_checkout(case: Case) -> None:
             if how == "only the file":
                 store.lie(true_blob, "blob", false)
             elif how == "only the tree":
-                top = source.read(case.base)[1].split()[1].decode()
+                top = case.honest.read(case.base)[1].split()[1].decode()
                 store.lie(top, *store.read(tree))
             else:
                 store.lie(case.base, *store.read(store.commit(tree)))
@@ -277,7 +276,7 @@ def a_commit_graph_that_lies(case: Case) -> None:
         store = case.store
         false = forged(case, store, "another commit")
         false_tree = store.read(false)[1].split()[1].decode()
-        _, merge = store.read(case.merge)
+        _, merge = case.honest.read(case.merge)
         tree = merge.split()[1].decode()
         rows = sorted([(case.base, false_tree, []), (case.merge, tree, [case.base, case.change]), (false, false_tree,
                        []), (case.change, tree, [false])])

@@ -126,13 +126,12 @@ def forged(case: Case, store: Store, how: str) -> str:
     """Write a history in which the base already wants what the change does; return the commit to be taken for main."""
     text = (case.files[FLEET_FILE].data if case.head is not None and FLEET_FILE in case.files
             else fleet_text({**BASE, TOP_MODEL: 12}, case.address or case.cluster).encode())
-    source = Store(case.server / "objects", case.format)
     if how == "another commit":
         tree = store.folders({**case.files, FLEET_FILE: Entry(FILE, text)})
         return store.commit(tree, message=b"not the base\n")
     pack = Pack(case.format)
     for name in case.history:
-        what, data = source.read(name)
+        what, data = case.honest.read(name)
         if data == fleet_text(BASE, case.cluster).encode():
             data = text
         if how == "in a pack":
@@ -204,6 +203,8 @@ def a_bare_repository_that_names_programs(case: Case) -> None:
 @kind("repository")
 def a_bare_repository_behind_a_link_to_the_fleet(case: Case) -> None:
     """The fleet folder becomes a link to a folder that lies in an embedded repository."""
+    if FLEET_FILE not in case.files:
+        return  # another kind has put the fleet elsewhere
     moved = {path: entry for path, entry in case.files.items() if path.startswith("fleets/")}
     for path, entry in moved.items():
         del case.files[path]
@@ -227,16 +228,26 @@ def _unpack(case: Case, files: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(data)
 
 
+def _free(path: Path) -> Path:
+    """Remove what another kind has put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    return path
+
+
 @kind("repository")
 def an_unpacked_git_folder_in_the_fleet_folder(case: Case) -> None:
     """Git commits no `.git`; an archive or a cache that the job unpacks may hold one."""
 
     def unpack() -> None:
+        if (case.top / "fleets").is_file():
+            return  # of another kind
         name = case.rng.choice([".git", ".git", ".GIT", ".Git", "git~1", ".g\u200cit"])
         config = case.rng.choice(["\tbare = false\n", f"\tbare = false\n{programs(case, 'hooks')}{partial(case)}"])
         case.may_run.clear()
         files = bare_files(case, _empty(case), config, case.rng.choice(HOW))
-        _unpack(case, files, case.top / "fleets" / name)
+        _unpack(case, files, _free(case.top / "fleets" / name))
 
     case.later.append(unpack)
 
@@ -248,7 +259,9 @@ def a_git_file_or_link_that_leads_elsewhere(case: Case) -> None:
                               "../.git/worktrees/none", ".", "../fleets/.git", "\x1b[2J", "x" * 5000])
 
     def lead() -> None:
-        file = case.top / "fleets/.git"
+        if (case.top / "fleets").is_file():
+            return  # of another kind
+        file = _free(case.top / "fleets/.git")
         if case.rng.random() < 0.4 and len(target) < 200:
             file.symlink_to(target)
         else:
@@ -287,7 +300,7 @@ def the_fleet_folder_as_a_submodule(case: Case) -> None:
         for path, entry in inside.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(entry.data)
-        (folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
+        _free(folder / ".git").write_text("gitdir: ../.git/modules/fleets\n")
         with (case.git / "config").open("a") as config:
             config.write(f'[submodule "fleets"]\n\tactive = true\n\turl = {url}\n')
 
@@ -311,7 +324,8 @@ def a_configuration_of_the_checkout_that_names_programs(case: Case) -> None:
                 config.write("[extensions]\n\tworktreeConfig = true\n")
             (case.git / "config.worktree").write_text(programs(case, f"{case.git}/hooks"))
         _fill_hooks(case)
-        os.utime(case.top / FLEET_FILE, (1, 1))  # so that git has to read it, through its filters
+        if (case.top / FLEET_FILE).is_file():
+            os.utime(case.top / FLEET_FILE, (1, 1))  # so that git has to read it, through its filters
 
     case.later.append(configure)
 
@@ -340,8 +354,9 @@ def attributes_that_change_what_git_reads(case: Case) -> None:
 
 
 def _write(file: Path, data: bytes) -> None:
-    if not file.parent.is_dir():
-        file.parent.mkdir(parents=True)
+    if file.parent.is_file():
+        return  # another kind has put a file in place of the folder
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
 
 
@@ -353,7 +368,7 @@ def replaced_objects_and_grafts(case: Case) -> None:
         store = case.store
         false = forged(case, store, "another commit")
         for name in (case.base, *case.history):
-            what, _ = store.read(name)
+            what, _ = case.honest.read(name)
             other = {"commit": false, "blob": store.put("blob", fleet_text({**BASE, TOP_MODEL: 12}).encode())}.get(what)
             if other and case.rng.random() < 0.7:
                 _write(case.git / "refs/replace" / name, f"{other}\n".encode())
@@ -428,8 +443,8 @@ def alternates(case: Case) -> None:
         _write(case.git / "objects/info/alternates", "\n".join(places).encode() * case.rng.choice([1, 1000]))
         if case.rng.random() < 0.7:  # as in a partial clone or a damaged one
             blob = next(name for name in case.history
-                        if case.store.read(name)[1] == fleet_text(BASE, case.cluster).encode())
-            (case.git / "objects" / blob[:2] / blob[2:]).unlink()
+                        if case.honest.read(name)[1] == fleet_text(BASE, case.cluster).encode())
+            (case.git / "objects" / blob[:2] / blob[2:]).unlink(missing_ok=True)
 
     case.later.append(lend)
 

@@ -64,12 +64,14 @@ def test_reported_slots_stay_and_the_others_are_the_lowest_free() -> None:
     def slots(*reported: int | None) -> set[int]:
         live = short_inventory({"replicas": [{"model": "m", "id": number, "node": "a", "slot": slot}
                                              for number, slot in enumerate(reported)]}).replicas
-        return set(held_slots(live)["a"])
+        held = held_slots(live)["a"]
+        return {slot for slot in range(held.bit_length()) if held >> slot & 1}
 
     assert slots(None) == slots(0) == {0}
     assert slots(3) == {3}
     assert slots(None, 0, None) == {0, 1, 2}
     assert slots(1, 1) == {0, 1}
+    assert slots(-1, 10**12, 1) == {0, 1, 2}
 
 
 def test_a_plan_with_odd_durations_is_not_mistaken_for_a_changed_one() -> None:

@@ -33,6 +33,34 @@ def test_a_name_that_is_not_a_commit_is_refused_and_not_run(repository: GitFolde
     assert sorted(repository.folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("reference", ["tags/main", "tags/origin/main", "remotes/origin/main", "heads/origin/main"])
+def test_a_name_of_two_references_is_refused(repository: GitFolder, reference: str) -> None:
+    """git would take a tag for the branch of the same name, and a local branch for a remote one."""
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("update-ref", "refs/remotes/origin/main", first)
+    repository.git("config", "core.warnAmbiguousRefs", "false")
+    second = repository.commit({"x": "x"})
+    repository.git("update-ref", f"refs/{reference}", second)
+    name = "main" if reference == "tags/main" else "origin/main"
+    if reference == "remotes/origin/main":
+        assert found(repository).commit(name).id == second
+        return
+    for revision in (name, f"{name}~1", f"{name}^{{commit}}"):
+        with pytest.raises(RevisionError, match="is ambiguous here") as caught:
+            found(repository).commit(revision)
+        assert "refs/heads/NAME" in (caught.value.hint or "")
+    assert found(repository).commit("refs/remotes/origin/main").id == first
+    assert found(repository).commit("refs/heads/main").id == second
+
+
+def test_a_branch_or_tag_named_like_head_or_a_commit_changes_and_blocks_nothing(repository: GitFolder) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    second = repository.commit({"x": "x"})
+    for name in ("HEAD", second):
+        repository.git("update-ref", f"refs/tags/{name}", first)
+        assert (found(repository).commit(name).id, found(repository).commit(f"{name}~1").id) == (second, first)
+
+
 @pytest.mark.parametrize(("name", "ends"), [
     ("a..b", ("a", "..", "b")), ("a...b", ("a", "...", "b")), ("a...", ("a", "...", "HEAD")),
     ("..b", ("HEAD", "..", "b")), ("origin/main...HEAD~2", ("origin/main", "...", "HEAD~2")),

@@ -230,10 +230,12 @@ def test_a_changed_rule_on_the_disk_is_read_at_once(
 ) -> None:
     watcher = watcher_of(cluster, Files(("fleet.yaml",), inspect_in_subprocess), [0.0])
     assert [about for about, _ in news(watcher)] == ["good"]
+    assert news(watcher) == [], "that the rules are watched, too, is no news"
     monkeypatch.setattr(load_process, "LONGEST_S", 0.05)
     (folder / "rules.json").write_text(ENDLESS)
     [(about, text)] = news(watcher)
     assert (about, "ended after" in text) == ("revision", True)
+    assert news(watcher) == [], "it is said once"
     monkeypatch.setattr(load_process, "LONGEST_S", 60.0)
     (folder / "rules.json").write_text('{"required": ["spec"]}')
     assert ("revision", "") in news(watcher)

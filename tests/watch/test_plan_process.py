@@ -101,3 +101,9 @@ def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.Mon
     fake_planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
     with pytest.raises(ApplyError, match="ended with 1: MemoryError"):
         plan_in_subprocess()
+
+
+def test_the_memory_of_the_planner_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_planner(monkeypatch, tmp_path, "ulimit -d >&2; exit 1")
+    with pytest.raises(ApplyError, match=f"ended with 1: {plan_process.MOST_MEMORY >> 10}$"):
+        plan_in_subprocess()

@@ -7,6 +7,7 @@ the one in place, and swapped in for the next start. A running engine is never t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -23,7 +24,7 @@ from .store import Entry, Wrong
 from .verified import READ, Verified, state_of
 
 SWEEP_S = 30.0
-"""Interval at which the states of the files are compared; a check that another process makes is awaited as long."""
+"""Interval at which the states of the files are compared with those that are verified."""
 REST = 20
 """So many times as long as a check on request took is the pause until the next one."""
 AT_ONCE = 16 << 20
@@ -35,6 +36,9 @@ SLOWEST_BYTES_S = float(200 << 20)
 """At which rate another process must be checking an entry: with a lower one it may be stopped, or mean no good."""
 NICE = 19
 TRIES = 3
+SHORT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Errors that say nothing about a file: it is checked later."""
+BAD_MEDIUM = {errno.EIO, errno.EBADMSG, errno.EUCLEAN}
 RETRY_S, MOST_RETRY_S = 60.0, 3600.0
 
 
@@ -82,12 +86,15 @@ def check_file(entry: Entry, file: File, verified: Verified, pool: Optional[Thre
                ) -> Optional[Wrong]:
     """Hash a file and record the result: it is verified (None), or wrong. A file that keeps changing stays unverified.
 
-    What processes have written through memory maps is flushed first: from then on a further write changes the ctime.
+    Raises OSError if it cannot be checked now. What processes have written through memory maps is flushed first: from
+    then on a further write changes the ctime.
     """
     for _ in range(TRIES):
         try:
             opened = os.open(entry.path(file.path), READ)
         except OSError as error:
+            if error.errno in SHORT_OF:
+                raise
             return _found(entry, file, 0, f"it cannot be opened: {error.strerror}")
         with open(opened, "rb", buffering=0):
             with contextlib.suppress(OSError):  # a read-only disk
@@ -117,6 +124,8 @@ def _piece(opened: int, number: int) -> str:
         try:
             size = os.preadv(opened, [buffer[:end - at]], at)
         except OSError as error:
+            if error.errno not in BAD_MEDIUM:
+                raise
             return f"it cannot be read: {error.strerror}"
         if not size:
             break

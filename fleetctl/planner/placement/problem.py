@@ -225,7 +225,7 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
             nodes.setdefault(node.labels[label], []).append(place)
     crowd = ledger.crowd(shape.key)
     # a closed node may have the same value and hold running replicas
-    per_node = all(len(places) == 1 and crowd.get(value, 0) == len(ledger.slots(places[0], shape.key))
+    per_node = all(len(places) == 1 and crowd.get(value, 0) == ledger.slots(places[0], shape.key).bit_count()
                    for value, places in nodes.items())
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
@@ -273,5 +273,5 @@ def _held(keys: set[str], ledger: Ledger) -> dict[int, Held]:
     by_node: dict[int, list[tuple[str, int]]] = {}
     for key in sorted(keys):
         for place, slots in ledger.slots_of(key).items():
-            by_node.setdefault(place, []).append((key, len(slots)))
+            by_node.setdefault(place, []).append((key, slots.bit_count()))
     return {place: tuple(held) for place, held in by_node.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import mmap
@@ -133,12 +134,14 @@ class NodeUnderTest:
     def __init__(self, root: Path, origin: Path, artifact: str) -> None:
         self.root, self.origin, self.artifact, self.notes = root / "cache", origin, artifact, root / "notes"
         self.lines: list[str] = []
+        self.started: list[ModelFiles] = []
         self.notes.mkdir()
 
     def start(self, view: dict[str, Any] | None = None, **more: Any) -> ModelFiles:
         weights = {"artifact": self.artifact, "from": [{"path": str(self.origin)}], "view": view, **more}
-        return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60,
-                          self.lines.append)
+        self.started.append(ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED,
+                                       time.monotonic() + 60, self.lines.append))
+        return self.started[-1]
 
     def note(self) -> dict[str, Any]:
         [found] = self.notes.glob("fleetctl-wrong-*")
@@ -146,13 +149,17 @@ class NodeUnderTest:
 
 
 @pytest.fixture
-def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> NodeUnderTest:
+def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderTest]:
     found = NodeUnderTest(tmp_path, origin, artifact)
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(found.root))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
     monkeypatch.setattr(cold, "path_prefix", lambda artifact, prefix=cold.NOTE: f"{found.notes}/{prefix}n-{artifact}")
     monkeypatch.setattr(check, "AT_ONCE", 0)
-    return found
+    yield found
+    for weights in found.started:
+        weights.release()
+        if weights._server is not None:
+            weights._server.close()
 
 
 def source_of(weights: ModelFiles) -> dict[str, Any]:
@@ -552,6 +559,24 @@ def test_a_read_error_counts_as_a_wrong_piece(
     wrong = check_changed(got.entry, got.held, Verified(str(tmp_path / "a"), artifact, b"another session"))
     assert wrong is not None
     assert wrong.reason == "it cannot be read: Input/output error"
+
+
+@pytest.mark.parametrize("call", ["open", "preadv"])
+def test_a_process_without_a_free_file_finds_nothing_wrong_and_checks_later(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    weights = node.start()
+
+    def short(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(check.os, call, short)
+        with pytest.raises(OSError, match="Too many"):
+            check_changed(weights._fetched.entry, weights._fetched.held, Verified("/nowhere", node.artifact, SECRET))
+    assert weights._fetched.entry.wrong() is None
+    weights._check.sweep()
+    assert "are verified" in node.lines[-1]
 
 
 def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(

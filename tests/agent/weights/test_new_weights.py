@@ -100,7 +100,7 @@ def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
 def _of_this_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
 
 
 def free_port() -> int:

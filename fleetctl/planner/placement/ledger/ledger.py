@@ -19,10 +19,11 @@ from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
 from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
-Slots = frozenset[int]
-NO_SLOTS: Slots = frozenset()
+Slots = int
+"""The slots of a node that replicas of one model hold: bit n is set if slot n is held. Sets of numbers in the journal
+would take memory by the square of the replicas."""
+NO_SLOTS: Slots = 0
 NO_OFFERS: Mapping[int, Offer] = {}
-FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """Returns the slots that live replicas of a model hold, by node."""
 Fit = tuple[Taken, int]
@@ -30,6 +31,11 @@ Fit = tuple[Taken, int]
 Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
 """What undo restores: (node, number of its offer), (node, model key, its slots), or (model key, value of its spread
 label, replicas that touched it, None)."""
+
+
+def lowest_free(held: Slots) -> int:
+    """Return the lowest slot that is not held."""
+    return (~held & held + 1).bit_length() - 1
 
 
 @dataclass(slots=True)
@@ -99,7 +105,7 @@ class Ledger:
         for node, slot in slots.items():
             before = self.slots(node, key)
             self._journal.append((node, key, before))
-            self._set_slots(node, key, before - {slot})
+            self._set_slots(node, key, before & ~(1 << slot))
         self._touch(key, slots, -1)
 
     def slots(self, node: int, key: str) -> Slots:
@@ -123,10 +129,9 @@ class Ledger:
             if node in taken:
                 continue
             before = held.get(node, NO_SLOTS)
-            slot = next(index for index in range(len(before) + 1) if index not in before) if before else 0
+            taken[node] = slot = lowest_free(before)
             self._journal.append((node, key, before))
-            held[node] = before | {slot} if before else FIRST_SLOT
-            taken[node] = slot
+            held[node] = before | 1 << slot
         self._touch(key, taken, 1)
         return taken
 
@@ -192,7 +197,7 @@ class Ledger:
         for key, place in ((key, place) for key, places in ended for place in set(places)):
             held = other.slots(place, key)
             if held:
-                other._set_slots(place, key, held - {max(held)})
+                other._set_slots(place, key, held & ~(1 << held.bit_length() - 1))
         return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:

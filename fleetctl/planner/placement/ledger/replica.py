@@ -154,7 +154,7 @@ class Placer:
     def crowded(self, shape: ReplicaShape) -> Callable[[int], int]:
         """Return a function that counts the replicas of this model on a node."""
         held = self.ledger.slots_of(shape.key)
-        return lambda node: len(held.get(node, NO_SLOTS))
+        return lambda node: held.get(node, NO_SLOTS).bit_count()
 
     def _value_of(self, label: str) -> Callable[[int], Value]:
         nodes = self.ledger.nodes
@@ -182,7 +182,7 @@ class Placer:
         caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
         if caps is None:
             return None
-        return lambda node: len(held.get(node, NO_SLOTS)) < caps[node] or node in touched
+        return lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched
 
     def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
         """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""

@@ -128,7 +128,7 @@ class NodeTable:
         if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
             full = self._closed_by_cap(caps, wants_cards=shape.wants_cards)
             for place, slots in self.ledger.slots_of(shape.key).items():
-                full[place] = len(slots) >= caps[place]
+                full[place] = slots.bit_count() >= caps[place]
             found[places[full[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
