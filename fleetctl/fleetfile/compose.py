@@ -23,7 +23,7 @@ from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
-"""The most values in the files of one fleet, counting each alias in full; see `weight`."""
+"""The most values in the files of one fleet, counting each alias in full, and each 64 characters of a text as one."""
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""
 MAX_DOCUMENTS = 10_000

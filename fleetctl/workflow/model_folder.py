@@ -25,6 +25,8 @@ MOST_HEADER, MOST_LIST = 256 << 20, 64 << 20
 """The most bytes that a header, and a list of shards, may have: a hundred times those of the largest models."""
 TORCH, ZIP = (".bin", ".pt", ".pth", ".ckpt"), b"PK\x03\x04"
 MOST_NAMED = 500
+MOST_COUNTED = 100_000
+"""Beyond so many missing files no more are searched for: each file's name may say that there are 99,999."""
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
 _GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of each type of a GGUF value, except strings (8) and arrays (9)."""
@@ -176,7 +178,7 @@ def _missing(folder: Path, paths: Sequence[str]) -> Iterator[str]:
     """Yield the shards that a list of shards, or the number in another shard's name, says that there are."""
     there, missing, series = set(paths), dict[str, str](), dict[tuple[str, str, str], str]()
     for path in paths:
-        if path.endswith(".index.json"):
+        if path.endswith(".index.json") and len(missing) <= MOST_COUNTED:
             try:
                 missing.update({shard: path for shard in _listed(folder, path) if shard not in there})
             except (ValueError, RecursionError):
@@ -184,12 +186,15 @@ def _missing(folder: Path, paths: Sequence[str]) -> Iterator[str]:
         if (part := _PART.fullmatch(path)) and 0 < int(part[2]) <= int(part[3]):
             series.setdefault((part[1], part[3], part[4]), path)
     for (start, total, end), path in series.items():
+        if len(missing) > MOST_COUNTED:
+            break
         shards = [f"{start}-{number:05}-of-{total}{end}" for number in range(1, int(total) + 1)]
         missing.update({shard: missing.get(shard, path) for shard in shards if shard not in there})
     for shard, path in sorted(missing.items())[:MOST_NAMED]:
         yield f"{shard}: missing, but {path} says that it belongs to the model; download it"
     if len(missing) > MOST_NAMED:
-        yield f"{len(missing) - MOST_NAMED} more files: missing; download them"
+        least = "at least " if len(missing) > MOST_COUNTED else ""
+        yield f"{least}{len(missing) - MOST_NAMED} more files: missing; download them"
 
 
 def _listed(folder: Path, path: str) -> list[str]:
