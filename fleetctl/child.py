@@ -60,9 +60,10 @@ class Child:
             pipe: bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
 
     @property
-    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Its standard input and output, for a conversation instead of `wait`."""
-        return cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+    def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+        """Its standard input, output and error output, for a conversation instead of `wait`."""
+        return cast("tuple[IO[bytes], IO[bytes], IO[bytes]]",
+                    (self._process.stdin, self._process.stdout, self._process.stderr))
 
     def wait(self, timeout_s: float, most_output: int | None = None) -> subprocess.CompletedProcess[bytes]:
         """Return its exit status and output; raises TimeoutExpired if it still runs, and may then be called again.

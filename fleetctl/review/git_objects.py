@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import MOST_MEMORY, Git, ended_by, forged_object
+from fleetctl.review.git_command import MOST_MEMORY, MOST_OUTPUT, Git, ended_by, forged_object
 
 MOST_BYTES = 8 << 20
 """The largest commit, tag or tree: a folder with some 150,000 files."""
@@ -194,7 +194,7 @@ class _Conversation:
         self.child = git.start("cat-file", how)
         self.ended = False
         self._timeout_s = git.timeout_s
-        self._unread = bytearray()
+        self._unread, self._said = bytearray(), b""
 
     def send(self, object_ids: Sequence[str]) -> None:
         """Ask for objects; no more than fit into a pipe, as git may wait until its answers are read."""
@@ -232,24 +232,31 @@ class _Conversation:
         return taken
 
     def _read_more(self, object_id: str, deadline: float) -> None:
-        pipe = self.child.pipes[1].fileno()
+        """Read what is there of the answer and of warnings: git waits while nobody takes those."""
+        answer, warnings = (pipe.fileno() for pipe in self.child.pipes[1:])
         with selectors.DefaultSelector() as waiting:
-            waiting.register(pipe, selectors.EVENT_READ)
-            if not waiting.select(max(0, deadline - time.monotonic())):
-                self.end()
-                raise RevisionError(f"git cat-file did not answer within {self._timeout_s:g} s")
-        data = os.read(pipe, _CHUNK)
-        if not data:
-            raise self._failed(object_id)
-        self._unread += data
+            for pipe in (answer, warnings):
+                waiting.register(pipe, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in waiting.select(max(0, deadline - time.monotonic()))}
+        if not ready or time.monotonic() > deadline:
+            self.end()
+            raise RevisionError(f"git cat-file did not answer within {self._timeout_s:g} s")
+        if warnings in ready:
+            self._said = (self._said + os.read(warnings, _CHUNK))[-_CHUNK:]
+        if answer in ready:
+            data = os.read(answer, _CHUNK)
+            if not data:
+                raise self._failed(object_id)
+            self._unread += data
 
     def _failed(self, object_id: str) -> RevisionError:
         """Return the error for a process that ended before it answered."""
-        done = self.child.wait(self._timeout_s, _CHUNK)
+        done = self.child.wait(self._timeout_s, MOST_OUTPUT)
         self.end()
         if done.returncode < 0:
             return ended_by("cat-file", -done.returncode)
-        why = done.stderr.decode(errors="backslashreplace").strip().splitlines()[-1:] or ["git cat-file ended"]
+        said = (self._said + done.stderr).decode(errors="backslashreplace")
+        why = said.strip().splitlines()[-1:] or ["git cat-file ended"]
         if "promisor remote" in why[0]:
             return _missing(object_id)
         return RevisionError(f"git object {object_id} cannot be read: {why[0].removeprefix('fatal: ')}",

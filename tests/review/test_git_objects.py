@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -232,6 +233,17 @@ def test_a_huge_tree_or_commit_is_an_error_at_once(large: GitFolder, compared: t
     """The heap of git is limited, so a command that must hold the object fails."""
     with pytest.raises(RevisionError, match=r"is too large: 1572|needs more than 192 MiB of memory"):
         read_sides(*places_of(*compared, [PATH, "fleets/other.yaml"], large.environ), bytes)
+
+
+def test_warnings_of_git_do_not_stop_the_reading(repository: GitFolder) -> None:
+    """git writes each of these places to its error output, more than a pipe holds, before it answers."""
+    places = "".join(f"{repository.folder}/{'x' * 100}/{number}\n" for number in range(2000))
+    (repository.folder / ".git/objects/info/alternates").write_text(places)
+    found = repository_of(".", repository.environ)
+    objects = Objects(dataclasses.replace(found.git, timeout_s=10))
+    assert objects.read(repository.git("rev-parse", f"HEAD:{PATH}"), "blob", 5000).startswith(b"apiVersion")
+    with pytest.raises(MissingObject, match="is missing in this clone"):
+        objects.read("1" * 40, "blob", 5000)
 
 
 def test_the_size_is_asked_before_the_content_is_read(repository: GitFolder) -> None:
