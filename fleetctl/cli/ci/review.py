@@ -20,7 +20,7 @@ from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
-from fleetctl.errors import FleetctlError, RevisionError, UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
@@ -30,9 +30,10 @@ from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Column, Finding, Report, Table
 from fleetctl.render.report.of_problems import failure_report, problems_report
+from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import Side
-from fleetctl.review.revisions import repository_of
+from fleetctl.review.revisions import MissingRevision, repository_of
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
@@ -137,7 +138,7 @@ def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
         repository = repository_of(path, job.invocation.environ)
         before, after = (_content(GitTree(repository, repository.commit(name)), path)
                          for name in (base.revision.commit, "HEAD"))
-    except RevisionError:  # the file is in no repository, or in another one than the change
+    except (NoRepository, MissingRevision):  # the file is in no repository, or in another one than the change
         return report
     if before == after and before is not UNREADABLE:
         return report
