@@ -49,14 +49,15 @@ class Route:
 def is_readable_by_others(url: str, expected: str) -> bool:
     """Return whether a secret sent to `url` crosses a network unencrypted; `expected` = hosts, where this is intended.
 
-    Own names and addresses of this machine cross none. Nothing is looked up.
+    Own names and addresses of this machine cross none, except through a proxy. Nothing is looked up.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 80
     except ValueError:  # not a URL: the request fails with a better message
         return False
-    return parts.scheme == "http" and not (is_loopback(host) or _is_own(host) or is_listed(host, port, expected))
+    near = is_loopback(host) or (_is_own(host) and proxy_for(url) is None)
+    return parts.scheme == "http" and not (near or is_listed(host, port, expected))
 
 
 def _is_own(host: str) -> bool:

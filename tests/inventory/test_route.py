@@ -126,3 +126,11 @@ def test_an_unusable_proxy_is_an_error_for_a_dashboard_and_a_forge(monkeypatch: 
 ])
 def test_a_secret_is_readable_on_plain_http_to_other_machines(url: str, expected: str, *, readable: bool):
     assert is_readable_by_others(url, expected) is readable
+
+
+@pytest.mark.usefixtures("proxy")
+def test_a_secret_for_this_machine_is_readable_by_others_if_it_goes_through_a_proxy():
+    own = f"http://{socket.gethostname()}:8265"
+    assert is_readable_by_others(own, "")
+    assert not is_readable_by_others(own, socket.gethostname())
+    assert not is_readable_by_others("http://127.0.0.1:8265", "")
