@@ -30,13 +30,20 @@ def complete_contexts(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
+def not_empty(value: str | None) -> str | None:
+    """Refuse a flag without a value, which would otherwise count as not given: another cluster would be meant."""
+    if value is not None and not value.strip():
+        raise typer.BadParameter("is empty; is a variable unset?")
+    return value
+
+
 _SETTINGS: dict[str, Any] = {
     "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
     "help": "Context (named cluster) to use. Precedence: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT, "
             "spec.cluster.address, current context. [env var: FLEETCTL_CONTEXT]"}
-ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
+ContextOption = Annotated[str | None, typer.Option("--context", callback=not_empty, **_SETTINGS)]
 _LaterOption = Annotated[str | None, typer.Option(
-    "--context", expose_value=False, callback=lambda name: name and choose_context(name), **_SETTINGS)]
+    "--context", expose_value=False, callback=lambda name: not_empty(name) and choose_context(name), **_SETTINGS)]
 _LaterColor = Annotated[ColorChoice | None, typer.Option(
     "--color", expose_value=False, hidden=True, callback=lambda choice: choice and choose_color(choice))]
 

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.cli.commands import MadeBy
 from fleetctl.cli.completion import complete_labels, complete_model_keys
+from fleetctl.cli.context_option import not_empty
 from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.errors import UsageError
@@ -95,10 +96,11 @@ CLUSTER_FILES_HELP = "Fleet file that names the cluster and its namespace; repea
 ClusterFiles = Annotated[list[str] | None, option("--file", "-f", metavar="PATH", help=CLUSTER_FILES_HELP)]
 ADDRESS_HELP = "Ray dashboard, e.g. http://ray-head:8265."
 Address = Annotated[str | None, option(
-    "--address", metavar="URL", help=f"{ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: see --context]")]
+    "--address", metavar="URL", callback=not_empty,
+    help=f"{ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: see --context]")]
 NAMESPACE_HELP = "Ray namespace of the replicas."
 Namespace = Annotated[str | None, option(
-    "--namespace", metavar="NAME",
+    "--namespace", metavar="NAME", callback=not_empty,
     help=f"{NAMESPACE_HELP} [env var: FLEETCTL_NAMESPACE; default: spec.cluster.namespace, else fleet]")]
 OwnFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH",

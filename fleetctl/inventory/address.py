@@ -23,6 +23,7 @@ _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _NO_RAY = 3
 _LOOKUP = f"""
 import sys
+sys.path = [one for one in sys.path if one]  # not the current folder: it may be the checkout of a change
 try:
     from ray.dashboard.utils import ray_address_to_api_server_url
 except ImportError:

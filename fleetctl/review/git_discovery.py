@@ -21,6 +21,7 @@ from fleetctl.fleetfile.file_tree import read_whole
 TIMEOUT_S = 30.0
 TRUSTED_SCOPES = frozenset({"system", "global", "command"})
 """Scopes of git's configuration that a repository cannot set."""
+MAX_LINKS = 40
 _GITFILE, _MAX_GITFILE = b"gitdir: ", 1 << 16
 _WITHOUT_GIT = "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"
 
@@ -72,6 +73,7 @@ def find_git_dir(path: str, environ: Mapping[str, str]) -> GitDir:
     if found is None:
         raise NoRepository(f"no git repository at {start}: {top}/.git is neither a git folder nor a link to one",
                            hint=_WITHOUT_GIT)
+    _require_own_links(path, top, start, environ)
     require_owner(found, (str(top), posixpath.join(str(top), ".git"), found.path, found.common), environ)
     return found
 
@@ -97,9 +99,35 @@ def require_owner(found: GitDir, paths: tuple[str, ...], environ: Mapping[str, s
             hint=f"if you trust it: git config --global --add safe.directory {quote(trusted)}")
 
 
-def _nearest_folder(path: str) -> Path:
+def _require_own_links(path: str, top: Path, folder: Path, environ: Mapping[str, str]) -> None:
+    """Raise RevisionError if a link in another checkout leads to `folder` in this one, such as a submodule.
+
+    Whoever writes to that checkout may have made the link, and would choose what its files are compared with.
+    """
+    todo, real, links = list(reversed(posixpath.join(Path.cwd(), _folder_as_given(path)).split("/"))), "/", 0
+    while todo:
+        name = todo.pop()
+        step = posixpath.dirname(real) if name == ".." else posixpath.join(real, "" if name == "." else name)
+        if not Path(step).is_symlink() or links >= MAX_LINKS:
+            real = step.rstrip("/") or "/"
+            continue
+        links += 1
+        target = os.fspath(Path(step).readlink())
+        around = checkout_of(real, environ)
+        if around not in (None, top):
+            raise RevisionError(f"{step} is a link that leads out of the git repository {around}",
+                                hint=f"name the folder that it leads to: -f {quote(str(folder))}")
+        todo += reversed(target.split("/"))
+        real = "/" if target.startswith("/") else real
+
+
+def _folder_as_given(path: str) -> str:
     # a file may be a link into another repository: its own folder counts
-    folder = Path(posixpath.realpath(path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))))
+    return path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))
+
+
+def _nearest_folder(path: str) -> Path:
+    folder = Path(posixpath.realpath(_folder_as_given(path)))
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -91,13 +91,15 @@ def refuse_two_clusters(invocation: Invocation, flag: str | None) -> None:
 
 
 def same_cluster(one: str, other: str) -> bool:
-    """Return whether two addresses are the same, however they are written."""
+    """Return whether two addresses are the same, however they are written; case counts in the path alone."""
     return _comparable(one) == _comparable(other)
 
 
 def _comparable(address: str) -> str:
     whole = address if "://" in address or not address.endswith(DASHBOARD_PORT) else f"http://{address}"
-    return whole.rstrip("/").lower()
+    scheme, between, rest = whole.rstrip("/").rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{between}{host}".lower() + slash + path
 
 
 def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:

@@ -14,8 +14,8 @@ from cluster_stand_in import ClusterStandIn
 from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import Cluster
-from fleetctl.errors import FleetctlError, InventoryError
-from fleetctl.workflow.contexts import given_address, refuse_two_clusters, resolve_namespace
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.workflow.contexts import context_for, given_address, refuse_two_clusters, resolve_namespace
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -96,6 +96,15 @@ def test_a_context_named_beside_its_own_address_is_used(tmp_path: Path, config: 
         assert client._access.token == SECRET
 
 
+def test_two_paths_that_differ_in_case_are_two_clusters(tmp_path: Path, config: Path) -> None:
+    config.write_text("contexts: {low: {address: 'https://ray.example/cluster-a'}}\n")
+    run = invocation(tmp_path, {"FAR_TOKEN": SECRET, "FLEETCTL_ADDRESS": "https://RAY.example/cluster-a"}, "low")
+    refuse_two_clusters(run, "HTTPS://ray.example/cluster-a/")
+    with pytest.raises(UsageError, match="nothing was done"):
+        refuse_two_clusters(run, "https://ray.example/Cluster-A")
+    assert context_for(run, "https://ray.example/Cluster-A", None) is None
+
+
 TAKING = {
     "evict": ("evict", "org/one/0", "--yes"), "restart": ("restart", "org/one/0", "--yes"),
     "replace": ("replace", "org/one", "-f", "{}", "--yes"), "drain": ("drain", "node-a", "-f", "{}", "--yes"),
@@ -117,6 +126,19 @@ def test_a_verb_that_takes_something_away_refuses_two_clusters(
     result = cli(*words, "--context", "other")
     assert result.code == 64
     assert f"--context other is http://other:1, but {way} is {cluster.url}; nothing was done" in result.err
+    assert not cluster.requests
+
+
+@pytest.mark.parametrize("flag", ["--context", "--address", "--namespace"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_flag_does_not_mean_another_cluster(cli, cluster: ClusterStandIn, flag: str, value: str) -> None:
+    """A script whose variable is unset must not act on whatever cluster comes next in the order."""
+    places = [("evict", "org/one/0", "--yes", flag, value)]
+    places += [(flag, value, "evict", "org/one/0", "--yes")] if flag == "--context" else []
+    for words in places:
+        result = cli(*words)
+        assert result.code == 64
+        assert "is empty; is a variable unset?" in result.err
     assert not cluster.requests
 
 

@@ -67,6 +67,20 @@ def test_an_interpreter_without_ray_has_its_own_error(tmp_path: Path):
         dashboard_url("auto", {}, python=python)
 
 
+def test_a_module_in_the_current_folder_is_not_the_ray_that_looks_an_address_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The current folder may be the checkout of a change under review, and the lookup has the cluster's token."""
+    for name in ("ray", "site", "encodings"):
+        package = tmp_path / "checkout" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path / "checkout")
+    with pytest.raises(InventoryError):  # -S: without the installed ray
+        dashboard_url("127.0.0.1:1", {}, python=stand_in(tmp_path, f'exec {sys.executable} -S "$@"'))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_if_no_ray_answers_the_error_has_the_last_line_and_a_dashboard_url_to_try(tmp_path: Path):
     python = stand_in(tmp_path, "echo 'Traceback' >&2; echo 'ConnectionError: no Ray there' >&2; exit 1")
     with pytest.raises(ClusterUnreachable, match="ConnectionError: no Ray there") as caught:

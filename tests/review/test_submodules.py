@@ -14,6 +14,7 @@ from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.branch import commit_on_branch, push_to_branch
 from fleetctl.review.inputs import read_sides
 from fleetctl.review.revisions import MissingRevision, repository_of
+from fleetctl.workflow.git_facts import git_facts
 
 FILE = "fleets/prod.yaml"
 
@@ -192,3 +193,29 @@ def test_a_proposal_is_not_pushed_from_a_submodule(world: World) -> None:
     assert "from a clone" in str(caught.value.hint)
     commit = commit_on_branch("more", changes, "more", world.environ)
     assert world.inner.git("rev-parse", "more") == commit
+
+
+@pytest.mark.parametrize("named", ["fleets", "fleets/", FILE, "deploy/fleets/prod.yaml", "deploy/fleets"])
+def test_a_link_into_a_submodule_does_not_choose_another_base(world: World, named: str) -> None:
+    """The submodule is the same in both: compared within it, one replica more or less would be no change."""
+    world.parts.commit({FILE: fleet("org/a", replicas=12)})
+    world.add(world.top, world.parts, "vendor")
+    world.top.commit({"fleets/prod.yaml": fleet("org/a", replicas=1), "deploy/x": "x"})
+    world.top.git("rm", "--quiet", "-r", "fleets", "deploy")
+    (world.top.folder / "fleets").symlink_to("deploy/fleets")
+    (world.top.folder / "deploy").symlink_to("vendor")
+    world.top.commit({})
+    for compared in (("HEAD~1", None), ("HEAD~1...", None), ("HEAD~1", "HEAD")):
+        with pytest.raises(RevisionError, match="is a link that leads out of the git repository") as at:
+            replicas(world, *compared, file=named)
+        assert at.value.hint == f"name the folder that it leads to: -f {world.top.folder}/vendor/fleets"
+    assert git_facts([named], world.environ) is None
+    assert replicas(world, "HEAD~1", file="vendor/fleets") == [12, 12]
+
+
+def test_a_link_of_the_user_to_a_checkout_is_followed(world: World, tmp_path: Path) -> None:
+    world.top.commit({FILE: fleet("org/a", replicas=1)})
+    (tmp_path / "mine").symlink_to(world.top.folder)
+    (world.top.folder / "same").symlink_to("fleets")
+    for named in (tmp_path / "mine" / FILE, world.top.folder / "same/prod.yaml"):
+        assert repository_of(str(named), world.environ).top == str(world.top.folder)
