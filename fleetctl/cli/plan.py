@@ -14,6 +14,7 @@ from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
@@ -68,12 +69,18 @@ def plan(
     return planned.plan.exit_code if detailed_exitcode else 0
 
 
-def plan_formats(plan: Plan, placement_map: Callable[[], PlacementMap | None]) -> Formats:
-    """Return the plan in every format; `placement_map` is called only for the HTML page."""
+def plan_formats(
+    plan: Plan, placement_map: Callable[[], PlacementMap | None], report: Callable[[], Report] | None = None
+) -> Formats:
+    """Return the plan in every format; `placement_map` is called only for the HTML page.
+
+    `report` returns the plan's report, if more is to be said than the plan does.
+    """
+    whole = report or (lambda: plan_report(plan))
 
     def page() -> str:
         from fleetctl.render.page.report_page import plan_page  # needed by no other format
 
-        return plan_page(plan, placement_map())
+        return plan_page(plan, placement_map(), whole())
 
-    return Formats(json=lambda: render_plan_json(plan), report=lambda: plan_report(plan), page=page)
+    return Formats(json=lambda: render_plan_json(plan), report=whole, page=page)

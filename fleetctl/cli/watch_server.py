@@ -209,9 +209,12 @@ def serving(watcher: Watcher, listen: str | None, token: str | None, names: Sequ
     machine's own. Raises UsageError for an address or a name that cannot be used.
     """
     for name in names:
-        if not _NAME.fullmatch(name) or listen is None:
-            raise UsageError(f"--listen-name {name}: expected a host name, and --listen",
-                             hint="such as --listen 127.0.0.1:9464 --listen-name fleet.example.org")
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"--listen-name {name}: expected a host name, without scheme and port",
+                             hint="such as --listen-name fleet.example.org")
+        if listen is None:
+            raise UsageError(f"--listen-name {name} needs --listen: without it nothing is served",
+                             hint=f"such as --listen 127.0.0.1:9464 --listen-name {name}")
     if listen is None:
         yield None
         return

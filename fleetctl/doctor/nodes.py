@@ -84,10 +84,10 @@ def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="WEIGHTS_WRONG", severity="error", area="node", subject=node.name,
                 message=f"{wrong.file}{part} of weights {wrong.artifact[:12]} was not what the index says: piece "
                         f"{wrong.piece}, {wrong.reason}, found {clock_text(wrong.at, seen.observed_at)}; {now}{loaded}",
-                advice="restart that replica: its engine then loads the right file; if this happens again, check the "
-                       "node's disk, and who may write to it" if names else
+                advice=f"restart {'them all' if names[1:] else 'that replica'}: a new engine loads the right file; "
+                       "if this happens again, check the node's disk, and who may write to it" if names else
                        "the next start there fetches it again; check the origins of these weights",
-                command=f"fleetctl restart {shlex.quote(names[0])}" if names else "fleetctl status --format wide")
+                command=f"fleetctl restart {shlex.join(names)}" if names else "fleetctl status --format wide")
 
 
 FULL, NEARLY = 0.95, 0.90

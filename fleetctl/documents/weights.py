@@ -31,7 +31,8 @@ def regex_error(text: str) -> str | None:
 def _check_ports(text: str) -> str:
     first, last = (int(end) for end in text.split("-")) if re.fullmatch("[0-9]{4,5}-[0-9]{4,5}", text) else (0, 0)
     if text != "none" and not 1024 <= first <= last <= 65535:
-        raise refusal("bad_ports", "{found} is not {allowed}", text, "FIRST-LAST, ports from 1024 to 65535, or none")
+        raise refusal("bad_ports", "{found} is not {allowed}", text,
+                      "FIRST-LAST, two ports from 1024 to 65535, such as 20000-20063, or none")
     return text
 
 

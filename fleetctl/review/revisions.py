@@ -192,7 +192,7 @@ class Submodule:
         where = f"the submodule {self.path} of {self.around.top}"
         if found is None:
             raise RevisionError(f"{commit.name} has no submodule at {self.path}, so it has no base for {where}",
-                                hint="review the change that adds a submodule by hand")
+                                hint="review the change that adds or moves a submodule by hand")
         if now is None:
             raise RevisionError(f"HEAD does not have {where}", hint="commit it, or remove the folder")
         if found[1] != now[1]:

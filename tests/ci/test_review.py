@@ -62,6 +62,21 @@ def test_a_change_of_the_inventory_that_it_is_planned_on_is_a_warning(
     assert "This change edits the inventory that it is planned on" in hub.of(BOT)[0]
 
 
+def test_a_change_of_its_inventory_is_on_the_terminal_and_in_every_report(
+    job, pull: PullRequest, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.remote.commit("main", snapshot_file.read_text(), "lab.json")
+    pull.remote.commit("change", snapshot_file.read_text() + "\n", "lab.json")
+    pull.push(MORE)
+    files = {name: tmp_path / f"plan.{name}" for name in ("markdown", "html", "sarif", "junit")}
+    result = job("ci", "review", "-f", "fleet.yaml", "--inventory", "lab.json",
+                 *(word for name, file in files.items() for word in ("--report", f"{name}={file}")))
+    assert result.code == 0, result.log
+    text = "This change edits the inventory that it is planned on"
+    assert f"\n{text}\n" in result.log
+    assert all(text in file.read_text() for file in files.values())
+
+
 def warnings(job, *inventories: str) -> list[str]:
     """The inventories with which a review warns that the change edits them."""
     found = []

@@ -62,7 +62,7 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
     (["--interval", "0s"], "is too short"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
     (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: expected HOST:PORT"),
     (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen"),
-    (["--listen-name", "fleet.example.org"], "and --listen"),
+    (["--listen-name", "fleet.example.org"], "needs --listen"),
     (["--listen", "127.0.0.1:0", "--listen-name", "https://fleet.example.org"], "expected a host name"),
     (["--listen", "127.0.0.1:0", "--listen-name", "fleet.example.org:443"], "expected a host name")])
 def test_invalid_flags_are_refused(

@@ -17,7 +17,7 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge
-from fleetctl.render.report.model import Column, Finding, Report, Table
+from fleetctl.render.report.model import EVERYONE, Column, Finding, Report, Table
 from fleetctl.review.arguments import load_base
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
@@ -92,7 +92,8 @@ def add_warning(base: Side | None, report: Report) -> Report:
     if base is None or not base.problems:
         return report
     text = why_unknown(base)
-    table = Table("base", "This change alone", (Column("message", "what"),), ((text,),), rank=0)
+    table = Table("base", "This change alone", (Column("message", "what"),), ((text,),), rank=0,
+                  readers=EVERYONE - {"terminal"})  # where plan has said it
     return replace(report, tables=(table, *report.tables),
                    findings=(*report.findings, Finding("warning", "BASE_BROKEN", base.revision.name, text)))
 

@@ -29,6 +29,7 @@ from fleetctl.planner.outcome import CHANGES, PARTIAL
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Column, Finding, Report, Table
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.of_problems import failure_report, problems_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_tree import GitTree
@@ -111,15 +112,16 @@ def _reviewed(job: Job) -> JobResult:
     options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
     planned = plan_fleet(job.invocation, loaded, options, where, base=base)
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
-    formats = plan_formats(planned.shown(), planned.map)
+    shown = planned.shown()
+    report = _with_own_inventory(job, base, add_warning(base, plan_report(shown)))
+    formats = plan_formats(shown, planned.map, lambda: report)
     show(formats, "table")
     write_reports(formats, reports)
     if job.out:
         save_plan(job.invocation, plan, job.out)
     render_problems(loaded.problems, message_console())
-    report = _with_own_inventory(job, base, add_warning(base, formats.report()))
-    report = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
-    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
+    whole = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
+    return JobResult(whole, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
 
 
 def _revision(job: Job) -> str | None:
@@ -143,7 +145,7 @@ def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
     if before == after and before is not UNREADABLE:
         return report
     row = (f"{path}: {OWN_INVENTORY_HINT}",)
-    table = Table("inventory", OWN_INVENTORY, (Column("message", "what"),), (row,), rank=0)
+    table = Table("inventory", OWN_INVENTORY, (Column("message", "what"),), (row,), rank=0, line="{message}")
     finding = Finding("warning", "INVENTORY_CHANGED", path, f"{OWN_INVENTORY}: {OWN_INVENTORY_HINT}")
     return replace(report, tables=(table, *report.tables), findings=(*report.findings, finding))
 

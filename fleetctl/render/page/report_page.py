@@ -19,14 +19,14 @@ Hidden from screen readers: the focused cell has the same text as its label.
 """
 
 
-def plan_page(plan: Plan, picture: PlacementMap | None) -> str:
-    """Return the page of a plan: its report, and the placement map before and after.
+def plan_page(plan: Plan, picture: PlacementMap | None, report: Report | None = None) -> str:
+    """Return the page of a plan: its report, or `report` instead, and the placement map before and after.
 
     `picture` is the placement map with this plan's new replicas. None if only the plan is known; then the map
     shows only the nodes the plan places on.
     """
     drawn = picture or planned_alone(plan)
-    return report_page(plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
+    return report_page(report or plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
 
 
 def report_page(report: Report, map_: Part | None = None, rules: str = "") -> str:
