@@ -7,7 +7,9 @@ import os
 import posixpath
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fleetctl.fleetfile.file_tree import Link
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES
@@ -75,7 +77,7 @@ class GitTree:
         if top is None:
             inside = posixpath.normpath(path)
             return None if inside.startswith(("..", "/")) else _plain(inside)
-        given = posixpath.normpath(posixpath.join(posixpath.realpath("."), path))
+        given = posixpath.normpath(posixpath.join(self._here(), path))
         # an absolute path may reach the repository through a link outside of it, such as /tmp on macOS
         resolved = posixpath.join(posixpath.realpath(posixpath.dirname(given)), posixpath.basename(given))
         for candidate in (given, resolved):
@@ -83,6 +85,14 @@ class GitTree:
             if inside != ".." and not inside.startswith("../"):
                 return _plain(inside)
         return None
+
+    def _here(self) -> str:
+        """Return the current folder as the shell came there: a change may have put a link in its place."""
+        came_by = self.repository.git.environ.get("PWD", "")
+        with suppress(OSError, ValueError):
+            if posixpath.isabs(came_by) and Path(came_by).samefile("."):
+                return came_by
+        return posixpath.realpath(".")
 
     def _required(self, path: str) -> str:
         inside = self.inside(path)

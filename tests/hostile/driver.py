@@ -97,7 +97,8 @@ class Driver:
             self.forge.requests.clear()
             before = files_of(case)
             where = step.folder if step.folder.is_dir() else case.folder / "home"
-            ended = self.launcher.run(step.words, step.env, where, case.folder / "tmp/step", self.limits.kill_s,
+            env = {**step.env, "PWD": str(where)}  # as a shell has it
+            ended = self.launcher.run(step.words, env, where, case.folder / "tmp/step", self.limits.kill_s,
                                       fresh=(case.fresh or rng.random() < FRESH) and step.name != "watch",
                                       rules_s=self.rules_s)
             name = f"case {case.number}: {step.name} [{', '.join(case.kinds)}]"

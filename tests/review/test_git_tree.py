@@ -69,6 +69,21 @@ def test_paths_are_relative_to_the_current_folder(
     assert tree.identity("../down/here.yaml") == tree.identity("here.yaml") == "deep/down/here.yaml"
 
 
+def test_a_folder_that_a_change_replaced_by_a_link_is_still_the_one_of_the_base(
+    repository: GitFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (repository.folder / "fleets/prod.yaml").read_bytes()
+    (repository.folder / "fleets").rename(repository.folder / "moved")
+    (repository.folder / "fleets").symlink_to("moved")
+    repository.commit({"moved/prod.yaml": "changed"})
+    monkeypatch.chdir(repository.folder / "fleets")
+    repository.environ["PWD"] = str(repository.folder / "fleets")  # as every shell does
+    assert tree_at(repository, "HEAD~1").read("prod.yaml", 1 << 20) == before
+    assert tree_at(repository).read("prod.yaml", 1 << 20) == b"changed"
+    repository.environ["PWD"] = str(repository.folder)  # of another process
+    assert not tree_at(repository, "HEAD~1").is_file("prod.yaml")
+
+
 def test_a_base_is_read_from_the_same_commit(repository: GitFolder) -> None:
     overlay = ("apiVersion: fleetctl/v1\nkind: Fleet\nextends: ../base.yaml\nmetadata: {name: lab}\n"
                "spec:\n  models:\n  - {key: org/a, replicas: 9}\n")
