@@ -66,8 +66,7 @@ def steps_of(case: Case, forge: dict[str, str]) -> list[Step]:
                            *case.rng.choice([[], snapshot])], job, folder, checked_review, codes=(0, 1, 4, 64),
              of_job=True),
         Step("watch", ["watch", "--repo", str(case.server), "--ref", ref, "--path", "fleets", "--report-only",
-        "--format",
-                       "jsonl", "--clone", str(case.folder / "tmp/clone")],
+                       "--format", "jsonl", "--clone", str(case.folder / "tmp/clone")],
              given if case.rng.random() < 0.5 else person, case.folder / "home",
              lambda code, out: _wrong_watch(case, ref, out), contacts=True),
         Step("propose --dry-run", [*proposes, "--dry-run"], person, folder, _nothing),
@@ -80,9 +79,8 @@ def steps_of(case: Case, forge: dict[str, str]) -> list[Step]:
     if case.odd is not None:
         steps[3:3] = [
             Step("diff of revisions", ["diff", *case.rng.choice([["main", "odd"], ["main...odd"], ["odd", "main"]]),
-            "-f",
-                                       str(case.top / "fleets"), "--format", "json"], person, case.folder / "home",
-                 _nothing),
+                                       "-f", str(case.top / "fleets"), "--format", "json"],
+                 person, case.folder / "home", _nothing),
             Step("plan --base odd", ["plan", "--base", "odd", *reads, *snapshot, "--format", "json"], person, folder,
                  _nothing)]
     return [step for step in steps if case.only is None or step.name in case.only]
