@@ -1,7 +1,8 @@
 """Which parts of a shape are secret, and masking them wherever a shape is shown or logged.
 
-Masked as a whole: values of engine environments, bodies of requests to engines. Masked within a text, such as an
-argument: the value of a flag like `--api-key`, and what has the form of a token, a private key or a login in a URL.
+Masked as a whole: values of engine environments, bodies of requests to engines. Masked within a text, an argument or
+the path of a request: the value of a flag like `--api-key`, and what has the form of a token, a private key or a login
+in a URL.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ CHANGED_MASK = "***(changed)"
 """Shown in an argument if its secret is another than in the other version."""
 _ENVIRONMENT = ("engine", "env")
 _BODY = ("reload", "http", "body")
+_REQUEST_PATH = ("http", "path")
 COMMAND_LINE = ("command", "args")
 """The keys whose lists together are one command line, of an engine or of a probe."""
 
@@ -202,4 +204,4 @@ def masked(value: object, path: tuple[str | int, ...] = (), before: object = ())
         return [masked(item, (*above, at)) for at, item in enumerate(value)]
     if isinstance(value, dict):
         return {key: masked(item, (*above, key), value.get("command")) for key, item in value.items()}
-    return value
+    return masked_text(value) if isinstance(value, str) and path[-2:] == _REQUEST_PATH else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in_words, variable_for
+from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.flags import command_line
@@ -77,6 +77,14 @@ def _secrets(engine: Raw) -> Iterator[Problem]:
             yield engine.document.problem(
                 "FL070", words[at][0], f"{what} is in plain text: whoever can read this file has it", secret=True,
                 allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
+    for probe in ("readiness", "liveness"):
+        request = engine.child(probe).child("http")
+        for _, _, what in secrets_in(request.text("path") or ""):
+            name = variable_for(what.removeprefix("the value of "))
+            yield engine.document.problem(
+                "FL070", (*request.path, "path"), f"{what} is in plain text: whoever can read this file has it",
+                secret=True,
+                allowed=f"exec: a command, with $({name}), and env: {{{name}: {{fromNode: {name}}}}}")
     for name, value in engine.child("env").value.items():
         if isinstance(value, str) and MAY_BE_SECRET.search(f"{name}={value}") and is_secret_value(name, value):
             yield engine.child("env").problem(

@@ -72,13 +72,15 @@ class _Pair:
         )
 
     def _masked(self, steps: Steps, old: object, new: object) -> tuple[Any, Any]:
-        """Return both values with their secrets masked; an item of a list with another secret says so."""
+        """Return both values with their secrets masked; a text, or an item of a list, with another secret says so."""
         commands = (format_value(at(side, (*steps[:-1], "command")), ("command",)) for side in self.full)
         was, now = (masked(value, steps, command) for value, command in zip((old, new), commands, strict=True))
         if isinstance(old, list) and isinstance(new, list) and isinstance(was, list) and isinstance(now, list):
             for number, (one, other) in enumerate(zip(old, new, strict=False)):
                 if one != other and was[number] == now[number]:
                     now[number] = str(now[number]).replace(MASK, CHANGED_MASK)
+        if isinstance(now, str) and was == now != MASK and old != new:
+            now = now.replace(MASK, CHANGED_MASK)
         return was, now
 
     def reordered(self) -> Iterator[Difference]:

@@ -120,6 +120,15 @@ def test_command_and_args_are_one_command_line() -> None:
     assert engine["args"][0] == "hunter2", "the value itself stays"
 
 
+@pytest.mark.parametrize("above", [("engine", "readiness"), ("engine", "liveness"), ("reload",)])
+def test_a_secret_in_the_path_of_a_request_is_masked(above: tuple[str, ...]) -> None:
+    value = {"path": "/health?api_key=hunter5&size=1", "port": 1}
+    assert masked(value, (*above, "http")) == {"path": f"/health?api_key={MASK}&size=1", "port": 1}
+    assert masked(value["path"], (*above, "http", "path")) == f"/health?api_key={MASK}&size=1"
+    assert masked({"path": "/v1/tokens?n=3"}, (*above, "http")) == {"path": "/v1/tokens?n=3"}
+    assert masked({"path": None}, (*above, "http")) == {"path": None}
+
+
 @pytest.mark.parametrize("odd", [{"command": None}, {"command": [1, {}], "args": "text"}, {"args": ["--token", "x"]}])
 def test_a_damaged_command_line_is_no_error(odd: dict[str, Any]) -> None:
     assert "x" not in json.dumps(masked({"engine": odd})).replace("text", "")

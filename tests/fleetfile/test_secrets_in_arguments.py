@@ -22,6 +22,8 @@ def problems(engine: str) -> tuple[Problem, ...]:
     ("{command: [x, --api-key, hunter5]}", "$(API_KEY), with env: {API_KEY: {fromNode: API_KEY}}"),
     ("{command: [x], args: [--hf-token=hunter5]}", "$(HF_TOKEN), with env: {HF_TOKEN: {fromNode: HF_TOKEN}}"),
     ("{command: [x, 'https://me:hunter5@host/']}", "$(SECRET), with env: {SECRET: {fromNode: SECRET}}"),
+    ("{command: [x], readiness: {http: {path: '/up?api_key=hunter5'}}}", "exec: a command, with $(API_KEY)"),
+    ("{command: [x], liveness: {http: {path: '/up?token=hunter5'}}}", "exec: a command, with $(TOKEN)"),
     ("{command: [x], env: {DB_PASSWORD: hunter5}}", "{fromNode: DB_PASSWORD}, the variable DB_PASSWORD of the node"),
 ])
 def test_the_warning_has_the_way_out_and_not_the_secret(engine: str, way_out: str) -> None:

@@ -348,3 +348,11 @@ def test_secrets_in_arguments_are_never_shown(side: Sides) -> None:
     every = found(side, old, with_args(SECRET, "--port", "1", command=("serve", "m", "--token")))
     assert SECRET not in repr(every)
     assert [one.new for one in every if one.path.endswith("args")] == [["***", "--port", "1"]]
+
+
+def test_another_secret_in_the_path_of_a_probe_is_a_change_that_shows_none(side: Sides) -> None:
+    def with_path(path: str) -> str:
+        return of(member(engine=engine(readiness={"http": {"path": path}})))
+
+    [difference] = found(side, with_path("/up?api_key=" + SECRET), with_path("/up?api_key=x" + SECRET))
+    assert (difference.old, difference.new) == ("/up?api_key=***", "/up?api_key=***(changed)")
