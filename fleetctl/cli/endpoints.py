@@ -22,6 +22,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.endpoint_check import answering, via_of
+from fleetctl.inventory.marks import refused_claims
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
 from fleetctl.render.endpoint_formats import FORMATS, left_out
@@ -93,14 +94,17 @@ def endpoints(
 
 def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, silent: set[str] | None,
           follow: bool) -> Endpoints:
-    """Return the endpoints, and report what cools; raises InventoryError if the inventory is incomplete.
+    """Return the endpoints, and report what cools and which addresses do not count.
 
+    Raises InventoryError if the inventory is incomplete.
     `silent` = endpoints that did not answer last time; None = do not query the endpoints.
     """
     seen = read_from(invocation, where, fleet)
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
                              hint="`fleetctl inventory` shows what could be read")
+    if not follow:
+        say("warning", *refused_claims(seen.replicas))
     if fleet and not follow:
         say("note", *(f"{one.name}: {one.why}" for one in what_cools(fleet, seen)))
     served = endpoints_of(seen, fleet)

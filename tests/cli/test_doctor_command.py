@@ -175,6 +175,15 @@ def test_wrong_weights_are_named_with_node_replica_file_and_piece(cli, cluster: 
         assert word in shown.partition("LOADED BY, PERHAPS")[2]
 
 
+def test_every_replica_that_may_have_loaded_wrong_weights_is_in_the_command(cli, cluster: ClusterStandIn) -> None:
+    wrong_weights(cluster)
+    described = cluster.actors[-1]["repr_name"]
+    replica_of(cluster, 1, repr_name=described.replace('"port":7001', '"port":7002'))
+    [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert found["command"] == "fleetctl restart org/one:1/0 org/one:1/1"
+    assert found["advice"].startswith("restart them all: ")
+
+
 def test_a_wrong_file_that_was_fetched_again_is_forgotten_once_no_engine_can_have_loaded_it(
         cli, cluster: ClusterStandIn) -> None:
     wrong_weights(cluster, at="2026-03-04T11:00:00Z")  # before the replica became ready

@@ -39,6 +39,14 @@ def test_the_table_has_a_row_per_endpoint_and_lists_models_without_any(cli, runn
     assert "2 endpoints of" in result.out
 
 
+def test_a_replica_whose_address_does_not_count_is_named_and_not_listed(cli, running: ClusterStandIn):
+    running.actors[1]["repr_name"] = running.actors[1]["repr_name"].replace("10.0.0.7", "203.0.113.9")
+    result = cli("endpoints", "--format", "nginx")
+    assert "10.0.0.7:7001" in result.out
+    assert "203.0.113.9" not in result.out
+    assert f"warning: replica ModelActor:{MODEL}:1: it says that it serves at '203.0.113.9', but" in result.err
+
+
 def test_json_is_the_published_document(cli, running: ClusterStandIn):
     document = json.loads(cli("endpoints", "--format", "json").out)
     validator("endpoints").validate(document)
