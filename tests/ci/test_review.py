@@ -87,6 +87,24 @@ def warnings(job, *inventories: str) -> list[str]:
     return found
 
 
+def test_a_file_that_the_checkout_converts_is_a_warning(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    """A quotation mark of another language becomes one of YAML's here. A watch reads the commit, where it is text."""
+    converted = FLEET + "# “text”\n"
+    pull.remote.commit("change", converted)
+    place = pull.push("fleet.yaml working-tree-encoding=ASCII//TRANSLIT\n", name=".gitattributes")
+    assert (place / "fleet.yaml").read_text() == converted.replace("”", '"').replace("“", '"')
+    result = review(job, snapshot_file)
+    assert "::warning file=fleet.yaml,line=1,col=1,title=FILE_DIFFERS" in result.log
+    assert "is not here what the commit has" in hub.of(BOT)[0]
+
+    pull.remote.commit("change", "fleet.yaml eol=crlf\n", ".gitattributes")
+    place = pull.push(MORE)
+    assert b"\r\n" in (place / "fleet.yaml").read_bytes()
+    assert "FILE_DIFFERS" not in review(job, snapshot_file).log
+
+
 def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(MORE)
     assert review(job, snapshot_file).code == 0

@@ -20,9 +20,11 @@ from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
+from fleetctl.documents.position import Position
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.fleetfile.file_tree import MAX_BYTES
+from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.outcome import CHANGES, PARTIAL
@@ -47,6 +49,9 @@ NO_BASE = ("no base is known, so the effect of the change alone is not shown; --
            "origin/main...")
 OWN_INVENTORY = "This change edits the inventory that it is planned on"
 OWN_INVENTORY_HINT = "the plan shows what its author wants; take the inventory from a job that reads the cluster"
+DIFFERS = "A fleet file is not here what the commit has"
+DIFFERS_HINT = ("the plan is for the file in this checkout, but a watch reads the one in the commit; see .gitattributes"
+                " and the steps before this one")
 UNREADABLE = b"\0"
 FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 """Exit codes of plans that do not fail a review, by --fail-on; changes alone never do."""
@@ -114,6 +119,7 @@ def _reviewed(job: Job) -> JobResult:
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
     shown = planned.shown()
     report = _with_own_inventory(job, base, add_warning(base, plan_report(shown)))
+    report = _with_other_content(job, fleet, report)
     formats = plan_formats(shown, planned.map, lambda: report)
     show(formats, "table")
     write_reports(formats, reports)
@@ -148,6 +154,34 @@ def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
     table = Table("inventory", OWN_INVENTORY, (Column("message", "what"),), (row,), rank=0, line="{message}")
     finding = Finding("warning", "INVENTORY_CHANGED", path, f"{OWN_INVENTORY}: {OWN_INVENTORY_HINT}")
     return replace(report, tables=(table, *report.tables), findings=(*report.findings, finding))
+
+
+def _with_other_content(job: Job, fleet: ResolvedFleet, report: Report) -> Report:
+    """Return the report; if a file here is not the one of HEAD, but for line ends, with a warning.
+
+    The attribute `working-tree-encoding` of a change does that to a file which git takes for unchanged.
+    """
+    if job.forge is None or job.forge.change is None:
+        return report
+    try:
+        repository = repository_of(job.files[0], job.invocation.environ)
+        tree = GitTree(repository, repository.commit("HEAD"))
+        differing = [source.path for source in (*fleet.files, *fleet.house_rules)
+                     if (known := _content(tree, source.path)) is not None and known is not UNREADABLE
+                     and _with_plain_ends(known) != _with_plain_ends(read_whole(source.path))]
+    except (NoRepository, MissingRevision, OSError):
+        return report
+    if not differing:
+        return report
+    table = Table("checkout", DIFFERS, (Column("message", "what"),),
+                  tuple((f"{path}: {DIFFERS_HINT}",) for path in differing), rank=0, line="{message}")
+    findings = (Finding("warning", "FILE_DIFFERS", path, f"{DIFFERS}: {DIFFERS_HINT}",
+                        Position(file=path, line=1, column=1)) for path in differing)
+    return replace(report, tables=(table, *report.tables), findings=(*report.findings, *findings))
+
+
+def _with_plain_ends(content: bytes) -> bytes:
+    return content.replace(b"\r\n", b"\n")
 
 
 def _content(tree: GitTree, path: str) -> bytes | None:

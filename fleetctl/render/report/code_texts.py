@@ -43,6 +43,7 @@ OBSERVED = {
     "RESTARTING": "a replica ended and is being started again",
     "LOST": "a replica is live for Ray but cannot serve",
     "INVENTORY_CHANGED": "a change edits the inventory that it is planned on",
+    "FILE_DIFFERS": "a fleet file in the checkout is not the one of the commit",
     "BASE_BROKEN": "the files of the base revision have errors",
     "HELD": "more replicas run than wanted; all are kept",
     "CREATE": "replicas would be created",
