@@ -19,7 +19,7 @@ from fleetctl.workflow.model_folder import problems_of
 
 app = command_app(
     "fleetctl weights index models/Qwen3-8B",
-    exit_codes="0 written, 1 the files cannot be read, or changed in the meantime, 64 usage")
+    exit_codes="0 written, 1 the folder is not a complete model, cannot be read, or changed in the meantime, 64 usage")
 Seen = dict[str, tuple[int, int]]
 
 
@@ -33,7 +33,7 @@ def index(folder: Annotated[Path, typer.Argument(
         metavar="FOLDER", show_default=False, help="Folder with the model's files.")]) -> int:
     """Index FOLDER, and print the lines for the fleet file.
 
-    The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB chunk of it. Hidden files
+    The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB piece of it. Hidden files
     and folders are skipped. What cannot be a complete model is refused: pointers of Git LFS, missing shards, files
     that are empty or shorter than their header says, left-overs of downloads, links that lead out of the folder.
     FOLDER may be a snapshot in a cache of Hugging Face.

@@ -132,5 +132,5 @@ class _Found:
         if len(ordered) <= MAX_PROBLEMS:
             return tuple(ordered)
         last, hidden = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
-        more = f"{'more than ' if self.is_full else ''}{hidden} more problems are not listed"
+        more = f"{hidden} more problems are not listed{', and the search ended there' if self.is_full else ''}"
         return (*ordered[:MAX_PROBLEMS], Problem("FL019", more, last.file, last.line, last.column))

@@ -124,7 +124,7 @@ PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, 
          **dict.fromkeys(POLICY, "docs/policy.md"), **dict.fromkeys(DIFFERENCE, "docs/diff.md"),
          **dict.fromkeys(OBSERVED, "docs/plan.md"), **dict.fromkeys(RUN, "docs/history.md"),
          **dict.fromkeys(OUTCOME, "docs/apply.md"), **dict.fromkeys(VERB, "docs/verbs.md"),
-         **dict.fromkeys(LEVEL, "docs/weights.md")}
+         **dict.fromkeys(LEVEL, "docs/weights.md"), "INVENTORY_CHANGED": "docs/ci.md"}
 
 
 def code_text(code: str) -> str:
