@@ -12,6 +12,8 @@ from typing import Protocol
 
 MAX_BYTES = 256 << 20
 """The largest document that is read."""
+MAX_LINKS = 40
+"""The most links on the way to a file, as on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,17 @@ class Disk:
         """Return the link on the way to `path` that leads outside its own checkout.
 
         A path that the user named is followed anywhere, unless a link on the way is in a repository: anyone with write
-        access to the repository could have made that link.
+        access to the repository could have made that link. A link outside may lead to such a one.
         """
-        for link in [Path(path)] if listed else [Path(path), *Path(path).parents]:
-            if (link.is_symlink() and (listed or _repository(Path(os.path.realpath(link.parent))))
-                    and not self.in_checkout(str(link), str(link))):
-                return Link(str(link), str(link.readlink()))
+        todo, followed = [Path(path)], 0
+        while todo and followed < MAX_LINKS:
+            at = todo.pop()
+            for link in filter(Path.is_symlink, [at] if listed else [at, *at.parents]):
+                folder, followed = Path(os.path.realpath(link.parent)), followed + 1
+                if (listed or _repository(folder)) and not self.in_checkout(str(link), str(link)):
+                    return Link(str(link), str(link.readlink()))
+                if not listed:
+                    todo.append(folder / link.readlink())
         return None
 
 

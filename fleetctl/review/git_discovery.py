@@ -16,12 +16,11 @@ from pathlib import Path
 from shlex import quote
 
 from fleetctl.errors import RevisionError
-from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.fleetfile.file_tree import MAX_LINKS, read_whole
 
 TIMEOUT_S = 30.0
 TRUSTED_SCOPES = frozenset({"system", "global", "command"})
 """Scopes of git's configuration that a repository cannot set."""
-MAX_LINKS = 40
 _GITFILE, _MAX_GITFILE = b"gitdir: ", 1 << 16
 _WITHOUT_GIT = "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"
 

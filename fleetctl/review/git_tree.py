@@ -11,12 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetctl.fleetfile.file_tree import Link
+from fleetctl.fleetfile.file_tree import MAX_LINKS, Link
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES
 from fleetctl.review.git_objects import Entry, LargeObject, MissingObject
 from fleetctl.review.revisions import Commit, Repository
 
-MAX_LINKS = 40
 MAX_LINK_BYTES = 4096
 _FOLDER, _LINK, _SUBMODULE = stat.S_IFDIR, stat.S_IFLNK, 0o160000
 _ROOT = Entry(_FOLDER, "")

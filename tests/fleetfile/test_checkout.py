@@ -122,6 +122,21 @@ def test_a_named_link_to_a_folder_must_stay_in_the_repository(
         ("fleets/secret.yaml", "this is below fleets, a link to ../outside, which leads outside the checkout")]
 
 
+@pytest.mark.parametrize("named", ["mine", "mine/secret.yaml", "hop", "deep/secret.yaml"])
+def test_a_link_of_the_user_to_one_in_a_repository_does_not_lead_further(
+    repository: Path, tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "outside/sub").mkdir(parents=True)
+    for folder in ("outside", "outside/sub"):
+        (tmp_path / folder / "secret.yaml").write_text(fleet())
+    (repository / "fleets").symlink_to("../outside")
+    (tmp_path / "mine").symlink_to("repository/fleets")
+    (tmp_path / "hop").symlink_to("mine")
+    (tmp_path / "deep").symlink_to(repository / "fleets/sub")
+    [(_, message)] = out_of(tmp_path / named)
+    assert message == f"this is below {repository}/fleets, a link to ../outside, which leads outside the checkout"
+
+
 def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:
     for folder in ("common", "fleets"):
         (repository / folder).mkdir()
