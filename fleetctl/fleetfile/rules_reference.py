@@ -79,7 +79,8 @@ def _secrets(engine: Raw) -> Iterator[Problem]:
                 allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
     for probe in ("readiness", "liveness"):
         request = engine.child(probe).child("http")
-        for _, _, what in secrets_in(request.text("path") or ""):
+        path = request.text("path") or ""
+        for _, _, what in secrets_in(path) if MAY_BE_SECRET.search(path) else ():
             name = variable_for(what.removeprefix("the value of "))
             yield engine.document.problem(
                 "FL070", (*request.path, "path"), f"{what} is in plain text: whoever can read this file has it",
