@@ -103,7 +103,7 @@ def test_a_literal_secret_in_an_environment_is_found(name: str, value: str) -> N
 @pytest.mark.parametrize(("name", "value"), [
     ("TOKENIZERS_PARALLELISM", "false"), ("TOKENIZER", "org/x"), ("MAX_TOKENS", "8192"), ("HF_TOKEN_PATH", "/run/t"),
     ("KEY_CACHE_DTYPE", "fp8"), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"), ("EOS_TOKEN", "</s>"), ("PUBLIC_KEY", "abc"),
-    ("SSH_KEY", "/root/.ssh/id"), ("KEYCLOAK_URL", "https://sso"), ("SECRET_NAME", "x"), ("API_KEY", ""),
+    ("SSH_KEY", "/home/me/.ssh/id"), ("KEYCLOAK_URL", "https://sso"), ("SECRET_NAME", "x"), ("API_KEY", ""),
     ("API_KEY", "$(OTHER)"), ("API_KEY", "EMPTY"), ("HF_HUB_OFFLINE", "1"), ("VLLM_ATTENTION_BACKEND", "FLASH_ATTN"),
     ("MONKEY", "x"), ("PASSENGERS", "x"), ("NCCL_SOCKET_IFNAME", "eth0"),
 ])

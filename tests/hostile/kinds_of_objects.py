@@ -39,8 +39,8 @@ def a_link_of_zeros(case: Case) -> None:
 @kind("objects")
 def a_huge_file_as_base_and_as_rules(case: Case) -> None:
     big = case.store.zeros("blob", HUGE)
-    text = fleet_text(BASE, head="extends: ../shared/big.yaml\n", spec="policy: {schemas: [../rules/big.json]}\n")
-    odd(case, shared__big_yaml=Entry(FILE, id=big), fleets__prod_yaml=Entry(FILE, text.encode()))
+    text = fleet_text(BASE, head="extends: ../common/big.yaml\n", spec="policy: {schemas: [../rules/big.json]}\n")
+    odd(case, common__big_yaml=Entry(FILE, id=big), fleets__prod_yaml=Entry(FILE, text.encode()))
     assert case.odd is not None
     case.odd["rules/big.json"] = Entry(FILE, id=big)
 

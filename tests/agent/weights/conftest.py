@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_pieces import PIECE
+from changed_node import NodeUnderTest
+from small_pieces import PIECE, SECRET
 from weights_world import model
 
+from fleetctl.agent import cold, model_files
 from fleetctl.agent.weights import check, fetch, gather, index, store
 
 
@@ -30,3 +33,18 @@ def origin(tmp_path: Path) -> Path:
 def artifact(origin: Path) -> str:
     """The id of the origin's artifact."""
     return index.name_of((origin / index.NAME).read_bytes())
+
+
+@pytest.fixture
+def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeUnderTest]:
+    """A node with a cache and a folder for notes."""
+    found = NodeUnderTest(tmp_path, origin, artifact)
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(found.root))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, prefix=cold.NOTE: f"{found.notes}/{prefix}n-{artifact}")
+    monkeypatch.setattr(check, "AT_ONCE", 0)
+    yield found
+    for weights in found.started:
+        weights.release()
+        if weights._server is not None:
+            weights._server.close()
