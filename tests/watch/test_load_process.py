@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
+from ended_processes import read_until_all_end
 from small_watcher import FLEET, NOW, advance
 
 from fleetctl.apply.prepare import ApplyTask
@@ -97,15 +97,6 @@ def test_a_loading_at_its_limit_ends_the_git_that_it_waits_for(
         assert "loading the fleet was ended after" in loaded.errors[0].message
         begun = read_until_all_end(reader)
     os.close(reader)
-
-
-def read_until_all_end(reader: int) -> bytes:
-    output = b""
-    while select.select([reader], [], [], 60)[0]:
-        if not (more := os.read(reader, 100)):
-            return output
-        output += more
-    raise AssertionError("a process still runs")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce it")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ended_processes import read_until_all_end
 from planner.short_forms import short_fleet, short_inventory
 
 from fleetctl.errors import ApplyError, InventoryError
@@ -85,16 +85,6 @@ def test_a_planner_beyond_the_time_limit_is_killed_with_its_children(
             plan_in_subprocess()
         output = read_until_all_end(reader)
     os.close(reader)
-
-
-def read_until_all_end(reader: int) -> bytes:
-    """Read the output of the processes until all of them have ended."""
-    output = b""
-    while select.select([reader], [], [], 60)[0]:
-        if not (more := os.read(reader, 100)):
-            return output
-        output += more
-    raise AssertionError("a process that the planner started still runs")
 
 
 def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
