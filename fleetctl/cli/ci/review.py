@@ -150,10 +150,8 @@ def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
         return report
     if before == after and before is not UNREADABLE:
         return report
-    row = (f"{path}: {OWN_INVENTORY_HINT}",)
-    table = Table("inventory", OWN_INVENTORY, (Column("message", "what"),), (row,), rank=0, line="{message}")
     finding = Finding("warning", "INVENTORY_CHANGED", path, f"{OWN_INVENTORY}: {OWN_INVENTORY_HINT}")
-    return replace(report, tables=(table, *report.tables), findings=(*report.findings, finding))
+    return _with_warning(report, "inventory", OWN_INVENTORY, [f"{path}: {OWN_INVENTORY_HINT}"], [finding])
 
 
 def _with_other_content(job: Job, fleet: ResolvedFleet, report: Report) -> Report:
@@ -173,10 +171,14 @@ def _with_other_content(job: Job, fleet: ResolvedFleet, report: Report) -> Repor
         return report
     if not differing:
         return report
-    table = Table("checkout", DIFFERS, (Column("message", "what"),),
-                  tuple((f"{path}: {DIFFERS_HINT}",) for path in differing), rank=0, line="{message}")
-    findings = (Finding("warning", "FILE_DIFFERS", path, f"{DIFFERS}: {DIFFERS_HINT}",
-                        Position(file=path, line=1, column=1)) for path in differing)
+    findings = [Finding("warning", "FILE_DIFFERS", path, f"{DIFFERS}: {DIFFERS_HINT}",
+                        Position(file=path, line=1, column=1)) for path in differing]
+    return _with_warning(report, "checkout", DIFFERS, [f"{path}: {DIFFERS_HINT}" for path in differing], findings)
+
+
+def _with_warning(report: Report, name: str, title: str, rows: list[str], findings: list[Finding]) -> Report:
+    """Return the report that opens with these rows, and has the findings as well."""
+    table = Table(name, title, (Column("message", "what"),), tuple((row,) for row in rows), rank=0, line="{message}")
     return replace(report, tables=(table, *report.tables), findings=(*report.findings, *findings))
 
 
