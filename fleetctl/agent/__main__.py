@@ -18,6 +18,7 @@ from .examine import run_examine
 from .mailbox import wait_for
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
+from .records import NO_RUNS, begin_run, end_run, run_note
 from .release import run_release
 from .repair import run_repair
 from .restart import run_restart
@@ -28,7 +29,7 @@ OLDEST_RAY = (2, 49)
 VERBS: Mapping[str, Callable[..., int]] = {
     "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair,
     "prefetch": run_prefetch, "caches": run_caches, "prune": run_prune,
-    "release": run_release}
+    "release": run_release, "cordon": run_note, "uncordon": run_note, "slots": run_note}
 
 
 def hide_package_from_actors() -> None:
@@ -57,7 +58,13 @@ def main() -> int:
     if request is None:
         return events.end(1, f"no request came within {REQUEST_S:g} s")
     trouble = too_old(ray.__version__)
-    return events.end(1, trouble) if trouble else VERBS[verb](request, events)
+    if trouble:
+        return events.end(1, trouble)
+    if verb not in NO_RUNS:
+        begin_run(request["job"], request["plan"]["expiresAt"] if request.get("singleUse") else "")
+    code = VERBS[verb](request, events)
+    end_run(request["job"])
+    return code
 
 
 if __name__ == "__main__":

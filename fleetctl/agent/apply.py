@@ -26,8 +26,8 @@ from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
-from .notes import note
 from .prefetch import run_prefetches
+from .records import DRAINING, add, end_run
 from .reload import forget_dead_actors
 from .reloads import Reloads
 from .replan import Replanning
@@ -36,7 +36,6 @@ POLL_S = 0.1
 HEARTBEAT_S = 10.0
 REPORT_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the report must be written by then."""
-DRAINING = "draining"
 
 
 class Run:
@@ -215,8 +214,10 @@ class Run:
         wanted = sum(result.get("replicas", 1) for result in results)
         results += [*self.fetched, *(self._not_fetched() if interrupted else ())]
         complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
-        os._exit(self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", results, interrupted=interrupted,
-                                 waited=bool(self.request["wait"])))
+        exit_code = self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", results,
+                                    interrupted=interrupted, waited=bool(self.request["wait"]))
+        end_run(self.request["job"])
+        os._exit(exit_code)
 
     def _not_fetched(self) -> List[Outcome]:
         """Return the outcomes of the planned prefetches that had not run when the run was interrupted."""
@@ -267,9 +268,8 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     if earlier:
         return events.end(6, f"this plan was already applied by job {earlier.decode()}", usedBy=earlier.decode())
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
-    draining = cluster.draining_nodes()
-    if draining:
-        note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
+    for node_id in sorted(cluster.draining_nodes()):
+        add(DRAINING, node_id, {})  # no GET shows this, and a drain is never undone
     ask_for_nodes(run.plan, events)
     forget_dead_actors()
     _work(run, lock)

@@ -15,8 +15,8 @@ from .arguments import in_parts
 from .explicit import Job, Outcome, Replica, key_of, report_draining, result
 from .failure import Refused, decode_failure
 from .mark import warm_name
-from .notes import note
 from .on_nodes import ask_nodes
+from .records import add_to_run
 from .reload import UNKNOWN_SPEC
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
@@ -29,8 +29,6 @@ STAY_INTERVAL_S = 60.0
 NOT_LOCKED = ("Ray's limit for locked memory (ulimit -l) is too low there: the files are read once a minute "
               "to keep them in memory")
 CLASSES = ("WarmReplica", "WarmHolder")
-ENDING = "ending"
-"""The key of our job's metadata that names the replicas that are ending; see inventory/notes.py."""
 PLACE_KEYS = ("group", "copy", "role", "rank", "nodeId", "weights")
 UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
@@ -66,8 +64,8 @@ def _take_back(warm: Mapping[str, Any], refused: Mapping[str, Outcome]) -> None:
 
 
 def _drain(job: Job, loaded: Sequence[Replica], warm: Mapping[str, Any]) -> None:
-    """Note that the loaded replicas are no longer endpoints, and wait until requests have ended or the run stops."""
-    note(job.name, ENDING, json.dumps([key_of(replica) for replica in loaded]))
+    """Record that the loaded replicas are no longer endpoints, and wait until requests have ended or the run stops."""
+    add_to_run(job.name, ending=json.dumps([key_of(replica) for replica in loaded]))
     if job.drain_s:
         report_draining(job.events, job.drain_s)
     deadline = time.monotonic() + job.drain_s

@@ -5,7 +5,6 @@ It is a verb, and the last step of an apply for the weights that the fleet file 
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, Dict, Iterator, List, Mapping
 
@@ -15,8 +14,8 @@ from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
 from .model_files import fetch_document, fetch_summary, noted, session_secret, wanted_by
-from .notes import note
 from .on_nodes import ask_nodes
+from .records import UNFETCHED, add
 from .weights.check import check_changed
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
@@ -26,8 +25,6 @@ from .weights.verified import Verified
 MARGIN_S = 30.0
 MAX_PARALLEL = 4
 """Nodes that fetch at a time in an apply: a source serves no more."""
-UNFETCHED = "unfetched"
-"""The key of our job's metadata under which failures are noted; see inventory/cold.py."""
 
 
 def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
@@ -54,9 +51,8 @@ def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, parallel: int) -> I
 def run_prefetches(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
     """Carry out the prefetches of a plan and yield an outcome per prefetch and node.
 
-    A request that does not wait covers `MAX_PARALLEL` nodes. Failures are noted, so later plans skip them for a while.
+    A request that does not wait covers `MAX_PARALLEL` nodes. Failures are recorded: later plans skip them for a while.
     """
-    failed: List[Mapping[str, Any]] = []
     plan = request["plan"]
     nodes_left = None if request["wait"] else MAX_PARALLEL
     for prefetch in plan.get("prefetches", []):
@@ -69,8 +65,8 @@ def run_prefetches(request: Mapping[str, Any], events: EventStream) -> Iterator[
         members = {node["nodeId"]: [_with_engine(member, groups) for member in node["members"]] for node in nodes}
         for row in fetch_on_nodes(members, float(prefetch["timeout"]), MAX_PARALLEL):
             if row.get("trouble"):
-                failed.append({"nodeId": row["nodeId"], "artifact": row["artifact"], "at": utc_now()})
-                note(request["job"], UNFETCHED, json.dumps(failed, separators=(",", ":")))
+                failed = {"nodeId": row["nodeId"], "artifact": row["artifact"], "at": utc_now()}
+                add(UNFETCHED, f"{row['nodeId']}/{row['artifact']}", failed, plan["fleet"]["name"])
             yield _prefetch_outcome(prefetch["model"], names[row["nodeId"]], row, events)
 
 

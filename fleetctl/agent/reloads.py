@@ -1,12 +1,11 @@
 """The reloads of an apply: ask replicas to reload, one per model at a time, and report the results.
 
-A failure ends the reloads of its model; its other replicas run as before. Each reload is noted for later plans when its
-replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
+A failure ends the reloads of its model; its other replicas run as before. Each reload is recorded for later plans
+when its replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -17,17 +16,15 @@ import ray
 from . import cluster, model_files
 from .lock import HeldLock, LockBusy, take_lock
 from .mark import actor_name, utc_now
-from .notes import note
 from .ports import host_port, serving_at
+from .records import RELOAD, add, remove
 from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 
-RELOADS = "reloads"
-"""The key of our job's metadata with the notes about reloads; see inventory/reloads.py."""
 POLL_S = 0.5
 MARGIN_S = 120.0
 MAX_MESSAGE = 600
 MAX_SOURCES = 3
-NO_NOTE = "the note in Ray's record of this job could not be written"
+NO_RECORD = "the record of it in Ray's table could not be written"
 GONE = "it is gone, or another actor has its name"
 ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
@@ -44,7 +41,6 @@ class Reloads:
         for row in request["plan"].get("reloads", []):
             self._queues.setdefault(row["model"], deque()).append(dict(row))
         self._under_way: Dict[str, _Reload] = {}
-        self._noted: Dict[str, Mapping[str, Any]] = {}
         self._sources: Dict[str, List[Mapping[str, Any]]] = {}
         self._lock: Optional[HeldLock] = None
         self._waits = bool(request.get("wait", True))
@@ -104,13 +100,13 @@ class Reloads:
 
     def _note(self, row: Row, state: Optional[Mapping[str, Any]]) -> bool:
         """Note the state of a replica's reload, None = remove its note; returns whether that succeeded."""
-        self._noted.pop(row["actorId"], None)
-        if state:
-            self._noted[row["actorId"]] = {
-                **{key: row[key] for key in ("model", "replicaId", "actorId", "specHash")},
-                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])), **state}
-        text = json.dumps(list(self._noted.values()), separators=(",", ":"))
-        return note(self._request["job"], RELOADS, text)
+        fleet, subject = self._request["plan"]["fleet"]["name"], f"{row['actorId']}/{self._request['job']}"
+        if state is None:
+            return remove(RELOAD, subject, fleet)
+        return add(RELOAD, subject, {
+            **{key: row[key] for key in ("model", "replicaId", "actorId", "specHash")},
+            "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])),
+            "fleet": fleet, "namespace": self._request["namespace"], **state}, fleet)
 
     def _start(self, row: Row) -> "_Reload":
         for member in row["members"]:
@@ -199,7 +195,7 @@ class _Reload:
             return self.outcome("skipped", "NOT_FOUND", GONE)
         self._restarts = cluster.actor_record(self.row["actorId"]).restarts
         if not self._note({"at": utc_now(), "restarts": self._restarts, "asked": True}):
-            why = f"{NO_NOTE}, so later plans would not know of the reload: it was not asked to"
+            why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"
             return self.outcome("failed", RELOAD_FAILED, why)
         self._ask()
         return None
@@ -227,7 +223,7 @@ class _Reload:
             {key: value for key, value in place["weights"].items() if key != "fetched"} if place["weights"] else None
             for place in self.places]})
         if not noted:
-            why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
+            why = f"its engine has loaded other weights in place, but {NO_RECORD}: the next apply notes it"
             return self.outcome("starting", "STILL_STARTING", why)
         return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
                             **serving_at(self.places), **model_files.fetch_summary(self.places))

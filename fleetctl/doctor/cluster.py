@@ -13,7 +13,7 @@ from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
 from fleetctl.inventory.marks import parse_actor_name, refused_claims
-from fleetctl.inventory.notes import NOTES
+from fleetctl.inventory.records import NOTES
 from fleetctl.inventory.used import PlacementGroup
 
 
@@ -82,7 +82,7 @@ def check_start(evidence: Evidence) -> Iterator[Diagnosed]:
 def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield runs that have been pending or running for suspiciously long."""
     now_ms = as_datetime(evidence.now).timestamp() * 1000
-    for job in evidence.vitals.jobs:
+    for job in evidence.vitals.records.runs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         verb, pending = job.metadata.get("verb") or "run", job.status == "PENDING"
         if job.ended or verb in {*NOTES, *READ_ONLY} or passed_s <= (STARTS_WITHIN_S if pending else ENDS_WITHIN_S):

@@ -82,14 +82,14 @@ class DashboardClient:
 
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
                 content: bytes | None = None, headers: Mapping[str, str] | None = None,
-                last_bytes: int | None = None) -> Answer:
+                last_bytes: int | None = None, within_s: float | None = None) -> Answer:
         """Send one request and return the answer, whose status may be any but 401, 403 or a redirect.
 
-        `last_bytes` = keep only the end of a longer body.
+        `last_bytes` = keep only the end of a longer body; `within_s` = a shorter time limit for the whole answer.
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
         InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
         """
-        deadline = Deadline(self._contact, self._bounds, self._bounds.total_s)
+        deadline = Deadline(self._contact, self._bounds, within_s or self._bounds.total_s)
         sent = {"params": params, "json": json, "content": content, "headers": headers}
         send = self._sender(deadline, method, path, sent)
 
@@ -102,13 +102,14 @@ class DashboardClient:
         self._require_accepted(path, answer)
         return answer
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, *, last_bytes: int | None = None) -> Answer:
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, last_bytes: int | None = None,
+            within_s: float | None = None) -> Answer:
         """Send one GET; see `request`."""
-        return self.request("GET", path, params=params, last_bytes=last_bytes)
+        return self.request("GET", path, params=params, last_bytes=last_bytes, within_s=within_s)
 
-    def get_json(self, path: str, params: Mapping[str, str] | None = None) -> object:
+    def get_json(self, path: str, params: Mapping[str, str] | None = None, *, within_s: float | None = None) -> object:
         """Return the JSON at `path`; raises InventoryError for any status but 200 and for a body that is not JSON."""
-        answer = self.get(path, params)
+        answer = self.get(path, params, within_s=within_s)
         self._require_ok(path, answer)
         try:
             return answer.json()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.errors import ApplyError, InventoryError, PathNotServed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
-DRAINING = "draining"
-"""The metadata key under which a job's agent notes the draining nodes that it found; see agent/apply.py."""
-
 REPLICAS = "replicas"
 """The metadata key under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
@@ -64,17 +61,35 @@ class Job:
 
 def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
-    answer = client.get(f"{JOBS_PATH}{submission_id}")
-    if answer.status_code == 404:
+    job = find_job(client, submission_id)
+    if job is None:
         raise ApplyError(f"the cluster has no job {submission_id}")
+    return job
+
+
+def find_job(client: DashboardClient, job_id: str) -> Job | None:
+    """Return one job of anyone, None if there is none; `job_id` = its submission id, or the id of its driver.
+
+    It takes milliseconds, however many jobs there are. Raises InventoryError; PathNotServed if a proxy does not pass
+    the request.
+    """
+    answer = client.get(f"{JOBS_PATH}{job_id}")
+    if answer.status_code == 404 and f"{job_id} does not exist" in answer.text:
+        return None
+    if answer.status_code == 404:
+        raise PathNotServed(f"{JOBS_PATH}{job_id} does not exist (404{answer.via})",
+                            hint="a proxy in front of the dashboard must pass this path")
     if answer.status_code != 200:
-        raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}{answer.via}")
+        raise InventoryError(f"the request for job {job_id} was answered with {answer.status_code}{answer.via}")
     return _job(_content(answer))
 
 
-def list_jobs(client: DashboardClient) -> list[Job]:
-    """Return all jobs that fleetctl has submitted, oldest first; raises InventoryError if the answer is not a list."""
-    records = client.get_json(JOBS_PATH)
+def list_jobs(client: DashboardClient, *, within_s: float | None = None) -> list[Job]:
+    """Return all jobs that fleetctl has submitted, oldest first; raises InventoryError if the answer is not a list.
+
+    It takes seconds if the cluster has had many jobs, anyone's; `within_s` = the time limit.
+    """
+    records = client.get_json(JOBS_PATH, within_s=within_s)
     if not isinstance(records, list):
         raise InventoryError(f"{JOBS_PATH} answered without a list of jobs")
     jobs = [_job(record) for record in records if object_of(object_of(record).get("metadata")).get("tool") == TOOL]

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of
+from fleetctl.inventory.jobs import READ_ONLY, Job, find_job, log_of
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
-from fleetctl.inventory.notes import NOTES
+from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_records
 from fleetctl.inventory.used import PlacementGroup, list_placement_groups
 
 Answer = TypeVar("Answer")
@@ -31,7 +32,7 @@ class Vitals:
     """
 
     clock: datetime | None = None
-    jobs: Sequence[Job] = ()
+    records: Records = NOTHING_KNOWN
     groups: Sequence[PlacementGroup] = ()
     disks: Mapping[str, Sequence[Disk]] = field(default_factory=dict)
     failed: tuple[Job, str] | None = None
@@ -44,9 +45,9 @@ def read_vitals(client: DashboardClient) -> Vitals:
     Call it before the inventory is read, so that no group is newer than the list of actors.
     """
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
-    jobs: Sequence[Job] = _read_or(lambda: list_jobs(client), [])
-    return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), jobs, groups,
-                  _read_or(lambda: _disks(client), {}), _failed(client, jobs), _is_open(client))
+    records = _read_or(lambda: read_records(client), NOTHING_KNOWN)
+    return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), records, groups,
+                  _read_or(lambda: _disks(client), {}), _failed(client, records), _is_open(client))
 
 
 def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:
@@ -79,9 +80,11 @@ def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
     return {node_id: disks for node_id, disks in entries if node_id}
 
 
-def _failed(client: DashboardClient, jobs: Sequence[Job]) -> tuple[Job, str] | None:
-    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
+def _failed(client: DashboardClient, records: Records) -> tuple[Job, str] | None:
+    runs = (job for job in reversed(records.runs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
     latest = next(runs, None)
+    if latest is not None and not records.listed:  # only Ray knows how it ended
+        latest = _read_or(partial(find_job, client, latest.submission_id), None)
     if latest is None or latest.status != "FAILED":
         return None
     return latest, _read_or(lambda: log_of(client, latest.submission_id), None) or ""

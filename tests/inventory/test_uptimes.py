@@ -13,7 +13,7 @@ from fleetctl.errors import InventoryError
 from fleetctl.inventory import lives as lives_module
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import EngineLog
-from fleetctl.inventory.lives import LOGS_READ, NO_TIMES, Times, _fields_from_log, with_lives
+from fleetctl.inventory.uptimes import LOGS_READ, NO_TIMES, Times, _fields_from_log, with_lives
 
 LOG = """\
 fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z

@@ -1,0 +1,284 @@
+"""Records: what the cluster remembers for later plans and runs. Only this module writes them.
+
+A record has a subject, a time and a payload. Of the records of one kind about one subject the newest counts. The
+records of a kind, or of a kind and a fleet, are one row of Ray's job table: an ended job with a fixed id that never
+ran. The dashboard answers a request for one id in milliseconds, however long its list of jobs is; the client reads them
+there (`inventory/records.py`).
+
+The row is a copy. The original is a numbered version in our part of Ray's key-value table: a writer reads the highest
+number and writes the next one, and of two writers of a number Ray lets one succeed. So no writer loses the record of
+another, and a writer that dies blocks nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+
+import ray
+from ray._private.ray_constants import KV_NAMESPACE_JOB
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
+
+from . import cluster
+from .events import EventStream
+from .failure import KV_NAMESPACE
+
+CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining", "run", "reload", "unfetched"
+"""The kinds. A reload and a failed fetch belong to a fleet, the others to the whole cluster."""
+ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", "1.0"
+ENTRYPOINT = "fleetctl keeps records here; nothing runs"
+JOB_KEY, OUR_JOBS, TOOL = "_ray_internal_job_info_", "fleetctl-", "fleetctl"
+VERSIONS, ADOPTED = "records:", b"records-adopted"
+KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
+"""Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
+TRIES, PAUSE_S = 200, 0.02
+RUN_FIELDS = ("verb", "fleet", "namespace", "planId", "create", "who", "command", "toolVersion", "level", "replicas",
+              "replica")
+"""What a run's record has of the metadata of its job."""
+NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
+"""The verbs that end nothing and create nothing: later plans need no record of the run."""
+ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+
+Payload = Mapping[str, Any]
+
+
+class Record(NamedTuple):
+    """`at` = RFC 3339 in UTC with milliseconds, so that the texts are in the order of the times."""
+
+    at: str
+    payload: Payload
+
+
+Records = Dict[str, Record]
+"""The records of one row, by subject."""
+
+
+def add(kind: str, subject: str, payload: Payload, fleet: str = "") -> bool:
+    """Write a record; returns whether that succeeded."""
+    record = Record(_now(), payload)
+    return change(kind, lambda found: {**found, subject: record}, fleet)
+
+
+def remove(kind: str, subject: str, fleet: str = "") -> bool:
+    """Remove the record about a subject; returns whether that succeeded."""
+    return change(kind, lambda found: {key: record for key, record in found.items() if key != subject}, fleet)
+
+
+def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bool:
+    """Replace the records of a row by what `edit` makes of them; returns whether that succeeded.
+
+    It never raises, as a record must not fail a run. `edit` is called again if another writer was faster.
+    """
+    row = ROW + kind + (f".{fleet}" if fleet else "")
+    try:
+        for _ in range(TRIES):
+            number, found = _newest(row)
+            text = _packed(_bounded(kind, edit(found)))
+            if _write(row, number + 1, text):
+                _publish(row, kind, fleet, number + 1, text)
+                return number >= 0 or kind == RUN or change(RUN, dict)  # the row of runs lists all rows
+            time.sleep(random.uniform(0, PAUSE_S))
+    except Exception:
+        pass
+    return False
+
+
+def begin_run(job: str, until: str = "") -> None:
+    """Record that this run begins, before it creates or ends anything; `until` = when its saved plan expires.
+
+    """
+    try:
+        adopt_old_notes()
+        info = _job_info(job)
+        driver = ray.get_runtime_context().get_job_id()
+        payload = {**_run_fields(info), "driver": driver, **({"until": until} if until else {})}
+        began = Record(_moment(info["start_time"]), payload)
+        change(RUN, lambda found: {**{key: _checked(key, run) for key, run in found.items()}, job: began})
+    except Exception:  # a Ray that stores jobs in another way: the list of jobs has the run
+        pass
+
+
+def add_to_run(job: str, **fields: object) -> None:
+    """Add fields to the record of a run."""
+    change(RUN, lambda found: {
+        **found, **({job: Record(found[job].at, {**found[job].payload, **fields})} if job in found else {})})
+
+
+def end_run(job: str) -> None:
+    """Record that a run has ended."""
+    change(RUN, lambda found: {key: _as_ended(run) if key == job else run for key, run in found.items()})
+
+
+def run_note(request: Mapping[str, Any], events: EventStream) -> int:
+    """Write a user's note about a node as a record."""
+    events.begin(request)
+    adopt_old_notes()
+    if add(request["kind"], request["subject"], request["payload"]):
+        return events.end(0, "noted")
+    return events.end(1, "the note could not be written to Ray's table")
+
+
+def _as_ended(run: Record) -> Record:
+    return Record(run.at, {**{key: value for key, value in run.payload.items() if key not in ("replicas", "ending")},
+                           "ended": True})
+
+
+def _checked(job: str, run: Record) -> Record:
+    """Return the record of a run; it has ended if Ray says so, for an agent that was killed has not recorded it."""
+    if run.payload.get("ended"):
+        return run
+    packed = _internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB)
+    return _as_ended(run) if packed is None or json.loads(packed)["status"] in ENDED else run
+
+
+def _bounded(kind: str, records: Records) -> Records:
+    """Return at most as many records as a row may have. A run that has not ended, or whose plan is valid, stays."""
+    kept = KEPT_RUNS if kind == RUN else KEPT
+    sizes = {subject: len(_packed({subject: record})) for subject, record in records.items()}
+    count, size = len(records), sum(sizes.values())
+    if count <= kept and size <= MAX_BYTES:
+        return records
+    over = {subject for subject, record in records.items() if _is_over(kind, subject, record.payload)}
+    for subject in sorted(records, key=lambda key: (key not in over, records[key].at)):
+        most = kept if kind != RUN or subject in over else KEPT
+        if count <= most and size <= MAX_BYTES:
+            break
+        count, size = count - 1, size - sizes[subject]
+        records = {key: record for key, record in records.items() if key != subject}
+    return records
+
+
+def _is_over(kind: str, subject: str, payload: Payload) -> bool:
+    """Return whether a record no longer matters much: its actor or node is gone, or its run has ended."""
+    if kind == RUN:
+        return bool(payload.get("ended")) and str(payload.get("until", "")) < _now()
+    if kind == RELOAD:
+        return cluster.actor_record(subject.partition("/")[0]).state == "DEAD"
+    return subject.partition("/")[0] not in cluster.alive_nodes()
+
+
+def _newest(row: str) -> "Tuple[int, Records]":
+    """Return the number of a row's newest version and its records; -1 = there is none."""
+    while True:
+        number = max(_numbers(row), default=-1)
+        packed = _internal_kv_get(_key(row, number), namespace=KV_NAMESPACE) if number >= 0 else b"[]"
+        if packed is not None:  # otherwise a newer version has just replaced it
+            return number, {str(one["subject"]): Record(str(one["at"]), one["payload"]) for one in json.loads(packed)}
+
+
+def _write(row: str, number: int, text: str) -> bool:
+    """Write a version; returns whether it is the newest, as a newer one may have deleted the key of this number."""
+    if _internal_kv_put(_key(row, number), text.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
+        return False
+    known = _numbers(row)
+    newest = max(known, default=number) == number
+    for stale in [one for one in known if one < number] if newest else [number]:
+        _internal_kv_del(_key(row, stale), namespace=KV_NAMESPACE)
+    return newest
+
+
+def _publish(row: str, kind: str, fleet: str, number: int, text: str) -> None:
+    """Copy the newest version to the row of Ray's job table; again if another writer was faster meanwhile."""
+    while True:
+        now_ms = int(time.time() * 1000)
+        metadata = {"tool": ROW_TOOL, "kind": kind, "fleet": fleet, "version": ROW_VERSION, "records": text,
+                    **(_table() if kind == RUN else {})}
+        info = {"status": "SUCCEEDED", "entrypoint": ENTRYPOINT, "message": ENTRYPOINT, "start_time": now_ms,
+                "end_time": now_ms, "metadata": metadata}
+        _internal_kv_put(f"{JOB_KEY}{row}".encode(), json.dumps(info).encode(), overwrite=True,
+                         namespace=KV_NAMESPACE_JOB)
+        newest, records = _newest(row)
+        if newest == number:
+            return
+        number, text = newest, _packed(records)
+
+
+def _table() -> Dict[str, str]:
+    """Return which rows of records there are, how many rows of jobs, and how many drivers there have been."""
+    jobs = [key.decode()[len(JOB_KEY):] for key in _internal_kv_list(JOB_KEY.encode(), namespace=KV_NAMESPACE_JOB)]
+    driver = bytes.fromhex(ray.get_runtime_context().get_job_id())
+    return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
+            "drivers": str(int.from_bytes(driver, "little"))}
+
+
+def _packed(records: Records) -> str:
+    return json.dumps([{"subject": subject, "at": record.at, "payload": record.payload}
+                       for subject, record in records.items()], separators=(",", ":"))
+
+
+def _numbers(row: str) -> List[int]:
+    prefix = _prefix(row)
+    return [int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE)]
+
+
+def _prefix(row: str) -> bytes:
+    return f"{VERSIONS}{row}:".encode()
+
+
+def _key(row: str, number: int) -> bytes:
+    return _prefix(row) + str(number).encode()
+
+
+def _now() -> str:
+    return _moment(time.time() * 1000)
+
+
+def _moment(ms: float) -> str:
+    text = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _job_info(job: str) -> Dict[str, Any]:
+    info: Dict[str, Any] = json.loads(_internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB))
+    return info
+
+
+def _run_fields(info: Payload) -> Dict[str, Any]:
+    return {key: info["metadata"][key] for key in RUN_FIELDS if key in info["metadata"]}
+
+
+def adopt_old_notes() -> None:
+    """Make records of the notes that earlier releases have left in the metadata of their jobs; once per cluster."""
+    if _internal_kv_get(ADOPTED, namespace=KV_NAMESPACE) is not None:
+        return
+    found: Dict[Tuple[str, str], Records] = {}
+    for key in _internal_kv_list((JOB_KEY + OUR_JOBS).encode(), namespace=KV_NAMESPACE_JOB):
+        try:
+            job = key.decode()[len(JOB_KEY):]
+            for kind, fleet, subject, record in list(_old_notes(job, _job_info(job))):
+                records = found.setdefault((kind, fleet), {})
+                if subject not in records or records[subject].at <= record.at:
+                    records[subject] = record
+        except (ValueError, KeyError, TypeError, AttributeError):  # not written by us
+            continue
+    for (kind, fleet), records in found.items():
+        change(kind, partial(_merged, records), fleet)
+    _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
+
+
+def _merged(older: Records, found: Records) -> Records:
+    return {**older, **found}
+
+
+def _old_notes(job: str, info: Payload) -> "Iterator[Tuple[str, str, str, Record]]":
+    """Yield the notes of a job's metadata: kind, fleet, subject and record."""
+    metadata, at = info["metadata"], _moment(info["start_time"])
+    verb, fleet = metadata["verb"], metadata.get("fleet", "")
+    if metadata["tool"] != TOOL:
+        return
+    if verb in ("cordon", "uncordon", "slots"):
+        yield SLOTS if verb == SLOTS else CORDON, "", metadata["node"], Record(at, metadata)
+    elif verb not in NO_RUNS:
+        run = Record(at, _run_fields(info))
+        yield RUN, "", job, _as_ended(run) if info["status"] in ENDED else run
+    for node_id in metadata.get(DRAINING, "").split():
+        yield DRAINING, "", node_id, Record(at, {})
+    for one in json.loads(metadata.get("reloads", "[]")) if fleet else ():
+        payload = {**one, "fleet": fleet, "namespace": metadata["namespace"]}
+        yield RELOAD, fleet, f"{one['actorId']}/{job}", Record(at, payload)
+    for one in json.loads(metadata.get("unfetched", "[]")) if fleet else ():
+        yield UNFETCHED, fleet, f"{one['nodeId']}/{one['artifact']}", Record(at, one)
