@@ -10,7 +10,6 @@ import itertools
 import json
 import shlex
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from record_rows import RecordRows, now, record
+
 from fleetctl.agent.failure import about, encode_failure
 from fleetctl.agent.mark import actor_name, describe
+from fleetctl.inventory.records import NOTES
 
 Steps = list[tuple[str, str]]
 Answer = tuple[int, str]
@@ -110,6 +112,7 @@ class ClusterStandIn:
     """Whether it gives its nodes to anyone: the doctor asks for one node, without a token."""
     packages: dict[str, bytes] = field(default_factory=dict)
     jobs: dict[str, StoredJob] = field(default_factory=dict)
+    records: RecordRows = field(default_factory=RecordRows)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
     answer_of_node: dict[str, Answer] = field(default_factory=dict)
     data_at: dict[str, Any] = field(default_factory=dict)
@@ -213,8 +216,10 @@ class ClusterStandIn:
         if method == "POST" and rest == "":
             return self._submit(json.loads(body))
         if rest == "":
-            return 200, json.dumps([job.record() for job in self.jobs.values()])
+            return 200, json.dumps([*(job.record() for job in self.jobs.values()), *self.records.rows.values()])
         submission_id, _, what = rest.partition("/")
+        if submission_id in self.records.rows and method == "GET" and not what:
+            return 200, json.dumps(self.records.rows[submission_id])
         job = self.jobs.get(submission_id)
         if job is None:
             return 404, f"Job {submission_id} does not exist"
@@ -232,10 +237,12 @@ class ClusterStandIn:
         if submission_id in self.jobs:
             return 500, f"ValueError: Job with submission_id {submission_id} already exists"
         self.jobs[submission_id] = job = StoredJob(body, [], start_time=len(self.jobs) + 1)
-        if body["metadata"].get("verb") == "uncordon":  # earlier failures no longer count
-            job.start_time = int(time.time() * 1000)
-        if body["entrypoint"] != "true":  # "true" is a note: no agent runs
-            self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
+        request = self.request_of(submission_id)
+        if body["metadata"]["verb"] in NOTES:
+            self.records.add(request["kind"], record(request["subject"], now(), **request["payload"]))
+            job.steps = [("SUCCEEDED", event(0, "version", version="1.0") + summary(1, message="noted"))]
+        else:
+            job.steps = list(self.on_submit(request))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
 
     def _inventory(self, path: str, query: dict[str, str]) -> Answer:

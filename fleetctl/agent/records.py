@@ -36,8 +36,8 @@ VERSIONS, ADOPTED = "records:", b"records-adopted"
 KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
 """Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
 TRIES, PAUSE_S = 200, 0.02
-RUN_FIELDS = ("verb", "fleet", "namespace", "planId", "create", "who", "command", "toolVersion", "level", "replicas",
-              "replica")
+RUN_FIELDS = ("verb", "fleet", "namespace", "planId", "create", "reload", "who", "command", "toolVersion", "level",
+              "replicas", "replica")
 """What a run's record has of the metadata of its job."""
 NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
 """The verbs that end nothing and create nothing: later plans need no record of the run."""

@@ -198,7 +198,8 @@ def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf
     Stops reading logs when all are found. Raises InventoryError if no run is known.
     """
     found: dict[SpecOf, Recorded] = {}
-    applies = (job for job in recent_runs(client, fleet) if job.metadata.get("verb") == "apply")
+    applies = (job for job in recent_runs(client, fleet) if job.metadata.get("verb") == "apply"
+               and (job.metadata.get("create") != "0" or job.metadata.keys() & {"reload", "reloads"}))
     while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
         for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
             for recorded in recorded_in(text or "", job.submission_id):

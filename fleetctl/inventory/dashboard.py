@@ -27,7 +27,7 @@ from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.starting import drivers_of, find_planned
 from fleetctl.inventory.state_api import Listing, Row, list_rows
-from fleetctl.inventory.uptimes import with_deaths, with_lives
+from fleetctl.inventory.uptimes import with_deaths, with_uptimes
 from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
@@ -97,10 +97,10 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     seen_by_agent = live.agent.sums(nodes) if live.agent else {}
     sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
-    replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
+    found_replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
-    parts = Parts(nodes, actors, replicas, answers.summary, sums, memory_by_process=not in_percent)
+    parts = Parts(nodes, actors, found_replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
@@ -109,7 +109,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
                 *contradictions(parts)]
     marked = with_draining(with_reloads([found.replica for found in parts.replicas], records), records.runs,
                            live.namespace)
-    lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
+    replicas, no_times = with_uptimes(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned)
@@ -126,7 +126,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         cluster=ClusterIdentity(address=live.client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_unfetched(with_notes(built, records, live.observed_at), records),
-        replicas=lives,
+        replicas=replicas,
         failures=failed,
         successes=list(after_failures([*answers.ended.successes, *lost], failed)))
 

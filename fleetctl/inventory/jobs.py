@@ -67,20 +67,20 @@ def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     return job
 
 
-def find_job(client: DashboardClient, job_id: str) -> Job | None:
-    """Return one job of anyone, None if there is none; `job_id` = its submission id, or the id of its driver.
+def find_job(client: DashboardClient, submission_id: str) -> Job | None:
+    """Return one job of anyone, None if there is none; `submission_id` may be the id of its driver.
 
     It takes milliseconds, however many jobs there are. Raises InventoryError; PathNotServed if a proxy does not pass
     the request.
     """
-    answer = client.get(f"{JOBS_PATH}{job_id}")
-    if answer.status_code == 404 and f"{job_id} does not exist" in answer.text:
+    answer = client.get(f"{JOBS_PATH}{submission_id}")
+    if answer.status_code == 404 and f"{submission_id} does not exist" in answer.text:
         return None
     if answer.status_code == 404:
-        raise PathNotServed(f"{JOBS_PATH}{job_id} does not exist (404{answer.via})",
+        raise PathNotServed(f"{JOBS_PATH}{submission_id} does not exist (404{answer.via})",
                             hint="a proxy in front of the dashboard must pass this path")
     if answer.status_code != 200:
-        raise InventoryError(f"the request for job {job_id} was answered with {answer.status_code}{answer.via}")
+        raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}{answer.via}")
     return _job(_content(answer))
 
 

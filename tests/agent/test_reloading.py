@@ -151,7 +151,9 @@ class Actors:
         monkeypatch.setattr(reloads, "take_lock", self.take_lock)
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
-        monkeypatch.setattr(reloads, "note", self.note)
+        self.records: dict[str, dict[str, Any]] = {}
+        monkeypatch.setattr(reloads, "add", self.add)
+        monkeypatch.setattr(reloads, "remove", self.remove)
         monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
         monkeypatch.setattr(reloads.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
 
@@ -162,11 +164,18 @@ class Actors:
             raise MemoryError
         return state
 
-    def note(self, job: str, key: str, text: str) -> bool:
-        if len(self.noted) < self.notes_fail_after:
-            self.noted.append(json.loads(text))
-            return True
-        return False
+    def add(self, kind: str, subject: str, payload: dict[str, Any], fleet: str) -> bool:
+        assert (kind, subject, fleet) == ("reload", f"{payload['actorId']}/j", "lab")
+        if len(self.noted) >= self.notes_fail_after:
+            return False
+        self.records[subject] = payload
+        self.noted.append(list(self.records.values()))
+        return True
+
+    def remove(self, kind: str, subject: str, fleet: str) -> bool:
+        del self.records[subject]
+        self.noted.append(list(self.records.values()))
+        return True
 
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"
@@ -190,7 +199,7 @@ class Actors:
                      {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
                       "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
         request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"},
-                   "wait": wait}
+                   "wait": wait, "namespace": "fleet"}
         return Reloads(request, lambda *_, **__: None, lambda: self.now)
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:

@@ -25,10 +25,10 @@ def test_a_cordoned_node_gets_no_replicas_and_the_plan_names_its_author(
     done = cli("cordon", "node-a", "--for", "2h", "--reason", "new driver")
     assert done.code == 0
     assert "cordoned node-a until 20" in done.err
-    assert cluster.writes() == [("POST", "/api/jobs/")], "a job without an agent"
     [job] = cluster.jobs.values()
-    assert job.body["entrypoint"] == "true"
-    assert "runtime_env" not in job.body
+    assert job.body["metadata"]["nodeName"] == "node-a", "earlier releases read the job's metadata"
+    [written] = json.loads(cluster.records.rows["fleetctl.records.cordon"]["metadata"]["records"])
+    assert written["subject"] == job.body["metadata"]["node"]
     cordon = node(cli, "node-a")["cordon"]
     assert isinstance(cordon, dict)
     assert (cordon["reason"], cordon["until"]) == ("new driver", job.body["metadata"]["until"])

@@ -150,7 +150,7 @@ class Agent:
 
 RUNNING = threading.local()
 WORLD_STATE = ("now", "actors", "ended", "_drivers")
-DASHBOARD_STATE = ("nodes", "actors", "numbers", "packages", "jobs")
+DASHBOARD_STATE = ("nodes", "actors", "numbers", "packages", "jobs", "records")
 
 
 class SimulatedEvent:
