@@ -26,7 +26,7 @@ class RecordRows:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
 
-    def put(self, kind: str, records: Iterable[dict[str, Any]], fleet: str = "", **metadata: str) -> None:
+    def put(self, kind: str, rows: Iterable[Any], fleet: str = "", /, **metadata: str) -> None:
         """Write a row; `metadata` replaces fields of it."""
         name = ROW + kind + (f".{fleet}" if fleet else "")
         former = self.rows.get(name, {}).get("metadata", {})
@@ -34,7 +34,7 @@ class RecordRows:
             "type": "SUBMISSION", "job_id": None, "submission_id": name, "driver_info": None, "status": "SUCCEEDED",
             "message": "", "error_type": None, "start_time": 1, "end_time": 1, "entrypoint": "nothing", "metadata": {
                 "rows": former.get("rows", "[]"), "tool": ROW_TOOL, "kind": kind, "fleet": fleet, "version": "1.0",
-                "records": json.dumps(list(records)), **metadata}}
+                "records": json.dumps(list(rows)), **metadata}}
         if kind != RUN and ROW + RUN not in self.rows:
             self.put(RUN, [])
         if "rows" not in metadata:

@@ -136,20 +136,21 @@ def _checked(job: str, run: Record) -> Record:
 
 
 def _bounded(kind: str, records: Records) -> Records:
-    """Return at most as many records as a row may have. A run that has not ended, or whose plan is valid, stays."""
-    kept = KEPT_RUNS if kind == RUN else KEPT
+    """Return as many of the records as a row may have; of the runs, those that are recent or still matter."""
     sizes = {subject: len(_packed({subject: record})) for subject, record in records.items()}
     count, size = len(records), sum(sizes.values())
-    if count <= kept and size <= MAX_BYTES:
+    if count <= (KEPT_RUNS if kind == RUN else KEPT) and size <= MAX_BYTES:
         return records
-    over = {subject for subject, record in records.items() if _is_over(kind, subject, record.payload)}
-    for subject in sorted(records, key=lambda key: (key not in over, records[key].at)):
-        most = kept if kind != RUN or subject in over else KEPT
-        if count <= most and size <= MAX_BYTES:
+    by_age = sorted(records, key=lambda subject: records[subject].at)
+    recent = set(by_age[-KEPT_RUNS:]) if kind == RUN else set()
+    over = {subject for subject in by_age if subject not in recent and _is_over(kind, subject, records[subject].payload)}
+    dropped = set()
+    for subject in sorted(by_age, key=lambda subject: subject not in over):
+        if count <= KEPT and size <= MAX_BYTES and not (kind == RUN and subject in over):
             break
+        dropped.add(subject)
         count, size = count - 1, size - sizes[subject]
-        records = {key: record for key, record in records.items() if key != subject}
-    return records
+    return {subject: record for subject, record in records.items() if subject not in dropped}
 
 
 def _is_over(kind: str, subject: str, payload: Payload) -> bool:
