@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.inventory.records import ROW, ROW_TOOL, RUN
 
 
-def record(subject: str, at: str = "2026-03-04T12:00:00.000Z", **payload: Any) -> dict[str, Any]:
+def record(subject: str, at: str = "2026-03-04T12:00:00.000Z", /, **payload: Any) -> dict[str, Any]:
     """One record in the JSON of a row."""
     return {"subject": subject, "at": at, "payload": payload}
 

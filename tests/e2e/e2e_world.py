@@ -113,9 +113,10 @@ class World:
         return engine_pids(self.fleet)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """This fleet's jobs as Ray lists them."""
+        """This fleet's jobs as Ray lists them, without the rows of records."""
         listed = httpx.get(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "tests"}).json()
-        return [job for job in listed if (job.get("metadata") or {}).get("fleet") == self.fleet]
+        return [job for job in listed if (metadata := job.get("metadata") or {}).get("tool") == "fleetctl"
+                and metadata.get("fleet") == self.fleet]
 
     def inventory(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.run("inventory", "--format", "json").stdout)
