@@ -122,6 +122,9 @@ class ClusterStandIn:
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
     on_stop: Callable[[StoredJob], None] = field(default=lambda _: None)
     headers: list[dict[str, str]] = field(default_factory=list)
+    silent: set[tuple[str, str]] = field(default_factory=set)
+    """Requests that get no answer, by method and path."""
+    closed: threading.Event = field(default_factory=threading.Event)
 
     def add_node(self, name: str, gpus: int = 8, state: str = "ALIVE", **labels: str) -> str:
         """Add a node and return its id."""
@@ -220,7 +223,8 @@ class ClusterStandIn:
         submission_id, _, what = rest.partition("/")
         if submission_id in self.records.rows and method == "GET" and not what:
             return 200, json.dumps(self.records.rows[submission_id])
-        job = self.jobs.get(submission_id)
+        job = self.jobs.get(submission_id) or next(
+            (job for job in self.jobs.values() if job.driver_id == submission_id), None)
         if job is None:
             return 404, f"Job {submission_id} does not exist"
         if method == "POST" and what == "stop":
@@ -313,6 +317,11 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
             with lock:
                 cluster.requests.append((self.command, parts.path))
                 cluster.headers.append({name.lower(): value for name, value in self.headers.items()})
+            if (self.command, parts.path) in cluster.silent:
+                cluster.closed.wait()
+                self.close_connection = True
+                return
+            with lock:
                 status, content = cluster.answer(self.command, parts.path, query, body)
             if status == 0:  # hang up without a response
                 self.close_connection = True
@@ -341,6 +350,7 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
     try:
         yield cluster
     finally:
+        cluster.closed.set()
         server.shutdown()
         server.server_close()
         thread.join()
