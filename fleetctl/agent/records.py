@@ -143,7 +143,8 @@ def _bounded(kind: str, records: Records) -> Records:
         return records
     by_age = sorted(records, key=lambda subject: records[subject].at)
     recent = set(by_age[-KEPT_RUNS:]) if kind == RUN else set()
-    over = {subject for subject in by_age if subject not in recent and _is_over(kind, subject, records[subject].payload)}
+    over = {subject for subject in by_age
+            if subject not in recent and _is_over(kind, subject, records[subject].payload)}
     dropped = set()
     for subject in sorted(by_age, key=lambda subject: subject not in over):
         if count <= KEPT and size <= MAX_BYTES and not (kind == RUN and subject in over):

@@ -29,6 +29,8 @@ from fleetctl.inventory.json_values import moment_of, object_of, texts_of
 CORDON, UNCORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = (
     "cordon", "uncordon", "slots", "draining", "run", "reload", "unfetched")
 """The kinds of records, and the verb of a cordon that ends one; see agent/records.py."""
+OF_CLUSTER = (CORDON, SLOTS, DRAINING)
+"""The kinds with one row for the whole cluster, beside that of the runs."""
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
 """The verbs of notes, which a user writes about a node."""
 ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", 1
@@ -104,26 +106,28 @@ def read_records(client: DashboardClient, *, with_list: bool = True) -> Records:
         raise
     except InventoryError as error:
         trouble = error
-    in_index = index or {}
+    has_rows, in_index = index is not None, index or {}
     count, drivers = (number_in(in_index.get(key)) or 0 for key in ("jobs", "drivers"))
-    names = [name for name in texts_of(_parsed(in_index.get("rows")))[:MAX_ROWS] if _ROW_NAME.fullmatch(name)]
-    asks = index is None or (with_list and max(count, drivers) <= FEW_JOBS)
+    asks = not has_rows or (with_list and max(count, drivers) <= FEW_JOBS)
     with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
-        listing = pool.submit(_list, client, LIST_S if index else ONLY_LIST_S) if asks else None
-        rows = list(pool.map(partial(_read, client), (name for name in names if name != ROW + RUN)))
+        listing = pool.submit(_list, client, LIST_S if has_rows else ONLY_LIST_S) if asks else None
+        rows = list(pool.map(partial(_read, client), _names(in_index) if has_rows else ()))
     jobs, unread = listing.result() if listing else (None, None)
     if trouble and unread:
         raise unread
-    rows += [_records_in(ROW + RUN, index)] if index else [_without_rows(trouble)] if trouble else []
-    unknown = f"the jobs could not be read, so cordons are unknown: {unread.message}" if unread and not index else ""
-    warnings = [unknown] if unknown else [] if jobs is not None or not with_list else [
-        f"the list of jobs could not be read: {unread.message}: {UNKNOWN}" if unread else
-        f"the list of jobs has {count} rows and was not read: {UNKNOWN}"]
+    rows += [_without_rows(trouble) if trouble else _records_in(ROW + RUN, index)]
     found = [record for row in rows for record in row.records]
     runs = _merged(client, jobs or (), [record for record in found if record.kind == RUN])
+    warnings, unknown = [row.warning for row in rows if row.warning], ""
+    if unread and not has_rows:
+        unknown = f"the jobs could not be read, so cordons are unknown: {unread.message}"
+        warnings.append(unknown)
+    elif unread:
+        warnings.append(f"the list of jobs could not be read: {unread.message}: {UNKNOWN}")
+    elif not asks and with_list:
+        warnings.append(f"the list of jobs has {max(count, drivers)} rows and was not read: {UNKNOWN}")
     return Records(_newest([*records_of(jobs or ()), *found]), runs, jobs is not None, count or None,
-                   [row.failure for row in rows if row.failure],
-                   [*(row.warning for row in rows if row.warning), *warnings], unknown)
+                   [row.failure for row in rows if row.failure], warnings, unknown)
 
 
 def records_of(jobs: Iterable[Job]) -> Iterator[Record]:
@@ -173,6 +177,12 @@ class _Row(NamedTuple):
 def _without_rows(trouble: InventoryError) -> _Row:
     text = f"the records could not be read, so reloads and drains are unknown: {trouble.message}"
     return _Row(warning=text) if isinstance(trouble, (ClusterRefused, PathNotServed)) else _Row(failure=text)
+
+
+def _names(index: Mapping[str, Any]) -> list[str]:
+    """Return the rows that the row of runs names; if it is damaged, those of the whole cluster."""
+    names = [name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)][:MAX_ROWS]
+    return [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
 
 
 def _row(client: DashboardClient, name: str) -> Mapping[str, Any] | None:

@@ -109,10 +109,22 @@ def test_a_row_that_cannot_be_read_is_left_out_with_a_warning(
 
 
 @pytest.mark.parametrize("rows", ["7", "[7]", "no JSON", '["../x", "raysubmit_1", "fleetctl.records.x y", ""]', "{}"])
-def test_only_rows_of_records_are_asked_for(dashboard: FakeDashboard, client: DashboardClient, rows: str) -> None:
+def test_only_rows_of_records_are_asked_for_and_a_damaged_row_of_runs_hides_no_cordon(
+        dashboard: FakeDashboard, client: DashboardClient, rows: str) -> None:
+    dashboard.records.put("cordon", [GOOD])
     dashboard.records.put("run", [], rows=rows)
-    assert read_records(client).failures == []
-    assert {request.path for request in dashboard.requests} == {JOBS, f"{JOBS}fleetctl.records.run"}
+    found = read_records(client)
+    assert (found.failures, len(found.of("cordon"))) == ([], 1)
+    assert {request.path for request in dashboard.requests} == {
+        JOBS, *(f"{JOBS}fleetctl.records.{kind}" for kind in ("run", "cordon", "slots", "draining"))}
+
+
+def test_a_row_of_runs_that_is_someone_elses_hides_no_cordon(dashboard: FakeDashboard, client: DashboardClient) -> None:
+    dashboard.records.put("cordon", [GOOD])
+    dashboard.records.rows["fleetctl.records.run"]["metadata"] = {}
+    found = read_records(client)
+    assert (len(found.of("cordon")), found.warnings) == (1, [
+        "fleetctl.records.run has no records of fleetctl; it is left out"])
 
 
 def test_a_list_that_never_answers_costs_some_seconds_and_the_history(
