@@ -16,7 +16,7 @@ from .explicit import Job, Outcome, Replica, key_of, report_draining, result
 from .failure import Refused, decode_failure
 from .mark import warm_name
 from .on_nodes import ask_nodes
-from .records import add_to_run
+from .records import mark_ending
 from .reload import UNKNOWN_SPEC
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
@@ -65,7 +65,7 @@ def _take_back(warm: Mapping[str, Any], refused: Mapping[str, Outcome]) -> None:
 
 def _drain(job: Job, loaded: Sequence[Replica], warm: Mapping[str, Any]) -> None:
     """Record that the loaded replicas are no longer endpoints, and wait until requests have ended or the run stops."""
-    add_to_run(job.name, ending=json.dumps([key_of(replica) for replica in loaded]))
+    mark_ending(job.name, [key_of(replica) for replica in loaded])
     if job.drain_s:
         report_draining(job.events, job.drain_s)
     deadline = time.monotonic() + job.drain_s

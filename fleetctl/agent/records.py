@@ -17,7 +17,7 @@ import random
 import time
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
@@ -26,6 +26,8 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
+from .messages import Json, NoteRequest, OldNotes, Record, RunRecord
+from .wire import document_of, parse
 
 CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining", "run", "reload", "unfetched"
 """The kinds. A reload and a failed fetch belong to a fleet, the others to the whole cluster."""
@@ -36,30 +38,26 @@ VERSIONS, ADOPTED = "records:", b"records-adopted"
 KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
 """Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
 TRIES, PAUSE_S = 200, 0.02
-RUN_FIELDS = ("verb", "fleet", "namespace", "planId", "create", "reload", "who", "command", "toolVersion", "level",
-              "replicas", "replica")
-"""What a run's record has of the metadata of its job."""
 NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
 """The verbs that end nothing and create nothing: later plans need no record of the run."""
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
-Payload = Mapping[str, Any]
 
+class Job(NamedTuple):
+    """A job as Ray keeps it: its state, the time of its start in ms since the epoch, and its metadata."""
 
-class Record(NamedTuple):
-    """`at` = RFC 3339 in UTC with milliseconds, so that the texts are in the order of the times."""
-
-    at: str
-    payload: Payload
+    status: str
+    start_time: int
+    metadata: Mapping[str, str]
 
 
 Records = Dict[str, Record]
 """The records of one row, by subject."""
 
 
-def add(kind: str, subject: str, payload: Payload, fleet: str = "") -> bool:
+def add(kind: str, subject: str, payload: Json, fleet: str = "") -> bool:
     """Write a record; returns whether that succeeded."""
-    record = Record(_now(), payload)
+    record = Record(subject, _now(), payload)
     return change(kind, lambda found: {**found, subject: record}, fleet)
 
 
@@ -77,9 +75,9 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
     try:
         for _ in range(TRIES):
             number, found = _newest(row)
-            text = _packed(_bounded(kind, edit(found)))
+            text = _packed(_bounded(kind, edit(found)).values())
             if _write(row, number + 1, text):
-                _publish(row, kind, fleet, number + 1, text)
+                _publish(row, number + 1, text)
                 return number >= 0 or kind == RUN or change(RUN, dict)  # the row of runs lists all rows
             time.sleep(random.uniform(0, PAUSE_S))
     except Exception:
@@ -88,65 +86,71 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
 
 
 def begin_run(job: str, until: str = "") -> None:
-    """Record that this run begins, before it creates or ends anything; `until` = when its saved plan expires.
-
-    """
+    """Record that this run begins, before it creates or ends anything; `until` = when its saved plan expires."""
     try:
         adopt_old_notes()
-        info = _job_info(job)
-        driver = ray.get_runtime_context().get_job_id()
-        payload = {**_run_fields(info), "driver": driver, **({"until": until} if until else {})}
-        began = Record(_moment(info["start_time"]), payload)
-        change(RUN, lambda found: {**{key: _checked(key, run) for key, run in found.items()}, job: began})
+        info, driver = _job(job), ray.get_runtime_context().get_job_id()
+        run = parse(RunRecord, info.metadata)._replace(driver=driver, until=until or None)
+        began = Record(job, _moment(info.start_time), document_of(run))
+        change(RUN, lambda found: {**{key: _checked(record) for key, record in found.items()}, job: began})
     except Exception:  # a Ray that stores jobs in another way: the list of jobs has the run
         pass
 
 
-def add_to_run(job: str, **fields: object) -> None:
-    """Add fields to the record of a run."""
-    change(RUN, lambda found: {
-        **found, **({job: Record(found[job].at, {**found[job].payload, **fields})} if job in found else {})})
+def mark_ending(job: str, replicas: Sequence[str]) -> None:
+    """Add to the record of a run that these replicas have begun to drain."""
+    _change_run(job, lambda run: run._replace(ending=json.dumps(list(replicas))))
 
 
 def end_run(job: str) -> None:
     """Record that a run has ended."""
-    change(RUN, lambda found: {key: _as_ended(run) if key == job else run for key, run in found.items()})
+    _change_run(job, _ended)
 
 
 def run_note(request: Mapping[str, Any], events: EventStream) -> int:
     """Write a user's note about a node as a record."""
     events.begin(request)
+    note = parse(NoteRequest, request)
     adopt_old_notes()
-    if add(request["kind"], request["subject"], request["payload"]):
+    if add(note.kind, note.subject, note.payload):
         return events.end(0, "noted")
     return events.end(1, "the note could not be written to Ray's table")
 
 
-def _as_ended(run: Record) -> Record:
-    return Record(run.at, {**{key: value for key, value in run.payload.items() if key not in ("replicas", "ending")},
-                           "ended": True})
+def _change_run(job: str, edit: Callable[[RunRecord], RunRecord]) -> None:
+    def edited(record: Record) -> Record:
+        return record._replace(payload=document_of(edit(parse(RunRecord, record.payload))))
+
+    change(RUN, lambda found: {key: edited(record) if key == job else record for key, record in found.items()})
 
 
-def _checked(job: str, run: Record) -> Record:
+def _ended(run: RunRecord) -> RunRecord:
+    return run._replace(replicas=None, ending=None, ended=True)
+
+
+def _checked(record: Record) -> Record:
     """Return the record of a run; it has ended if Ray says so, for an agent that was killed has not recorded it."""
-    if run.payload.get("ended"):
-        return run
-    packed = _internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB)
-    return _as_ended(run) if packed is None or json.loads(packed)["status"] in ENDED else run
+    run = parse(RunRecord, record.payload)
+    if run.ended:
+        return record
+    try:
+        has_ended = _job(record.subject).status in ENDED
+    except TypeError:  # Ray has no such job
+        has_ended = True
+    return record._replace(payload=document_of(_ended(run))) if has_ended else record
 
 
 def _bounded(kind: str, records: Records) -> Records:
     """Return as many of the records as a row may have; of the runs, those that are recent or still matter."""
-    sizes = {subject: len(_packed({subject: record})) for subject, record in records.items()}
+    sizes = {record.subject: len(_packed([record])) for record in records.values()}
     count, size = len(records), sum(sizes.values())
     if count <= (KEPT_RUNS if kind == RUN else KEPT) and size <= MAX_BYTES:
         return records
-    by_age = sorted(records, key=lambda subject: records[subject].at)
-    recent = set(by_age[-KEPT_RUNS:]) if kind == RUN else set()
-    over = {subject for subject in by_age
-            if subject not in recent and _is_over(kind, subject, records[subject].payload)}
+    by_age = sorted(records.values(), key=lambda record: record.at)
+    recent = by_age[-KEPT_RUNS:] if kind == RUN else []
+    over = {record.subject for record in by_age if record not in recent and _is_over(kind, record)}
     dropped = set()
-    for subject in sorted(by_age, key=lambda subject: subject not in over):
+    for subject in sorted((record.subject for record in by_age), key=lambda subject: subject not in over):
         if count <= KEPT and size <= MAX_BYTES and not (kind == RUN and subject in over):
             break
         dropped.add(subject)
@@ -154,13 +158,13 @@ def _bounded(kind: str, records: Records) -> Records:
     return {subject: record for subject, record in records.items() if subject not in dropped}
 
 
-def _is_over(kind: str, subject: str, payload: Payload) -> bool:
+def _is_over(kind: str, record: Record) -> bool:
     """Return whether a record no longer matters much: its actor or node is gone, or its run has ended."""
     if kind == RUN:
-        return bool(payload.get("ended")) and str(payload.get("until", "")) < _now()
-    if kind == RELOAD:
-        return cluster.actor_record(subject.partition("/")[0]).state == "DEAD"
-    return subject.partition("/")[0] not in cluster.alive_nodes()
+        run = parse(RunRecord, record.payload)
+        return bool(run.ended) and (run.until or "") < _now()
+    subject = record.subject.partition("/")[0]
+    return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 
 
 def _newest(row: str) -> "Tuple[int, Records]":
@@ -169,7 +173,8 @@ def _newest(row: str) -> "Tuple[int, Records]":
         number = max(_numbers(row), default=-1)
         packed = _internal_kv_get(_key(row, number), namespace=KV_NAMESPACE) if number >= 0 else b"[]"
         if packed is not None:  # otherwise a newer version has just replaced it
-            return number, {str(one["subject"]): Record(str(one["at"]), one["payload"]) for one in json.loads(packed)}
+            records = [parse(Record, one) for one in json.loads(packed)]
+            return number, {record.subject: record for record in records}
 
 
 def _write(row: str, number: int, text: str) -> bool:
@@ -183,12 +188,11 @@ def _write(row: str, number: int, text: str) -> bool:
     return newest
 
 
-def _publish(row: str, kind: str, fleet: str, number: int, text: str) -> None:
+def _publish(row: str, number: int, text: str) -> None:
     """Copy the newest version to the row of Ray's job table; again if another writer was faster meanwhile."""
     while True:
         now_ms = int(time.time() * 1000)
-        metadata = {"tool": ROW_TOOL, "kind": kind, "fleet": fleet, "version": ROW_VERSION, "records": text,
-                    **(_table() if kind == RUN else {})}
+        metadata = {"tool": ROW_TOOL, "version": ROW_VERSION, "records": text, **(_table() if row == ROW + RUN else {})}
         info = {"status": "SUCCEEDED", "entrypoint": ENTRYPOINT, "message": ENTRYPOINT, "start_time": now_ms,
                 "end_time": now_ms, "metadata": metadata}
         _internal_kv_put(f"{JOB_KEY}{row}".encode(), json.dumps(info).encode(), overwrite=True,
@@ -196,20 +200,18 @@ def _publish(row: str, kind: str, fleet: str, number: int, text: str) -> None:
         newest, records = _newest(row)
         if newest == number:
             return
-        number, text = newest, _packed(records)
+        number, text = newest, _packed(records.values())
 
 
 def _table() -> Dict[str, str]:
     """Return which rows of records there are, how many rows of jobs, and how many drivers there have been."""
-    jobs = [key.decode()[len(JOB_KEY):] for key in _internal_kv_list(JOB_KEY.encode(), namespace=KV_NAMESPACE_JOB)]
-    driver = bytes.fromhex(ray.get_runtime_context().get_job_id())
+    jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
     return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
             "drivers": str(int.from_bytes(driver, "little"))}
 
 
-def _packed(records: Records) -> str:
-    return json.dumps([{"subject": subject, "at": record.at, "payload": record.payload}
-                       for subject, record in records.items()], separators=(",", ":"))
+def _packed(records: Iterable[Record]) -> str:
+    return json.dumps(document_of(list(records)), separators=(",", ":"))
 
 
 def _numbers(row: str) -> List[int]:
@@ -234,13 +236,14 @@ def _moment(ms: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _job_info(job: str) -> Dict[str, Any]:
-    info: Dict[str, Any] = json.loads(_internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB))
-    return info
+def _jobs(prefix: str) -> List[str]:
+    keys = _internal_kv_list((JOB_KEY + prefix).encode(), namespace=KV_NAMESPACE_JOB)
+    return [key.decode()[len(JOB_KEY):] for key in keys]
 
 
-def _run_fields(info: Payload) -> Dict[str, Any]:
-    return {key: info["metadata"][key] for key in RUN_FIELDS if key in info["metadata"]}
+def _job(job: str) -> Job:
+    info = json.loads(_internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB))
+    return Job(info["status"], info["start_time"], info["metadata"])
 
 
 def adopt_old_notes() -> None:
@@ -248,14 +251,13 @@ def adopt_old_notes() -> None:
     if _internal_kv_get(ADOPTED, namespace=KV_NAMESPACE) is not None:
         return
     found: Dict[Tuple[str, str], Records] = {}
-    for key in _internal_kv_list((JOB_KEY + OUR_JOBS).encode(), namespace=KV_NAMESPACE_JOB):
+    for name in _jobs(OUR_JOBS):
         try:
-            job = key.decode()[len(JOB_KEY):]
-            for kind, fleet, subject, record in list(_old_notes(job, _job_info(job))):
+            for kind, fleet, record in list(_old_records(name, _job(name))):
                 records = found.setdefault((kind, fleet), {})
-                if subject not in records or records[subject].at <= record.at:
-                    records[subject] = record
-        except (ValueError, KeyError, TypeError, AttributeError):  # not written by us
+                if record.subject not in records or records[record.subject].at <= record.at:
+                    records[record.subject] = record
+        except (ValueError, KeyError, TypeError):  # not written by us
             continue
     for (kind, fleet), records in found.items():
         change(kind, partial(_merged, records), fleet)
@@ -266,21 +268,20 @@ def _merged(older: Records, found: Records) -> Records:
     return {**older, **found}
 
 
-def _old_notes(job: str, info: Payload) -> "Iterator[Tuple[str, str, str, Record]]":
-    """Yield the notes of a job's metadata: kind, fleet, subject and record."""
-    metadata, at = info["metadata"], _moment(info["start_time"])
-    verb, fleet = metadata["verb"], metadata.get("fleet", "")
-    if metadata["tool"] != TOOL:
+def _old_records(name: str, job: Job) -> "Iterator[Tuple[str, str, Record]]":
+    """Yield the old notes of a job as records, each with its kind and fleet."""
+    notes, at = parse(OldNotes, job.metadata), _moment(job.start_time)
+    if notes.tool != TOOL:
         return
-    if verb in ("cordon", "uncordon", "slots"):
-        yield SLOTS if verb == SLOTS else CORDON, "", metadata["node"], Record(at, metadata)
-    elif verb not in NO_RUNS:
-        run = Record(at, _run_fields(info))
-        yield RUN, "", job, _as_ended(run) if info["status"] in ENDED else run
-    for node_id in metadata.get(DRAINING, "").split():
-        yield DRAINING, "", node_id, Record(at, {})
-    for one in json.loads(metadata.get("reloads", "[]")) if fleet else ():
-        payload = {**one, "fleet": fleet, "namespace": metadata["namespace"]}
-        yield RELOAD, fleet, f"{one['actorId']}/{job}", Record(at, payload)
-    for one in json.loads(metadata.get("unfetched", "[]")) if fleet else ():
-        yield UNFETCHED, fleet, f"{one['nodeId']}/{one['artifact']}", Record(at, one)
+    if notes.verb in ("cordon", "uncordon", "slots"):
+        yield SLOTS if notes.verb == SLOTS else CORDON, "", Record(notes.node, at, job.metadata)
+    elif notes.verb not in NO_RUNS:
+        run = parse(RunRecord, job.metadata)
+        yield RUN, "", Record(name, at, document_of(_ended(run) if job.status in ENDED else run))
+    for node_id in notes.draining.split():
+        yield DRAINING, "", Record(node_id, at, {})
+    for one in json.loads(notes.reloads) if notes.fleet else ():
+        payload = {**one, "fleet": notes.fleet, "namespace": notes.namespace}
+        yield RELOAD, notes.fleet, Record(f"{one['actorId']}/{name}", at, payload)
+    for one in json.loads(notes.unfetched) if notes.fleet else ():
+        yield UNFETCHED, notes.fleet, Record(f"{one['nodeId']}/{one['artifact']}", at, one)

@@ -30,7 +30,7 @@ class SimulatedCluster:
         self.killed: list[str] = []
         self.loading: set[str] = set()
         self.leaving: set[str] = set()
-        self.noted: list[tuple[str, dict[str, object]]] = []
+        self.noted: list[tuple[str, list[str]]] = []
 
     def add(self, number: int, size: int = 5) -> dict[str, Any]:
         weights = {"artifact": OLD, "view": None, "bytes": size}
@@ -73,7 +73,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, job: Job) -> SimulatedCluster:
         actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
         free_by_node=lambda: {"n": {"memory": 1e9}}))
     monkeypatch.setattr(levels, "actor_options", lambda *_: {})
-    monkeypatch.setattr(levels, "add_to_run", lambda job, **fields: cluster.noted.append((job, fields)))
+    monkeypatch.setattr(levels, "mark_ending", lambda *ending: cluster.noted.append(ending))
     return cluster
 
 
@@ -119,7 +119,7 @@ def test_a_replica_serves_until_its_weights_are_loaded_and_then_drains(
         cluster: SimulatedCluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(_: float) -> bool:
         assert list(cluster.made) == ["WarmReplica:m:0"]
-        assert cluster.noted == [("j", {"ending": '["m/0"]'})]
+        assert cluster.noted == [("j", ["m/0"])]
         job.stop.set()
         return True
 

@@ -96,7 +96,7 @@ def test_a_writer_that_was_suspended_neither_loses_records_nor_brings_old_ones_b
         if "second" not in found:
             for subject in ("second", "third"):  # the number of this writer exists and is deleted meanwhile
                 records.add("draining", subject, {})
-        return {**found, "late": records.Record("2026-03-04T12:00:00.000Z", {})}
+        return {**found, "late": records.Record("late", "2026-03-04T12:00:00.000Z", {})}
 
     assert records.change("draining", edit_late)
     assert set(in_row(keys, "draining")) == {"first", "second", "third", "late"}
@@ -155,7 +155,7 @@ def test_a_row_has_at_most_so_many_bytes(keys: Keys, monkeypatch: pytest.MonkeyP
 def test_a_run_is_recorded_with_its_driver_until_its_end(keys: Keys) -> None:
     add_job(keys, "fleetctl-evict-1", "RUNNING", verb="evict", fleet="lab", replicas='["m/0"]', secret="x")
     records.begin_run("fleetctl-evict-1")
-    records.add_to_run("fleetctl-evict-1", ending='["m/0"]')
+    records.mark_ending("fleetctl-evict-1", ["m/0"])
     assert in_row(keys, "run") == {"fleetctl-evict-1": {
         "verb": "evict", "fleet": "lab", "replicas": '["m/0"]', "driver": "2c010000", "ending": '["m/0"]'}}
     assert json.loads(row(keys, "run")["metadata"]["records"])[0]["at"] == "2026-03-04T12:00:00.123Z"
