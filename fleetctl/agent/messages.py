@@ -582,62 +582,6 @@ class ReleaseRequest(NamedTuple):
     tool_version: str = ""
 
 
-class NoteRequest(NamedTuple):
-    """The request to write a user's note about a node, the `subject`, as a record of this kind."""
-
-    kind: str
-    subject: str
-    payload: Mapping[str, str]
-    job: str
-    tool_version: str = ""
-
-
-class Record(NamedTuple):
-    """A record about a subject; see records.py. `at` = RFC 3339 in UTC with milliseconds, so texts sort by time."""
-
-    subject: str
-    at: str
-    payload: Json
-
-
-class RunRecord(NamedTuple):
-    """What later plans may need to know of a run, by the names of its job's metadata.
-
-    `driver` = Ray's id of its process; `until` = when its saved plan expires; `ending` = the replicas of an eviction to
-    WARM that have begun to drain.
-    """
-
-    verb: str
-    fleet: Optional[str] = None
-    namespace: Optional[str] = None
-    plan_id: Optional[str] = None
-    create: Optional[str] = None
-    reload: Optional[str] = None
-    who: Optional[str] = None
-    command: Optional[str] = None
-    tool_version: Optional[str] = None
-    level: Optional[str] = None
-    replicas: Optional[str] = None
-    replica: Optional[str] = None
-    ending: Optional[str] = None
-    driver: Optional[str] = None
-    until: Optional[str] = None
-    ended: Optional[bool] = None
-
-
-class OldNotes(NamedTuple):
-    """The notes that releases without records left in the metadata of a job; lists are JSON texts."""
-
-    tool: str
-    verb: str
-    namespace: str = ""
-    fleet: str = ""
-    node: str = ""
-    draining: str = ""
-    reloads: str = "[]"
-    unfetched: str = "[]"
-
-
 class Outcome(NamedTuple):
     """The result for one replica, or for `replicas` of a model that are blocked: ready, gone, starting, failed,
     blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes."""

@@ -8,16 +8,16 @@ there (`inventory/records.py`).
 The row is a copy. The original is a numbered version in our part of Ray's key-value table: a writer reads the highest
 number and writes the next one, and of two writers of a number Ray lets one succeed. So no writer loses the record of
 another, and a writer that dies blocks nobody.
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations` here: `wire.parse` reads the types of fields.
+"""
 
 import json
 import random
 import time
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
@@ -26,7 +26,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
-from .messages import Json, NoteRequest, OldNotes, Record, RunRecord
+from .messages import Json
 from .wire import document_of, parse
 
 CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining", "run", "reload", "unfetched"
@@ -43,12 +43,68 @@ NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
 
+class Record(NamedTuple):
+    """`at` = RFC 3339 in UTC with milliseconds, so texts sort by time."""
+
+    subject: str
+    at: str
+    payload: Json
+
+
+class RunRecord(NamedTuple):
+    """What later plans may need to know of a run, by the names of its job's metadata.
+
+    `driver` = Ray's id of its process; `until` = when its saved plan expires; `ending` = the replicas of an eviction to
+    WARM that have begun to drain.
+    """
+
+    verb: str
+    fleet: Optional[str] = None
+    namespace: Optional[str] = None
+    plan_id: Optional[str] = None
+    create: Optional[str] = None
+    reload: Optional[str] = None
+    who: Optional[str] = None
+    command: Optional[str] = None
+    tool_version: Optional[str] = None
+    level: Optional[str] = None
+    replicas: Optional[str] = None
+    replica: Optional[str] = None
+    ending: Optional[str] = None
+    driver: Optional[str] = None
+    until: Optional[str] = None
+    ended: Optional[bool] = None
+
+
+class NoteRequest(NamedTuple):
+    """The request to write a user's note about a node, the `subject`, as a record of this kind."""
+
+    kind: str
+    subject: str
+    payload: Mapping[str, str]
+    job: str
+    tool_version: str = ""
+
+
 class Job(NamedTuple):
     """A job as Ray keeps it: its state, the time of its start in ms since the epoch, and its metadata."""
 
     status: str
     start_time: int
     metadata: Mapping[str, str]
+
+
+class OldNotes(NamedTuple):
+    """The notes that releases without records left in the metadata of a job; lists are JSON texts."""
+
+    tool: str
+    verb: str
+    namespace: str = ""
+    fleet: str = ""
+    node: str = ""
+    draining: str = ""
+    reloads: str = "[]"
+    unfetched: str = "[]"
 
 
 Records = Dict[str, Record]
@@ -167,7 +223,7 @@ def _is_over(kind: str, record: Record) -> bool:
     return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 
 
-def _newest(row: str) -> "Tuple[int, Records]":
+def _newest(row: str) -> Tuple[int, Records]:
     """Return the number of a row's newest version and its records; -1 = there is none."""
     while True:
         number = max(_numbers(row), default=-1)
@@ -268,7 +324,7 @@ def _merged(older: Records, found: Records) -> Records:
     return {**older, **found}
 
 
-def _old_records(name: str, job: Job) -> "Iterator[Tuple[str, str, Record]]":
+def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:
     """Yield the old notes of a job as records, each with its kind and fleet."""
     notes, at = parse(OldNotes, job.metadata), _moment(job.start_time)
     if notes.tool != TOOL:
