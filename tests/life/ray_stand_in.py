@@ -32,6 +32,7 @@ from fleetctl.agent import (
     floor,
     lock,
     mailbox,
+    records,
     reload,
     replan,
     restart,
@@ -41,6 +42,8 @@ from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import describe, utc_now
 
+JOBS = b"job"
+"""The namespace of Ray's own records of jobs in its key-value table."""
 STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
 FAILS = "--fail"
 """An engine with this argument ends before it is ready."""
@@ -406,8 +409,36 @@ class RayStandIn:
         driver = job.driver_id = f"{self._drivers:08x}"
         verb = {"apply": apply.run_apply, "evict": evict.run_evict, "restart": restart.run_restart}[
             job.body["metadata"]["verb"]]
-        self.agents.append(Agent(self, job, driver, lambda: verb(request, events.EventStream())))
+        def run() -> int:
+            records.begin_run(request["job"])
+            code = verb(request, events.EventStream())
+            records.end_run(request["job"])
+            return code
+
+        self.agents.append(Agent(self, job, driver, run))
         return []
+
+    def _put(self, key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes) -> bool:
+        """Write to Ray's key-value table; its part for jobs is what the dashboard lists."""
+        if namespace != JOBS:
+            return self._keys.put(key, value, overwrite, namespace=namespace)
+        name = key.decode().removeprefix(records.JOB_KEY)
+        self.stand_in.records.rows[name] = {"submission_id": name, **json.loads(value)}
+        return True
+
+    def _get(self, key: bytes, *, namespace: bytes) -> bytes | None:
+        if namespace != JOBS:
+            return self._keys.get(key, namespace=namespace)
+        name = key.decode().removeprefix(records.JOB_KEY)
+        job = self.stand_in.jobs.get(name)
+        row = job.record() if job else self.stand_in.records.rows.get(name)
+        return json.dumps(row).encode() if row else None
+
+    def _list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
+        if namespace != JOBS:
+            return self._keys.list(prefix, namespace=namespace)
+        keys = (f"{records.JOB_KEY}{name}".encode() for name in (*self.stand_in.jobs, *self.stand_in.records.rows))
+        return [key for key in keys if key.startswith(prefix)]
 
     def write_line(self, text: str, **_: Any) -> None:
         """Write a line to the log of the running agent's job."""
@@ -422,7 +453,8 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, explicit, lock, mailbox, replan, restart):
+        for module in (
+                apply, attempt, claims, cluster, create, evict, explicit, lock, mailbox, records, replan, restart):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
@@ -445,7 +477,10 @@ class RayStandIn:
             remote=lambda *parts: self.remote(from_parts(parts), options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        self._keys.install(patch, lock, apply, floor, reload)
+        self._keys.install(patch, lock, apply, floor, reload, records)
+        for name, stand_in in {"_internal_kv_put": self._put, "_internal_kv_get": self._get,
+                               "_internal_kv_list": self._list}.items():
+            patch.setattr(records, name, stand_in)
         packages = self.stand_in.packages
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
