@@ -17,10 +17,10 @@ from .attempt import Attempt, Context, EarlierAttempt
 from .create import CardTurns, Grants, replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
-from .floor import ask_for_nodes
 from .lock import HeldLock, LockBusy
 from .mark import actor_name
 from .messages import ApplyRequest, Json, Plan, Replica
+from .node_request import ask_for_nodes
 from .notes import note
 from .prefetch import fetches_of
 from .reload import forget_dead_actors
@@ -77,9 +77,10 @@ class Apply(Run):
         ours = {self._plan.fleet.name, self._plan.options.adopt_from or self._plan.fleet.name}
         context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
                           self._request.parallelism, set())
-        accepted = self._accept(self._request.plan, self._request.record, self._request.logs, context)
-        self.tasks = [*self._already_starting(accepted, context), *accepted, *self._reloads.tasks]
-        for ended in self.rounds():
+        self.tasks += self._accept(self._request.plan, self._request.record, self._request.logs, context)
+        self.tasks += self._reloads.tasks
+        self.tasks[:0] = self._already_starting(context)
+        for ended in self.rounds(self.tasks):
             for task in ended:
                 if not (isinstance(task, Attempt) and self._replanning.hold_back(task)):
                     self._report(task)
@@ -92,13 +93,9 @@ class Apply(Run):
                     break
             self._heartbeat()
         for attempt in self.tasks:
-            if isinstance(attempt, Attempt) and attempt.is_ready and not self.stop.is_set():
-                changed = attempt.since_ready()  # it has gone down since
-                if changed is not None:
-                    attempt.outcome = changed
-                    self._report(attempt)
-        self.tasks += self._fetches
-        for _ in self.rounds():
+            if isinstance(attempt, Attempt) and not self.stop.is_set() and attempt.has_gone_down():
+                self._report(attempt)
+        for _ in self.rounds(self._fetches):
             if all(task.outcome for task in self._fetches):
                 break
 
@@ -117,9 +114,9 @@ class Apply(Run):
         return {row.replica_id for row in (*self._plan.lost, *self._plan.unmanaged)
                 if row.model == model and row.replica_id is not None}
 
-    def _already_starting(self, accepted: List[Task], context: Context) -> List[Task]:
+    def _already_starting(self, context: Context) -> List[Task]:
         """Return the replicas of planned models that were starting before this run; the run awaits them too."""
-        names, planned = cluster.taken_names(), {task.key for task in accepted}
+        names, planned = cluster.taken_names(), {task.key for task in self.tasks if isinstance(task, Attempt)}
         rows = [Replica(f"{model.key}/{replica_id}", model.key, replica_id, model.lifecycle)
                 for model in self._request.await_
                 for replica_id in cluster.live_ids(model.key, names, self._not_counted(model.key) | set(model.but))]
@@ -144,7 +141,7 @@ class Apply(Run):
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(plan, answer.request.record, answer.request.logs, context)
-        self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
+        self.tasks[:] = [*(task for task in self.tasks if task not in refused), *accepted]
         count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
         return bool(accepted or self._replanning.refused)
@@ -172,8 +169,7 @@ class Apply(Run):
     def end(self) -> int:
         """Write the summary. A created replica that is not ready yet continues to start."""
         interrupted = self.stop.is_set()
-        results = sorted(self.outcomes([task for task in self.tasks if task not in self._fetches]),
-                         key=lambda row: (row.model, row.replica_id or 0))
+        results = sorted(self.outcomes(self.tasks), key=lambda row: (row.model, row.replica_id or 0))
         results += [outcome_of(OnNodes(row.model, ()), "blocked", row.code, row.message, replicas=row.replicas)
                     for row in self._blocked]
         ready = sum(row.outcome == "ready" for row in results)

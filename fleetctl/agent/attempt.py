@@ -236,22 +236,24 @@ class Attempt(Task):
                 return FailedStart(trouble[0], f"{member.node}: {trouble[1]}")
         return failure
 
-    def since_ready(self) -> Optional[Outcome]:
-        """Return the new outcome of a replica that was ready; None if it still is, was evicted, or Ray does not say."""
+    def has_gone_down(self) -> bool:
+        """Return whether a replica that was ready is down now, with its new outcome; not if it was evicted."""
+        if self.outcome is None or self.outcome.outcome != "ready":
+            return False
         try:
             record = cluster.actor_record(self._handle._actor_id.hex())
             if record.state == "ALIVE":
-                return None
-            if record.state != "DEAD":
-                why = "it was ready, went down and is restarting"
-                return outcome_of(self.replica, "starting", "STILL_STARTING", why)
-            failure = self._cause_of_death(record.death)
-        except Exception:
-            return None
-        code = failure.code
+                return False
+            code, why = "STILL_STARTING", "it was ready, went down and is restarting"
+            if record.state == "DEAD":
+                failure = self._cause_of_death(record.death)
+                code, why = failure.code, f"it was ready and went down: {failure.message}"
+        except Exception:  # Ray does not say
+            return False
         if record.killed and code == "REPLICA_DIED":  # evicted; a gang that ended itself has kept its reason
-            return None
-        return outcome_of(self.replica, "failed", code, f"it was ready and went down: {failure.message}")
+            return False
+        self.outcome = outcome_of(self.replica, "failed" if record.state == "DEAD" else "starting", code, why)
+        return True
 
     def _died(self, failure: FailedStart) -> None:
         """Report the failure; or, if members refused their cards, look for clean ones on their nodes.

@@ -166,26 +166,29 @@ class Run:
 
     def work(self) -> None:
         """Carry out the tasks."""
-        for _ in self.rounds():
+        for _ in self.rounds(self.tasks):
             if all(task.outcome for task in self.tasks):
                 break
 
     def end(self) -> int:
         """Write the summary and return the exit code: 0 all done, 3 some not."""
-        outcomes = self.outcomes()
+        outcomes = self.outcomes(self.tasks)
         done = sum(outcome.outcome in DONE for outcome in outcomes)
         return self.events.end(0 if done == len(outcomes) else 3, f"{done} of {len(outcomes)} done", outcomes,
                                interrupted=self.stop.is_set())
 
-    def outcomes(self) -> List[Outcome]:
+    def outcomes(self, tasks: Sequence[Task]) -> List[Outcome]:
         """Return the outcome of each task, in order, also of those that have none when the run ends."""
-        return [task.outcome or task.at_end(self.stop.is_set()) for task in self.tasks]
+        return [task.outcome or task.at_end(self.stop.is_set()) for task in tasks]
 
-    def rounds(self) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run stops; yield those that end."""
+    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
+        """Step the tasks whose turn has come, in order, round by round until the run stops; yield those that end.
+
+        Between two rounds `tasks` may change.
+        """
         while not self.stop.is_set():
             began = self.clock()
-            yield step_all(self.tasks, self.stop.is_set)
+            yield step_all(tasks, self.stop.is_set)
             self.stop.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
