@@ -80,7 +80,7 @@ class Apply(Run):
         self.tasks += self._accept(self._request.plan, self._request.record, self._request.logs, context)
         self.tasks += self._reloads.tasks
         self.tasks[:0] = self._already_starting(context)
-        for ended in self.rounds(self.tasks):
+        for ended in self.rounds():
             for task in ended:
                 if not (isinstance(task, Attempt) and self._replanning.hold_back(task)):
                     self._report(task)
@@ -141,7 +141,7 @@ class Apply(Run):
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(plan, answer.request.record, answer.request.logs, context)
-        self.tasks[:] = [*(task for task in self.tasks if task not in refused), *accepted]
+        self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
         count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
         return bool(accepted or self._replanning.refused)

@@ -119,11 +119,11 @@ class Task:
         raise NotImplementedError
 
 
-def step_all(tasks: Sequence[Task], stopped: Callable[[], bool] = lambda: False) -> List[Task]:
-    """Step all tasks whose turn has come, in order, until the run stops; return those that this has ended."""
+def step_all(tasks: Sequence[Task], is_over: Callable[[], bool] = lambda: False) -> List[Task]:
+    """Step all tasks whose turn has come, in order, until the run is over; return those that this has ended."""
     ended = []
     for task in tasks:
-        if task.outcome is None and not stopped():
+        if task.outcome is None and not is_over():
             task.begun = task.begun or task.may_begin()
             if task.begun:
                 task.step()
@@ -143,12 +143,13 @@ class Ended(Exception):
 class Run:
     """One run, from its request to its summary. A verb overrides `begin`, which sets its tasks; or also `work`, `end`.
 
-    `stop` is set at SIGTERM: start nothing more. `fields` = those of its first event.
+    `stop` is set at SIGTERM: start nothing more. `over` ends the loop at once: it is `stop`, unless a verb keeps them
+    apart because its tasks must end themselves. `fields` = those of its first event.
     """
 
     def __init__(self, request: Requested, events: EventStream, **fields: Any) -> None:
         self.events = events
-        self.stop = threading.Event()
+        self.stop = self.over = threading.Event()
         self.clock: Callable[[], float] = time.monotonic
         self.tasks: List[Task] = []
         signal.signal(signal.SIGTERM, lambda *_: self.stop.set())
@@ -166,7 +167,7 @@ class Run:
 
     def work(self) -> None:
         """Carry out the tasks."""
-        for _ in self.rounds(self.tasks):
+        for _ in self.rounds():
             if all(task.outcome for task in self.tasks):
                 break
 
@@ -181,15 +182,15 @@ class Run:
         """Return the outcome of each task, in order, also of those that have none when the run ends."""
         return [task.outcome or task.at_end(self.stop.is_set()) for task in tasks]
 
-    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run stops; yield those that end.
+    def rounds(self, tasks: Optional[Sequence[Task]] = None) -> Iterator[List[Task]]:
+        """Step tasks whose turn has come, in order, round by round until the run is over; yield those that end.
 
-        Between two rounds `tasks` may change.
+        `tasks` = those to step, None = all of the run. They may change between two rounds.
         """
-        while not self.stop.is_set():
+        while not self.over.is_set():
             began = self.clock()
-            yield step_all(tasks, self.stop.is_set)
-            self.stop.wait(max(POLL_S, self.clock() - began))
+            yield step_all(self.tasks if tasks is None else tasks, self.over.is_set)
+            self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
         """Begin, work and end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
@@ -205,7 +206,7 @@ class Run:
         return self.end()
 
     def _work_in_thread(self) -> None:
-        """Return when the work has ended, or REPORT_S after SIGTERM."""
+        """Return when the work has ended, or REPORT_S after the run is over."""
         failures: List[BaseException] = []
 
         def work() -> None:
@@ -216,7 +217,7 @@ class Run:
 
         worker = threading.Thread(target=work, name="run", daemon=True)
         worker.start()
-        while worker.is_alive() and not self.stop.is_set():
+        while worker.is_alive() and not self.over.is_set():
             worker.join(POLL_S)
         worker.join(REPORT_S)
         if failures:
