@@ -44,7 +44,7 @@ ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
 
 class NotedReload(NamedTuple):
-    """What later plans read of a reload. `asked` = its engines were asked, so what they have loaded may not be known."""
+    """What later plans read of a reload. `asked` = its engines were asked and may have loaded anything."""
 
     model: str
     replica_id: int
@@ -60,7 +60,7 @@ class NotedReload(NamedTuple):
 
 
 class Reloads:
-    """The reloads of a request, as `tasks`, and what they share: their lock, their notes, and the sources of weights."""
+    """The reloads of a request, as `tasks`, and what they share: their lock, notes, and sources of weights."""
 
     def __init__(self, request: ApplyRequest, run: Run) -> None:
         self.run, self._request = run, request

@@ -193,7 +193,7 @@ class Run:
             self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
-        """Begin, work and end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
+        """Begin, work, end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
         try:
             self.begin()
         except LockBusy as busy:
