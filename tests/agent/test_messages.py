@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from small_plans import small_plan
 
-from fleetctl.agent import messages
+from fleetctl.agent import examine, messages
 from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, PlannedReload, ReloadState, Replica
 from fleetctl.agent.wire import WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -27,6 +27,7 @@ SAME = {
     "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
     "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
 }
+IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk, examine.Examined: diagnosis.ExaminedNode}
 ONLY_HERE = {
     "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
     "Replica": {"fleet", "namespace", "earlierTries"},
@@ -34,10 +35,12 @@ ONLY_HERE = {
 """Fields that the agent adds for its actors, or writes into a repr."""
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(name: str) -> None:
-    ours: Any = getattr(messages, name)
-    theirs: type[BaseModel] = SAME[name]
+@pytest.mark.parametrize(("ours", "theirs"), [
+    *((getattr(messages, name), theirs) for name, theirs in SAME.items()), *IN_THEIR_ROOM.items()])
+def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(
+    ours: Any, theirs: type[BaseModel]
+) -> None:
+    name = ours.__name__
     fields = {field.alias or key: field for key, field in theirs.model_fields.items()}
     whole = document_of(ours(*[0] * len(ours._fields)))
     keys = dict(zip(whole, ours._fields, strict=True))
