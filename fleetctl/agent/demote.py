@@ -12,11 +12,12 @@ from typing import Any, Dict, Generator, Iterator, List, Mapping, NamedTuple, Op
 import ray
 
 from . import cluster
+from .events import EventStream
 from .failure import Refused, decode_failure
-from .mark import read_mark, warm_name
-from .messages import ExplicitRequest, Mark, Outcome, Target, WarmCopy, WarmNode
+from .mark import compact, read_mark, warm_name
+from .messages import ExplicitRequest, Mark, Outcome, Place, Target, WarmCopy, WarmNode
 from .notes import note
-from .on_nodes import ask_nodes
+from .on_nodes import Asked
 from .reload import UNKNOWN_SPEC
 from .run import Run, outcome_of
 from .warm import WarmReplica, actor_options, bytes_by_node
@@ -68,7 +69,7 @@ class Demotion:
             yield from self._make_warm(targets)
         for target in targets if self._request.level == "COLD" else ():
             with self._catch_refusal(target):
-                _require_on_disk(target, self._node_name)
+                yield from self._require_on_disk(target)
         loaded = [target for target in targets if target.actor_id in self._warm.keys() - self.refused.keys()]
         if loaded:
             yield from self._drain(loaded)
@@ -102,7 +103,7 @@ class Demotion:
             ray.kill(self._warm[actor_id], no_restart=True)
 
     def _drain(self, loaded: Sequence[Target]) -> Steps:
-        """Note that the loaded replicas are no longer endpoints, and wait until requests have ended or the run stops."""
+        """Note that the loaded replicas are no endpoints any more; wait until requests have ended or the run stops."""
         note(self._request.job, ENDING, compact([target.key for target in loaded]))
         drain_s = self._request.drain
         if drain_s:
@@ -237,16 +238,20 @@ class Demotion:
             asked = self._ask_to_stay(asked)
             yield
 
-    def _require_on_disk(self, target: Target) -> None:
+    def _require_on_disk(self, target: Target) -> Steps:
         """Raise Refused if the weights of a replica are not complete on the disks of its nodes."""
         entries: Dict[str, List[Tuple[str, Optional[str]]]] = {}
         for place in _mark_of(target.actor_id, target).members:
             if place.weights:
                 entries.setdefault(place.node_id, []).append((place.weights.artifact, place.weights.view))
-        for answer in ask_nodes(incomplete_here, entries, ANSWER_S):
+        asked = [Asked(incomplete_here, node_id, wanted, ANSWER_S) for node_id, wanted in entries.items()]
+        for node in asked:
+            while (answer := node.answer()) is None:
+                yield
             why = answer.trouble or ", ".join(answer.content or [])
             if why:
-                raise Refused("NOT_ON_DISK", f"its weights are not complete on {self._node_name(answer.node_id)}: {why}")
+                name = self._node_name(answer.node_id)
+                raise Refused("NOT_ON_DISK", f"its weights are not complete on {name}: {why}")
 
     def _node_name(self, node_id: str) -> str:
         return self._request.warm.get(node_id, WarmNode()).name or node_id[:8]
@@ -256,6 +261,11 @@ def incomplete_here(entries: Sequence[Tuple[str, Optional[str]]]) -> List[str]:
     """Return the folders of incomplete entries on the node on which this runs."""
     found = [Entry(cache_root(), artifact, view) for artifact, view in entries]
     return [entry.folder for entry in found if entry.index() is None]
+
+
+def report_draining(events: EventStream, seconds: float) -> None:
+    """Report how long requests may take to end."""
+    events.emit("draining", f"waiting {seconds:g} s for requests to end; `fleetctl endpoints` no longer lists it")
 
 
 def _require_staying(warm: Any) -> None:

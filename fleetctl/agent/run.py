@@ -128,12 +128,13 @@ class Ended(Exception):
 class Run:
     """One run, from its request to its summary. A verb overrides `begin`, which sets its tasks; or also `work`, `end`.
 
-    `stop` is set at SIGTERM: start nothing more. `fields` = those of its first event.
+    `stop` is set at SIGTERM: start nothing more. `over` ends the loop at once: it is `stop`, unless a verb keeps them
+    apart because its tasks must end themselves. `fields` = those of its first event.
     """
 
     def __init__(self, request: Requested, events: EventStream, **fields: Any) -> None:
         self.events = events
-        self.stop = threading.Event()
+        self.stop = self.over = threading.Event()
         self.clock: Callable[[], float] = time.monotonic
         self.tasks: List[Task] = []
         signal.signal(signal.SIGTERM, lambda *_: self.stop.set())
@@ -167,11 +168,11 @@ class Run:
         return [task.outcome or task.at_end(self.stop.is_set()) for task in self.tasks]
 
     def rounds(self) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run stops; yield those that end."""
-        while not self.stop.is_set():
+        """Step the tasks whose turn has come, in order, round by round until the run is over; yield those that end."""
+        while not self.over.is_set():
             began, ended = self.clock(), []
             for task in [task for task in self.tasks if task.outcome is None]:
-                if self.stop.is_set():
+                if self.over.is_set():
                     break
                 task.begun = task.begun or task.may_begin()
                 if task.begun:
@@ -179,7 +180,7 @@ class Run:
                 if task.outcome is not None:
                     ended.append(task)
             yield ended
-            self.stop.wait(max(POLL_S, self.clock() - began))
+            self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
         """Begin, work, end. Returns the exit code: that of `end`, 5 if the lock is held, 3 if it stops before it begins."""
@@ -195,7 +196,7 @@ class Run:
         return self.end()
 
     def _work_in_thread(self) -> None:
-        """Return when the work has ended, or REPORT_S after SIGTERM."""
+        """Return when the work has ended, or REPORT_S after the run is over."""
         failures: List[BaseException] = []
 
         def work() -> None:
@@ -206,7 +207,7 @@ class Run:
 
         worker = threading.Thread(target=work, name="run", daemon=True)
         worker.start()
-        while worker.is_alive() and not self.stop.is_set():
+        while worker.is_alive() and not self.over.is_set():
             worker.join(POLL_S)
         worker.join(REPORT_S)
         if failures:
