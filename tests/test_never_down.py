@@ -370,10 +370,10 @@ def test_a_plan_has_no_operation_that_ends_anything() -> None:
     assert not [name for name in ALLOWED if "reload" in name]
 
 
-def test_only_the_floor_code_requests_nodes() -> None:
+def test_only_one_module_requests_nodes() -> None:
     """Ray adds nodes that are missing from its one request, and removes only idle nodes beyond it."""
     asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
-    assert asking == {("floor.py", "request_nodes")}
+    assert asking == {("node_request.py", "request_nodes")}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:

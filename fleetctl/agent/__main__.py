@@ -16,9 +16,9 @@ from .events import EventStream
 from .evict import run_evict
 from .examine import run_examine
 from .mailbox import wait_for
+from .node_request import run_release
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
-from .release import run_release
 from .repair import run_repair
 from .restart import run_restart
 

@@ -22,10 +22,10 @@ from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .create import replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
-from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
+from .node_request import ask_for_nodes
 from .notes import note
 from .prefetch import run_prefetches
 from .reload import forget_dead_actors

@@ -198,16 +198,16 @@ class WarmCopy(NamedTuple):
 
 
 class FailedStart(NamedTuple):
-    """A failure as its replica describes it: when, of which spec, and on which nodes and cards."""
+    """A failure as its replica describes it: when, of which spec, and on which nodes and cards; None = not known."""
 
     code: str
     message: str
-    at: str = ""
-    spec_hash: str = ""
-    fleet: str = ""
+    at: Optional[str] = None
+    spec_hash: Optional[str] = None
+    fleet: Optional[str] = None
     node_ids: Sequence[str] = ()
     gpu_uuids: Sequence[str] = ()
-    earlier_tries: Sequence[str] = ()
+    earlier_tries: Optional[Sequence[str]] = None
 
 
 class Mark(NamedTuple):

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Generic, Iterator, Mapping, Optional, Tuple, TypeVar, Union
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .events import EventStream
+from .messages import CachesRequest, ExamineRequest
+from .wire import document_of
+
+Argument = TypeVar("Argument")
+Found = TypeVar("Found")
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer(Generic[Found]):
     """The answer of one node, or why there is none."""
 
     node_id: str
-    content: Any = None
+    content: Optional[Found] = None
     trouble: str = ""
 
 
 def ask_nodes(
-    task: Callable[[Any], Any], arguments: Mapping[str, Any], timeout_s: float, parallel: Optional[int] = None
-) -> Iterator[Answer]:
+    task: Callable[[Argument], Found], arguments: Mapping[str, Argument], timeout_s: float,
+    parallel: Optional[int] = None,
+) -> Iterator[Answer[Found]]:
     """Run `task` on nodes and yield their answers as they arrive; `arguments` = its argument by node id.
 
     The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
@@ -45,14 +53,18 @@ def ask_nodes(
 
 
 def report_answers(
-    task: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, success: str
+    task: Callable[[Any], object], request: Union[ExamineRequest, CachesRequest], events: EventStream, kind: str,
+    success: str,
 ) -> int:
-    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
+    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer.
+
+    The event has the fields of the task's answer, a NamedTuple.
+    """
     silent = 0
-    for answer in ask_nodes(task, request["nodes"], float(request["timeout"])):
+    for answer in ask_nodes(task, request.nodes, request.timeout):
         silent += bool(answer.trouble)
         events.emit(kind, answer.trouble or success, level="warning" if answer.trouble else "info",
-                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+                    nodeId=answer.node_id, trouble=answer.trouble, **document_of(answer.content or {}))
     return silent
 
 
@@ -61,7 +73,7 @@ def _ask(remote: Any, node_id: str, argument: Any) -> Any:
         node_id, soft=False)).remote(argument)
 
 
-def _answer(ref: Any, node_id: str) -> Answer:
+def _answer(ref: Any, node_id: str) -> Answer[Any]:
     try:
         return Answer(node_id, ray.get(ref))
     except Exception as error:  # any error concerns this node alone

@@ -16,8 +16,8 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
 from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
+from fleetctl.inventory.listed_claims import PlacementGroup, list_placement_groups
 from fleetctl.inventory.notes import NOTES
-from fleetctl.inventory.used import PlacementGroup, list_placement_groups
 
 Answer = TypeVar("Answer")
 
