@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import ray
 
 from . import cluster
+from .engine import RELOAD_ENDED, RELOAD_FAILED
 from .lock import HeldLock, LockBusy
 from .mark import actor_name, utc_now
 from .messages import (
@@ -28,7 +29,6 @@ from .messages import (
 )
 from .notes import note
 from .ports import host_port
-from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 from .run import Run, Task, outcome_of
 from .wire import document_of, parse
 
