@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Generator, Iterator, List, Optional, Set
+from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
 
 import ray
 
@@ -77,10 +77,10 @@ class Evict(ExplicitRun):
         self.evictions = [Eviction(target, self) for target in request.replicas]
         self.tasks += self.evictions
 
-    def rounds(self) -> Iterator[List[Task]]:
+    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
         """Step what is done for all replicas together, and then each replica's task."""
         ending = self._end_all()
-        for ended in super().rounds():
+        for ended in super().rounds(tasks):
             next(ending, None)
             yield ended
 

@@ -1,8 +1,8 @@
 """A run and its tasks: one loop, one clock, one lock, one end, and the one expression that builds an outcome.
 
-A task never waits: `step` goes as far as it can and returns, so one loop serves any number of tasks. The loop runs in a
-thread of its own: a call to Ray may hang, and the run must still react to SIGTERM. It then starts nothing more, reports,
-and exits.
+A task never waits: `step` goes as far as it can and returns, so one loop serves any number of tasks. The loop runs in
+a thread of its own: a call to Ray may hang, and the run must still react to SIGTERM. It then starts nothing more,
+reports, and exits.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class OnNodes(NamedTuple):
 def outcome_of(
     subject: Subject, kind: str, code: Optional[str] = None, message: str = "", *, places: Sequence[Place] = (),
     seconds: Optional[float] = None, level: Optional[str] = None, notes: Sequence[str] = (),
+    replicas: Optional[int] = None,
 ) -> Outcome:
     """Return the outcome of a subject: ready, gone, starting, failed, blocked or skipped.
 
     `places` = those of a replica that is ready. They give its addresses, one for the leader of each group and copy or
     the Standalone member; and how its members got their weights: the sums, with the source of the largest fetch.
+    `replicas` = how many replicas of the model are blocked.
     """
     addresses = [host_port(place.ip, place.port) for place in places if place.rank == 0 and place.port is not None]
     fetches = [place.weights.fetched for place in places if place.weights and place.weights.fetched]
@@ -70,7 +72,7 @@ def outcome_of(
     notes = list(dict.fromkeys([*notes, *(note for fetch in fetches for note in fetch.left)]))
     return Outcome(
         subject.model, kind, subject.replica_id, list(subject.nodes), message, code,
-        None if seconds is None else round(seconds, 2), level,
+        None if seconds is None else round(seconds, 2), level, replicas,
         address=addresses[0] if addresses else None, addresses=addresses if len(addresses) > 1 else None,
         weights=weights, notes=notes or None)
 
@@ -117,6 +119,19 @@ class Task:
         raise NotImplementedError
 
 
+def step_all(tasks: Sequence[Task], stopped: Callable[[], bool] = lambda: False) -> List[Task]:
+    """Step all tasks whose turn has come, in order, until the run stops; return those that this has ended."""
+    ended = []
+    for task in tasks:
+        if task.outcome is None and not stopped():
+            task.begun = task.begun or task.may_begin()
+            if task.begun:
+                task.step()
+            if task.outcome is not None:
+                ended.append(task)
+    return ended
+
+
 class Ended(Exception):
     """The run ends before any of its tasks has begun: the exit code, the message, and further fields of its summary."""
 
@@ -152,38 +167,33 @@ class Run:
 
     def work(self) -> None:
         """Carry out the tasks."""
-        for _ in self.rounds():
+        for _ in self.rounds(self.tasks):
             if all(task.outcome for task in self.tasks):
                 break
 
     def end(self) -> int:
         """Write the summary and return the exit code: 0 all done, 3 some not."""
-        outcomes = self.outcomes()
+        outcomes = self.outcomes(self.tasks)
         done = sum(outcome.outcome in DONE for outcome in outcomes)
         return self.events.end(0 if done == len(outcomes) else 3, f"{done} of {len(outcomes)} done", outcomes,
                                interrupted=self.stop.is_set())
 
-    def outcomes(self) -> List[Outcome]:
+    def outcomes(self, tasks: Sequence[Task]) -> List[Outcome]:
         """Return the outcome of each task, in order, also of those that have none when the run ends."""
-        return [task.outcome or task.at_end(self.stop.is_set()) for task in self.tasks]
+        return [task.outcome or task.at_end(self.stop.is_set()) for task in tasks]
 
-    def rounds(self) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run is over; yield those that end."""
+    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
+        """Step the tasks whose turn has come, in order, round by round until the run is over; yield those that end.
+
+        Between two rounds `tasks` may change.
+        """
         while not self.over.is_set():
-            began, ended = self.clock(), []
-            for task in [task for task in self.tasks if task.outcome is None]:
-                if self.over.is_set():
-                    break
-                task.begun = task.begun or task.may_begin()
-                if task.begun:
-                    task.step()
-                if task.outcome is not None:
-                    ended.append(task)
-            yield ended
+            began = self.clock()
+            yield step_all(tasks, self.over.is_set)
             self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
-        """Begin, work, end. Returns the exit code: that of `end`, 5 if the lock is held, 3 if it stops before it begins."""
+        """Begin, work and end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
         try:
             self.begin()
         except LockBusy as busy:
