@@ -17,7 +17,7 @@ from .attempt import Attempt, Context, EarlierAttempt
 from .create import CardTurns, Grants, replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
-from .lock import HeldLock, LockBusy
+from .lock import LockBusy
 from .mark import actor_name
 from .messages import ApplyRequest, Json, Plan, Replica
 from .node_request import ask_for_nodes
@@ -41,7 +41,7 @@ class Apply(Run):
     def __init__(self, request: ApplyRequest, events: EventStream) -> None:
         super().__init__(request, events, planId=request.plan.plan_id)
         self._request, self._plan = request, request.plan
-        self._lock: Optional[HeldLock] = None
+        self._context: Context
         self._blocked = list(self._plan.blocked)
         self._promoted: Set[str] = set()
         self._replanning = Replanning(request.job, request.may_replan, events, self.clock)
@@ -68,45 +68,48 @@ class Apply(Run):
             note(request.job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
         ask_for_nodes(self._plan, self.events)
         forget_dead_actors()
-        self._lock = lock
+        ours = {fleet, self._plan.options.adopt_from or fleet}
+        self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
+                                request.parallelism, set())
 
     def work(self) -> None:
         """Create and await all replicas, reload others, then fetch the weights that nodes keep, until SIGTERM."""
-        lock = self._lock
-        assert lock is not None
-        ours = {self._plan.fleet.name, self._plan.options.adopt_from or self._plan.fleet.name}
-        context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
-                          self._request.parallelism, set())
-        self.tasks += self._accept(self._request.plan, self._request.record, self._request.logs, context)
+        self.tasks += self._accept(self._request.plan, self._request.record, self._request.logs)
         self.tasks += self._reloads.tasks
-        self.tasks[:0] = self._already_starting(context)
-        for ended in self.rounds(self.tasks):
+        self.tasks[:0] = self._already_starting()
+        for ended in self.rounds():
             for task in ended:
                 if not (isinstance(task, Attempt) and self._replanning.hold_back(task)):
                     self._report(task)
-            creating = any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
-            if not creating and not self._replan(context):
-                if not lock.released:
-                    lock.release()
-                    self.events.emit("lockReleased", f"lock of fleet {self._plan.fleet.name} released", level="debug")
-                if all(task.outcome or task.may_be_left and not self._request.wait for task in self.tasks):
+            if not self._is_creating() and not self._replan():
+                self._release()
+                if all(task.outcome or (task.may_be_left and not self._request.wait) for task in self.tasks):
                     break
             self._heartbeat()
-        for attempt in self.tasks:
-            if isinstance(attempt, Attempt) and not self.stop.is_set() and attempt.has_gone_down():
-                self._report(attempt)
+        for task in self.tasks:
+            if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
+                self._report(task)
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
 
-    def _accept(self, plan: Plan, record: Mapping[str, Json], logs: Mapping[str, str], context: Context) -> List[Task]:
+    def _is_creating(self) -> bool:
+        return any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
+
+    def _release(self) -> None:
+        lock = self._context.lock
+        if not lock.released:
+            lock.release()
+            self.events.emit("lockReleased", f"lock of fleet {self._plan.fleet.name} released", level="debug")
+
+    def _accept(self, plan: Plan, record: Mapping[str, Json], logs: Mapping[str, str]) -> List[Task]:
         """Accept a plan, the request's own or a new one after nodes refused replicas; return its replicas as tasks."""
         self._plan = plan
         self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.actions)} to create", level="debug",
                          **record)
         replicas = [replica_of(plan, action, logs) for action in plan.actions]
         self._promoted.update(replica.id for replica in replicas if replica.op == "promote")
-        context = context._replace(turns=CardTurns(replicas))
+        context = self._context._replace(turns=CardTurns(replicas))
         return [Attempt(replica, context) for replica in replicas]
 
     def _not_counted(self, model: str) -> Set[int]:
@@ -114,16 +117,16 @@ class Apply(Run):
         return {row.replica_id for row in (*self._plan.lost, *self._plan.unmanaged)
                 if row.model == model and row.replica_id is not None}
 
-    def _already_starting(self, context: Context) -> List[Task]:
+    def _already_starting(self) -> List[Task]:
         """Return the replicas of planned models that were starting before this run; the run awaits them too."""
         names, planned = cluster.taken_names(), {task.key for task in self.tasks if isinstance(task, Attempt)}
         rows = [Replica(f"{model.key}/{replica_id}", model.key, replica_id, model.lifecycle)
                 for model in self._request.await_
                 for replica_id in cluster.live_ids(model.key, names, self._not_counted(model.key) | set(model.but))]
-        return [EarlierAttempt(row, context) for row in rows
+        return [EarlierAttempt(row, self._context) for row in rows
                 if row.id not in planned and _is_starting(actor_name(row.model, row.replica_id))]
 
-    def _replan(self, context: Context) -> bool:
+    def _replan(self) -> bool:
         """Ask for a new plan if nodes refused replicas. Returns whether there is, or may be, more to create."""
         if not self._replanning.refused:
             return False
@@ -140,8 +143,8 @@ class Apply(Run):
         plan = answer.request.plan
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
-        accepted = self._accept(plan, answer.request.record, answer.request.logs, context)
-        self.tasks[:] = [*(task for task in self.tasks if task not in refused), *accepted]
+        accepted = self._accept(plan, answer.request.record, answer.request.logs)
+        self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
         count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
         return bool(accepted or self._replanning.refused)

@@ -77,7 +77,7 @@ class Evict(ExplicitRun):
         self.evictions = [Eviction(target, self) for target in request.replicas]
         self.tasks += self.evictions
 
-    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
+    def rounds(self, tasks: Optional[Sequence[Task]] = None) -> Iterator[List[Task]]:
         """Step what is done for all replicas together, and then each replica's task."""
         ending = self._end_all()
         for ended in super().rounds(tasks):

@@ -119,11 +119,11 @@ class Task:
         raise NotImplementedError
 
 
-def step_all(tasks: Sequence[Task], stopped: Callable[[], bool] = lambda: False) -> List[Task]:
-    """Step all tasks whose turn has come, in order, until the run stops; return those that this has ended."""
+def step_all(tasks: Sequence[Task], is_over: Callable[[], bool] = lambda: False) -> List[Task]:
+    """Step all tasks whose turn has come, in order, until the run is over; return those that this has ended."""
     ended = []
     for task in tasks:
-        if task.outcome is None and not stopped():
+        if task.outcome is None and not is_over():
             task.begun = task.begun or task.may_begin()
             if task.begun:
                 task.step()
@@ -167,7 +167,7 @@ class Run:
 
     def work(self) -> None:
         """Carry out the tasks."""
-        for _ in self.rounds(self.tasks):
+        for _ in self.rounds():
             if all(task.outcome for task in self.tasks):
                 break
 
@@ -182,18 +182,18 @@ class Run:
         """Return the outcome of each task, in order, also of those that have none when the run ends."""
         return [task.outcome or task.at_end(self.stop.is_set()) for task in tasks]
 
-    def rounds(self, tasks: Sequence[Task]) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run is over; yield those that end.
+    def rounds(self, tasks: Optional[Sequence[Task]] = None) -> Iterator[List[Task]]:
+        """Step tasks whose turn has come, in order, round by round until the run is over; yield those that end.
 
-        Between two rounds `tasks` may change.
+        `tasks` = those to step, None = all of the run. They may change between two rounds.
         """
         while not self.over.is_set():
             began = self.clock()
-            yield step_all(tasks, self.over.is_set)
+            yield step_all(self.tasks if tasks is None else tasks, self.over.is_set)
             self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
-        """Begin, work and end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
+        """Begin, work, end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
         try:
             self.begin()
         except LockBusy as busy:
