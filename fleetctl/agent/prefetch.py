@@ -56,7 +56,7 @@ class Unfetched(NamedTuple):
 
 
 class _Node:
-    """A node and its order. `busy` = the nodes that are carrying out one, at most `at_once`; a node does one at a time."""
+    """A node and its order. `busy` = the nodes that carry out one now, at most `at_once`; a node does one at a time."""
 
     def __init__(self, node_id: str, order: Order, busy: Set[str], at_once: int) -> None:
         self.id, self._order, self._busy, self._at_once = node_id, order, busy, at_once
