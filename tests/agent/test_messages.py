@@ -19,7 +19,7 @@ from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan
 
 SAME = {
     "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
-    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "Source": served_weights.WeightSource,
+    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "WeightSource": served_weights.WeightSource,
     "PlannedWeights": served_weights.PlannedWeights, "GotWeights": served_weights.GotWeights,
     "ServedWeights": served_weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
     "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,

@@ -13,9 +13,27 @@ import threading
 import urllib.parse
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from . import others
+from ..messages import WeightSource
+from ..wire import document_of
 from .index import Index, WeightsError, read_index
-from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_receiver
+from .protocol import (
+    MOST_NAMED_BYTES,
+    NONCE_PATH,
+    PROTOCOL,
+    SIGNATURE_HEADER,
+    VIEW_HEADER,
+    WANTED_HEADER,
+    Proof,
+    ViewRequest,
+    WrongReport,
+    decoded,
+    encoded,
+    is_nonce,
+    new_nonce,
+    others_path,
+    proof_of_receiver,
+    wrong_path,
+)
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
 LOW_WATER_BYTES = 256 << 10
@@ -24,17 +42,6 @@ POST_TIMEOUT_S = 10.0
 MOST_TEXT = 500
 TRIES = 3
 """How often a new connection is tried: a source with too many strangers closes the oldest of the new ones."""
-VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
-
-
-def others_path(artifact: str) -> str:
-    """Return the path at which a source accepts reports of other copies of an artifact."""
-    return f"{PROTOCOL}/{artifact}/others"
-
-
-def wrong_path(artifact: str) -> str:
-    """Return the path at which a source accepts reports of wrong pieces that it has sent."""
-    return f"{PROTOCOL}/{artifact}/wrong"
 
 
 def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
@@ -70,11 +77,11 @@ def post(address: str, secret: bytes, path: str, body: bytes) -> int:
         return connection.getresponse().status
 
 
-def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, other: others.Other) -> None:
+def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, copy: WeightSource) -> None:
     """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
     for address in addresses:
         with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
-            post(address, secret, others_path(artifact), others.encoded([other]))
+            post(address, secret, others_path(artifact), encoded([copy]))
 
 
 class LargeReads(Stream):
@@ -100,17 +107,16 @@ class Peer(Origin):
 
     kind = "peer"
 
-    def __init__(self, source: Mapping[str, Any], artifact: str, secret: bytes) -> None:
-        super().__init__(f"{source['replica']} at {source['address']}")
-        self.view: Optional[str] = source.get("view")
-        self.whole = self.view is None or bool(source.get("whole"))
+    def __init__(self, source: WeightSource, artifact: str, secret: bytes) -> None:
+        super().__init__(f"{source.replica} at {source.address}")
+        self.view, self.whole = source.view, source.view is None or source.whole
         self._base = f"{PROTOCOL}/{artifact}"
         self._secret = secret
         self._proof: Optional[Proof] = None
         self._signed: Optional[str] = None
-        self.address = str(source["address"])
+        self.address = source.address
         self._wanted: Optional[str] = None
-        self.others: List[others.Other] = []
+        self.others: List[WeightSource] = []
         """Other sources it suggested while it was busy."""
         self._connection: Optional[http.client.HTTPConnection] = None
         self._artifact = artifact
@@ -123,10 +129,10 @@ class Peer(Origin):
         with self._get(f"{self._base}/index", {}, 0) as stream:
             return stream.read_all()
 
-    def view_index(self, view_id: str, layout: Mapping[str, Any]) -> Index:
+    def view_index(self, view_id: str, request: ViewRequest) -> Index:
         """Return the index of a view; raises SourceBusy while the source is making it."""
         path = f"{self._base}/views/{view_id}/index"
-        with self._get(path, {VIEW_HEADER: json.dumps(layout)}, 0) as stream:
+        with self._get(path, {VIEW_HEADER: json.dumps(document_of(request))}, 0) as stream:
             body = stream.read_all()
         if not self._is_signed(path, body):
             raise SourceFailed("the index of its view is not signed by this cluster")
@@ -151,7 +157,7 @@ class Peer(Origin):
 
     def report_wrong(self, path: str) -> None:
         """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
-        body = json.dumps({"view": self._reading, "path": path}).encode()
+        body = json.dumps(document_of(WrongReport(self._reading, path))).encode()
 
         def report() -> None:
             with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
@@ -200,12 +206,12 @@ class Peer(Origin):
                     continue
                 raise error if isinstance(error, SourceBroke) else _no_response(error) from None
 
-    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[others.Other]:
+    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[WeightSource]:
         """Sources suggested by a busy source; none if the response is not signed by this cluster."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            body = response.read(others.MOST_BYTES)
+            body = response.read(MOST_NAMED_BYTES)
             if self._is_signed(path, body):
-                return others.decoded(body)
+                return decoded(body)
         return []
 
     def _is_signed(self, path: str, body: bytes) -> bool:

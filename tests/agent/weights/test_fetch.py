@@ -22,12 +22,11 @@ from weights_world import SHARD, fetch, files_in, has_sent, model, serving
 
 from fleetctl.agent.weights import fetch as fetch_module
 from fleetctl.agent.weights import store
-from fleetctl.agent.weights.cache import cached
 from fleetctl.agent.weights.fetch import SLICE
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.peers import LargeReads
 from fleetctl.agent.weights.sources import Limits, Stream
-from fleetctl.agent.weights.store import Entry, OutOfTime
+from fleetctl.agent.weights.store import Entry, OutOfTime, cached
 from fleetctl.agent.weights.views import MODEL
 
 
@@ -216,7 +215,7 @@ def test_complete_weights_are_used_even_if_the_disk_has_become_read_only(
     for view in (None, SHARD):
         got = fetch(root, artifact, origins=[], view=view)
         assert (got.source, got.size, got.reused) == ("disk", 0, got.held.size)
-    assert [one["used"] for one in cached(str(root))] == [True]
+    assert [one.used for one in cached(str(root))] == [True]
     (root / artifact / "files.json").unlink()
     with pytest.raises(WeightsError, match=r"this node's disk: .*Read-only"):
         fetch(root, artifact, origins=[{"path": str(origin)}])

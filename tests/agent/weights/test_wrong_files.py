@@ -20,7 +20,7 @@ from fleetctl.agent.weights import check
 from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, check_changed
 from fleetctl.agent.weights.fetch import Fetched
 from fleetctl.agent.weights.index import WeightsError
-from fleetctl.agent.weights.peers import wrong_path
+from fleetctl.agent.weights.protocol import wrong_path
 from fleetctl.agent.weights.store import Entry, Wrong, require_own_folder
 from fleetctl.agent.weights.verified import Verified
 from fleetctl.agent.weights.views import MODEL
