@@ -90,7 +90,7 @@ class Apply(Run):
             if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
                 self._report(task)
         for _ in self.rounds(self._fetches):
-            if all(task.outcome for task in self._fetches):
+            if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
 
     def _is_creating(self) -> bool:
