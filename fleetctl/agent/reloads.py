@@ -102,7 +102,7 @@ class Reloads:
         """Keep a member that has reloaded as a source for the next replica."""
         weights = place.weights
         if weights and weights.port and cluster.is_at(place.node_id, place.ip):
-            source = WeightSource(replica, place.node_id, host_port(place.ip, weights.port), weights.view, weights.whole)
+            source = WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole)
             self._sources.setdefault(weights.artifact, []).append(source)
 
     def with_sources(self, member: ReloadMember) -> ReloadMember:
