@@ -74,10 +74,10 @@ def take_lock(
             if _write(fleet, number + 1, holder):
                 return HeldLock(fleet, number + 1, holder)
             continue  # another job was faster: read the lock again
-        if stopped():
-            raise Interrupted
         if time.monotonic() >= deadline:
             raise LockBusy(fleet, other)
+        if stopped():
+            raise Interrupted
         if other != reported:
             waiting(other)
             reported = other

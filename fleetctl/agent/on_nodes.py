@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Callable, Dict, Generic, Iterator, Mapping, Optional, Tuple, TypeVar, Union
 
 import ray
@@ -35,7 +36,7 @@ def ask_nodes(
     The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
     `parallel` = the most nodes at a time; each worker then ends with its task. None = all nodes at a time.
     """
-    remote = ray.remote(task) if parallel is None else ray.remote(max_calls=1)(task)
+    remote = ray.remote(task) if parallel is None else _run_once(task)
     waiting = list(arguments.items())[::-1]
     running: Dict[Any, Tuple[str, float]] = {}
     while waiting or running:
@@ -49,7 +50,22 @@ def ask_nodes(
         for ref in done:
             yield _answer(ref, running.pop(ref)[0])
         for ref in late:
-            yield Answer(running.pop(ref)[0], None, f"no worker answered there within {timeout_s:g} s")
+            yield _late(running.pop(ref)[0], timeout_s)
+
+
+class Asked(Generic[Found]):
+    """A task on one node that somebody does not wait for; `answer` is None as long as there is none."""
+
+    def __init__(self, task: Callable[[Argument], Found], node_id: str, argument: Argument, timeout_s: float) -> None:
+        self._node_id, self._timeout_s = node_id, timeout_s
+        self._ref = _ask(_run_once(task), node_id, argument)
+        self._deadline = time.monotonic() + timeout_s
+
+    def answer(self) -> Optional[Answer[Found]]:
+        """Return the node's answer, or that it has given none in time; None = it still may."""
+        if ray.wait([self._ref], timeout=0)[0]:
+            return _answer(self._ref, self._node_id)
+        return _late(self._node_id, self._timeout_s) if time.monotonic() >= self._deadline else None
 
 
 def report_answers(
@@ -68,6 +84,12 @@ def report_answers(
     return silent
 
 
+@lru_cache(maxsize=None)
+def _run_once(task: Callable[..., Any]) -> Any:
+    """Return Ray's form of a task whose worker ends with it, shared by all nodes: Ray packs and sends each new one."""
+    return ray.remote(max_calls=1)(task)
+
+
 def _ask(remote: Any, node_id: str, argument: Any) -> Any:
     return remote.options(num_cpus=0, num_gpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(
         node_id, soft=False)).remote(argument)
@@ -79,3 +101,7 @@ def _answer(ref: Any, node_id: str) -> Answer[Any]:
     except Exception as error:  # any error concerns this node alone
         lines = str(error).strip().splitlines()
         return Answer(node_id, None, lines[-1][:300] if lines else type(error).__name__)
+
+
+def _late(node_id: str, timeout_s: float) -> Answer[Any]:
+    return Answer(node_id, None, f"no worker answered there within {timeout_s:g} s")

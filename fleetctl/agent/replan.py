@@ -6,13 +6,15 @@ the answer can differ. If the client has gone there is no answer, and the plan s
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Callable, List, Mapping, NamedTuple, Optional
 
 import ray
 
 from . import cluster, mailbox
-from .attempt import Outcome
+from .attempt import Attempt
 from .events import EventStream
+from .messages import ReplanAnswer
+from .wire import parse
 
 MAX_REQUESTS = 3
 ANSWER_S = 60.0
@@ -20,24 +22,32 @@ NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
 """Codes of refusals that another node may avoid."""
 
 
+class NodeNow(NamedTuple):
+    """A node as the client needs it for a new plan: ALIVE, DRAINING or DEAD, and Ray's free resources."""
+
+    node_id: str
+    state: str
+    free: Mapping[str, float]
+
+
 class Replanning:
     """The replicas that nodes refused, and the requests for a new plan. `job` is part of the names of the answers."""
 
     def __init__(self, job: str, may_ask: bool, events: EventStream, clock: Callable[[], float]) -> None:
-        self.refused: Dict[str, Outcome] = {}
+        self.refused: List[Attempt] = []
         self._job = job
         self._requests_left = MAX_REQUESTS if may_ask else 0
         self._events = events
         self._clock = clock
         self._answer_name: Optional[str] = None
-        self._asked: List[str] = []
+        self._asked: List[Attempt] = []
         self._deadline = 0.0
 
-    def hold_back(self, key: str, outcome: Outcome) -> bool:
-        """Hold back an outcome if another plan may change it; returns whether it did."""
-        if self._requests_left == 0 or outcome.get("code") not in NODE_CODES:
+    def hold_back(self, attempt: Attempt) -> bool:
+        """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
+        if self._requests_left == 0 or attempt.outcome is None or attempt.outcome.code not in NODE_CODES:
             return False
-        self.refused[key] = outcome
+        self.refused.append(attempt)
         return True
 
     def ask(self) -> None:
@@ -48,28 +58,29 @@ class Replanning:
         self._requests_left -= 1
         self._asked = list(self.refused)
         self._deadline = self._clock() + ANSWER_S
-        reasons = list(dict.fromkeys(str(outcome["message"]) for outcome in self.refused.values()))
+        outcomes = [attempt.outcome for attempt in self._asked if attempt.outcome]
+        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
         self._events.emit(
             "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
-            f"{len(self.refused)} replica{'' if len(self.refused) == 1 else 's'}",
-            level="warning", refused=list(self.refused.values()), nodes=_nodes(), answer=self._answer_name)
+            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
+            level="warning", refused=outcomes, nodes=_nodes(), answer=self._answer_name)
 
-    def answer(self) -> Optional[Mapping[str, Any]]:
-        """Return the client's answer, `{"request": ...}` or `{"why": ...}`; None = not yet."""
+    def answer(self) -> Optional[ReplanAnswer]:
+        """Return the client's answer: a request, or why there is none; None = not yet."""
         assert self._answer_name is not None
         found = mailbox.take(self._answer_name)
-        if found is None and self._clock() >= self._deadline:
-            found = {"why": "no client has answered"}
-        if found is not None:
-            self._answer_name = None
-        return found
+        if found is None and self._clock() < self._deadline:
+            return None
+        self._answer_name = None
+        return ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
 
-    def take_asked(self) -> Dict[str, Outcome]:
-        """Remove and return the outcomes that the latest question named; those held back since stay."""
-        return {key: self.refused.pop(key) for key in self._asked}
+    def take_asked(self) -> List[Attempt]:
+        """Remove and return the attempts that the latest question named; those held back since stay."""
+        self.refused = [attempt for attempt in self.refused if attempt not in self._asked]
+        return self._asked
 
 
-def _nodes() -> List[Dict[str, Any]]:
+def _nodes() -> List[NodeNow]:
     """Return the state and Ray's free resources of each node."""
     draining, free = cluster.draining_nodes(), cluster.free_by_node()
     nodes = []
@@ -77,5 +88,5 @@ def _nodes() -> List[Dict[str, Any]]:
         node_id = record["NodeID"]
         node_state = "DEAD" if not record["Alive"] else "DRAINING" if node_id in draining else "ALIVE"
         amounts = {name: free.get(node_id, {}).get(name, 0.0) for name in ("GPU", "CPU", "memory")}
-        nodes.append({"nodeId": node_id, "state": node_state, "free": amounts})
+        nodes.append(NodeNow(node_id, node_state, amounts))
     return nodes

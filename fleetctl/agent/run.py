@@ -1,8 +1,8 @@
 """A run and its tasks: one loop, one clock, one lock, one end, and the one expression that builds an outcome.
 
-A task never waits: `step` goes as far as it can and returns, so one loop serves any number of tasks. The loop runs in a
-thread of its own: a call to Ray may hang, and the run must still react to SIGTERM. It then starts nothing more, reports,
-and exits.
+A task never waits: `step` goes as far as it can and returns, so one loop serves any number of tasks. The loop runs in
+a thread of its own: a call to Ray may hang, and the run must still react to SIGTERM. It then starts nothing more,
+reports, and exits.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class OnNodes(NamedTuple):
 def outcome_of(
     subject: Subject, kind: str, code: Optional[str] = None, message: str = "", *, places: Sequence[Place] = (),
     seconds: Optional[float] = None, level: Optional[str] = None, notes: Sequence[str] = (),
+    replicas: Optional[int] = None,
 ) -> Outcome:
     """Return the outcome of a subject: ready, gone, starting, failed, blocked or skipped.
 
     `places` = those of a replica that is ready. They give its addresses, one for the leader of each group and copy or
     the Standalone member; and how its members got their weights: the sums, with the source of the largest fetch.
+    `replicas` = how many replicas of the model are blocked.
     """
     addresses = [host_port(place.ip, place.port) for place in places if place.rank == 0 and place.port is not None]
     fetches = [place.weights.fetched for place in places if place.weights and place.weights.fetched]
@@ -70,7 +72,7 @@ def outcome_of(
     notes = list(dict.fromkeys([*notes, *(note for fetch in fetches for note in fetch.left)]))
     return Outcome(
         subject.model, kind, subject.replica_id, list(subject.nodes), message, code,
-        None if seconds is None else round(seconds, 2), level,
+        None if seconds is None else round(seconds, 2), level, replicas,
         address=addresses[0] if addresses else None, addresses=addresses if len(addresses) > 1 else None,
         weights=weights, notes=notes or None)
 
@@ -117,6 +119,19 @@ class Task:
         raise NotImplementedError
 
 
+def step_all(tasks: Sequence[Task], is_over: Callable[[], bool] = lambda: False) -> List[Task]:
+    """Step all tasks whose turn has come, in order, until the run is over; return those that this has ended."""
+    ended: List[Task] = []
+    for task in tasks:
+        if task.outcome is None and not is_over():
+            task.begun = task.begun or task.may_begin()
+            if task.begun:
+                task.step()
+            if task.outcome is not None:
+                ended.append(task)
+    return ended
+
+
 class Ended(Exception):
     """The run ends before any of its tasks has begun: the exit code, the message, and further fields of its summary."""
 
@@ -128,12 +143,13 @@ class Ended(Exception):
 class Run:
     """One run, from its request to its summary. A verb overrides `begin`, which sets its tasks; or also `work`, `end`.
 
-    `stop` is set at SIGTERM: start nothing more. `fields` = those of its first event.
+    `stop` is set at SIGTERM: start nothing more. `over` ends the loop at once: it is `stop`, unless a verb keeps them
+    apart because its tasks must end themselves. `fields` = those of its first event.
     """
 
     def __init__(self, request: Requested, events: EventStream, **fields: Any) -> None:
         self.events = events
-        self.stop = threading.Event()
+        self.stop = self.over = threading.Event()
         self.clock: Callable[[], float] = time.monotonic
         self.tasks: List[Task] = []
         signal.signal(signal.SIGTERM, lambda *_: self.stop.set())
@@ -157,32 +173,27 @@ class Run:
 
     def end(self) -> int:
         """Write the summary and return the exit code: 0 all done, 3 some not."""
-        outcomes = self.outcomes()
+        outcomes = self.outcomes(self.tasks)
         done = sum(outcome.outcome in DONE for outcome in outcomes)
         return self.events.end(0 if done == len(outcomes) else 3, f"{done} of {len(outcomes)} done", outcomes,
                                interrupted=self.stop.is_set())
 
-    def outcomes(self) -> List[Outcome]:
+    def outcomes(self, tasks: Sequence[Task]) -> List[Outcome]:
         """Return the outcome of each task, in order, also of those that have none when the run ends."""
-        return [task.outcome or task.at_end(self.stop.is_set()) for task in self.tasks]
+        return [task.outcome or task.at_end(self.stop.is_set()) for task in tasks]
 
-    def rounds(self) -> Iterator[List[Task]]:
-        """Step the tasks whose turn has come, in order, round by round until the run stops; yield those that end."""
-        while not self.stop.is_set():
-            began, ended = self.clock(), []
-            for task in [task for task in self.tasks if task.outcome is None]:
-                if self.stop.is_set():
-                    break
-                task.begun = task.begun or task.may_begin()
-                if task.begun:
-                    task.step()
-                if task.outcome is not None:
-                    ended.append(task)
-            yield ended
-            self.stop.wait(max(POLL_S, self.clock() - began))
+    def rounds(self, tasks: Optional[Sequence[Task]] = None) -> Iterator[List[Task]]:
+        """Step tasks whose turn has come, in order, round by round until the run is over; yield those that end.
+
+        `tasks` = those to step, None = all of the run. They may change between two rounds.
+        """
+        while not self.over.is_set():
+            began = self.clock()
+            yield step_all(self.tasks if tasks is None else tasks, self.over.is_set)
+            self.over.wait(max(POLL_S, self.clock() - began))
 
     def carry_out(self) -> int:
-        """Begin, work, end. Returns the exit code: that of `end`, 5 if the lock is held, 3 if it stops before it begins."""
+        """Begin, work, end. Returns the exit code: also 5 if the lock is held, 3 if the run stops before it begins."""
         try:
             self.begin()
         except LockBusy as busy:
@@ -195,7 +206,7 @@ class Run:
         return self.end()
 
     def _work_in_thread(self) -> None:
-        """Return when the work has ended, or REPORT_S after SIGTERM."""
+        """Return when the work has ended, or REPORT_S after the run is over."""
         failures: List[BaseException] = []
 
         def work() -> None:
@@ -206,7 +217,7 @@ class Run:
 
         worker = threading.Thread(target=work, name="run", daemon=True)
         worker.start()
-        while worker.is_alive() and not self.stop.is_set():
+        while worker.is_alive() and not self.over.is_set():
             worker.join(POLL_S)
         worker.join(REPORT_S)
         if failures:
