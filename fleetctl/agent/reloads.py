@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import ray
 
 from . import cluster
+from .engine import RELOAD_ENDED, RELOAD_FAILED
 from .lock import HeldLock, LockBusy
 from .mark import actor_name, utc_now
 from .messages import (
@@ -24,11 +25,10 @@ from .messages import (
     ReloadRequest,
     ReloadState,
     ServedWeights,
-    Source,
+    WeightSource,
 )
 from .notes import note
 from .ports import host_port
-from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 from .run import Run, Task, outcome_of
 from .wire import document_of, parse
 
@@ -71,7 +71,7 @@ class Reloads:
         self.busy: Optional[LockBusy] = None
         self._lock: Optional[HeldLock] = None
         self._noted: Dict[str, NotedReload] = {}
-        self._sources: Dict[str, List[Source]] = {}
+        self._sources: Dict[str, List[WeightSource]] = {}
         latest: Dict[str, Reload] = {}
         for row in request.plan.reloads:
             latest[row.model] = Reload(row, latest.get(row.model), self)
@@ -102,7 +102,7 @@ class Reloads:
         """Keep a member that has reloaded as a source for the next replica."""
         weights = place.weights
         if weights and weights.port and cluster.is_at(place.node_id, place.ip):
-            source = Source(replica, place.node_id, host_port(place.ip, weights.port), weights.view, weights.whole)
+            source = WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole)
             self._sources.setdefault(weights.artifact, []).append(source)
 
     def with_sources(self, member: ReloadMember) -> ReloadMember:

@@ -121,7 +121,7 @@ class Task:
 
 def step_all(tasks: Sequence[Task], is_over: Callable[[], bool] = lambda: False) -> List[Task]:
     """Step all tasks whose turn has come, in order, until the run is over; return those that this has ended."""
-    ended = []
+    ended: List[Task] = []
     for task in tasks:
         if task.outcome is None and not is_over():
             task.begun = task.begun or task.may_begin()

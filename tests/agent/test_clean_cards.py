@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempt_stand_in import MEMBER
 
 from fleetctl.agent import clean_cards, cluster
 from fleetctl.agent.clean_cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
@@ -56,7 +57,7 @@ class Node:
             self.left[card] += share
 
     def search(self, gpus: float, members: int = 1) -> tuple[CleanCards, bool]:
-        member = {"nodeId": "ab" * 28, "gpus": round(gpus * 10_000), "vram": 1}
+        member = MEMBER._replace(node_id="ab" * 28, gpus=round(gpus * 10_000), vram=1)
         found = CleanCards([member] * members, lambda: self.now)
         while (answer := found.step()) is None:
             self.now += 1

@@ -10,7 +10,7 @@ from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import EarlierAttempt
 from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import earlier_tries
+from fleetctl.agent.messages import FailedStart, Member
 
 
 class Search:
@@ -19,7 +19,7 @@ class Search:
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
 
-    def __init__(self, members: list[dict[str, Any]]) -> None:
+    def __init__(self, members: list[Member]) -> None:
         self._looks: list[bool | None] = [None, Search.found.pop(0)]
 
     def step(self) -> bool | None:
@@ -37,31 +37,31 @@ def dirty(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> Simulat
     """Ray grants a dirty card first, and then a clean card."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
     Search.found, Search.released = [True, True, True], 0
-    cluster.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"
+    cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_IN_USE', 'card 0: 20480Mi by process 7'))}"
     cluster.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
     return cluster
 
 
 def test_a_replica_on_a_dirty_card_is_created_again_while_that_card_is_held(dirty: SimulatedCluster) -> None:
     attempt = dirty.attempt()
-    assert dirty.run(attempt)["outcome"] == "ready"
+    assert dirty.run(attempt).outcome == "ready"
     assert dirty.events == ["created", "replicaCreated", "cardInUse", "created", "replicaCreated"]
     assert Search.released == 1, "once the replica has its own card"
-    assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end does not count as a failure"
+    assert attempt.replica.earlier_tries == ["ab"], "so that its end does not count as a failure"
     assert dirty.killed == []
 
 
 def test_a_replica_on_a_cooling_card_is_created_again_too(dirty: SimulatedCluster) -> None:
-    dirty.death = f"ray says: RuntimeError: {encode_failure('CARD_COOLING', 'card 0 cools')}"
-    assert dirty.run(dirty.attempt())["outcome"] == "ready"
+    dirty.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_COOLING', 'card 0 cools'))}"
+    assert dirty.run(dirty.attempt()).outcome == "ready"
     Search.found, dirty.states = [False], ["PENDING_CREATION", "DEAD"]
-    assert dirty.run(dirty.attempt())["code"] == "CARD_COOLING"
+    assert dirty.run(dirty.attempt()).code == "CARD_COOLING"
 
 
 def test_the_number_of_tries_is_limited(dirty: SimulatedCluster) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"] * 9
     result = dirty.run(dirty.attempt())
-    assert (result["outcome"], result["code"], result["message"]) == (
+    assert (result.outcome, result.code, result.message) == (
         "failed", "CARD_IN_USE", "card 0: 20480Mi by process 7")
     assert dirty.events.count("created") == 3
     assert Search.released == 2
@@ -70,7 +70,7 @@ def test_the_number_of_tries_is_limited(dirty: SimulatedCluster) -> None:
 def test_without_a_clean_card_it_fails_immediately_with_a_reason(dirty: SimulatedCluster) -> None:
     Search.found = [False]
     result = dirty.run(dirty.attempt())
-    assert result["message"] == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
+    assert result.message == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
@@ -80,7 +80,7 @@ def test_another_apply_that_has_begun_in_the_meantime_is_not_disturbed(dirty: Si
         attempt.step()
     assert not attempt.granted, "the lock is not released during the search"
     dirty.lock_held = False
-    assert dirty.run(attempt)["code"] == "CARD_IN_USE"
+    assert dirty.run(attempt).code == "CARD_IN_USE"
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
@@ -90,5 +90,5 @@ def test_only_a_replica_of_one_member_that_this_run_created_is_created_again(
 ) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"]
     tried = dirty.attempt(members=[MEMBER, MEMBER]) if attempt == "gang" else EarlierAttempt(REPLICA, dirty.context())
-    assert dirty.run(tried)["code"] == "CARD_IN_USE"
+    assert dirty.run(tried).code == "CARD_IN_USE"
     assert "cardInUse" not in dirty.events
