@@ -212,9 +212,9 @@ class Demotion:
         first = mark.members[0].node_id
         self._run.events.emit("replicaWarming", f"{target.key}: its weights are being loaded into memory",
                               model=target.model, replicaId=target.replica_id)
-        # a WARM replica has no claim, address or card of the HOT one
+        # a WARM replica has no claim, port or card of the HOT one
         places = [Place(group=place.group, copy=place.copy, role=place.role, rank=place.rank, node_id=place.node_id,
-                        weights=place.weights) for place in mark.members]
+                        ip=place.ip, weights=place.weights) for place in mark.members]
         return ray.remote(WarmReplica).options(
             name=warm_name(target.model, target.replica_id), lifetime="detached", max_restarts=-1,
             **actor_options(first, load.sizes.get(first, 0)),
