@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import levels, reloads
+from fleetctl.agent import reloads
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.reload import UNKNOWN_SPEC
 from fleetctl.agent.reloads import Reloads
 
 
@@ -204,13 +203,3 @@ def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_contin
     assert found.may_end
     assert [number for number, _ in actors.asked] == ["0"]
     assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
-
-
-def test_an_eviction_to_another_level_requires_known_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
-    monkeypatch.setattr(levels.cluster, "actor_record", lambda _: SimpleNamespace(report=json.dumps(report)))
-    reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}
-    assert levels._report("x", reloaded) == {
-        "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
-    with pytest.raises(levels.Refused, match="not known"):
-        levels._report("x", {**reloaded, "specHash": UNKNOWN_SPEC})
