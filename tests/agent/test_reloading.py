@@ -11,7 +11,19 @@ import pytest
 from fleetctl.agent import reloads
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
+from fleetctl.agent.messages import (
+    ApplyRequest,
+    Holder,
+    HttpCall,
+    Lifecycle,
+    Plan,
+    PlanFleet,
+    PlannedReload,
+    PlannedWeights,
+    ReloadMember,
+)
 from fleetctl.agent.reloads import Reloads
+from fleetctl.agent.run import step_all
 
 
 class Actors:
@@ -24,9 +36,7 @@ class Actors:
         self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
             get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
-            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
-        monkeypatch.setattr(reloads, "take_lock", self.take_lock)
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         monkeypatch.setattr(reloads, "note", self.note)
@@ -49,7 +59,7 @@ class Actors:
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"
         if self.lock_holder:
-            raise LockBusy(name, {"job": self.lock_holder})
+            raise LockBusy(name, Holder(self.lock_holder))
         return SimpleNamespace(release=lambda: setattr(self, "released", self.released + 1))
 
     def actor(self, name: str) -> Any:
@@ -63,20 +73,37 @@ class Actors:
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
     def begin(self, *numbers: int, wait: bool = True) -> Reloads:
-        rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
-                 "runs": "old", "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
-                     {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
-                      "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
-        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"},
-                   "wait": wait}
-        return Reloads(request, lambda *_, **__: None, lambda: self.now)
+        rows = [PlannedReload(
+            f"m/{number}", "m", number, f"actor{number}", "old", "new", HttpCall("POST", "/load"), Lifecycle(60.0),
+            [ReloadMember("g", 0, 0, PlannedWeights("b", ()), "n", "a")]) for number in numbers]
+        request = ApplyRequest(Plan("p", PlanFleet("lab"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
+        run: Any = SimpleNamespace(
+            take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=lambda *_, **__: None))
+        return Reloads(request, run)
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
         results: dict[str, Any] = {}
         for _ in range(steps):
-            results.update(found.step())
+            ended = {task.key: task.outcome for task in step_all(found.tasks)}
+            results.update({key: (outcome.outcome, outcome.code) for key, outcome in ended.items() if outcome})
             self.now += 1
-        return {key: (result["outcome"], result["code"]) for key, result in results.items()}
+        return results
+
+
+def unfinished(found: Reloads) -> list[str]:
+    """The reloads without an outcome."""
+    return [task.key for task in found.tasks if task.outcome is None]
+
+
+def may_end(found: Reloads) -> bool:
+    """Whether a run that does not wait may end."""
+    return all(task.outcome or task.may_be_left for task in found.tasks)
+
+
+def at_end(found: Reloads, interrupted: bool) -> dict[str, Any]:
+    """What the unfinished reloads say at the end of the run."""
+    ends = {task.key: task.at_end(interrupted) for task in found.tasks if task.outcome is None}
+    return {key: (end.outcome, end.code) for key, end in ends.items()}
 
 
 GONE: dict[str, Any] = {"state": "no answer"}
@@ -99,10 +126,10 @@ def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_sour
     assert actors.run(found) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
     assert [number for number, _ in actors.asked] == ["0", "1"]
     assert actors.asked[1][1]["members"][0]["weights"]["sources"] == [
-        {"replica": "m/0", "nodeId": "n", "address": "10.0.0.1:7", "view": None, "whole": True}]
+        {"replica": "m/0", "address": "10.0.0.1:7", "view": None, "whole": True}]
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
-    assert (not found.unfinished, actors.released) == (True, 1)
+    assert (unfinished(found), actors.released) == ([], 1)
 
 
 def test_an_actor_that_names_another_address_than_its_nodes_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +167,8 @@ def test_an_actor_that_does_not_respond_has_ended_or_is_asked_again(
 ) -> None:
     actors = Actors(monkeypatch, m0=[error, DONE])
     found = actors.begin(0)
-    assert found.unfinished == 1
     assert actors.run(found, 1) == {}
-    assert found.unfinished == 1
+    assert unfinished(found) == ["m/0"]
     actors.record = actors.record._replace(state=state, restarts=restarts)
     assert actors.run(found) == outcome
     if state == "DEAD":
@@ -182,8 +208,7 @@ def test_a_replica_that_is_gone_locked_or_unreachable_is_not_reloaded(
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.outcomes_at_end(interrupted=True).values()] == [
-        ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
+    assert list(at_end(found, interrupted=True).values()) == [("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
 
@@ -198,8 +223,8 @@ def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_contin
     actors = Actors(monkeypatch, m0=states, m1=[DONE])
     found = actors.begin(0, 1, wait=False)
     actors.run(found, 1)
-    assert not found.may_end  # the actor has not responded, so it is unknown whether its engine got the request
+    assert not may_end(found)  # the actor has not responded, so it is unknown whether its engine got the request
     actors.run(found, 2)
-    assert found.may_end
+    assert may_end(found)
     assert [number for number, _ in actors.asked] == ["0"]
-    assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
+    assert at_end(found, interrupted=False) == left
