@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional
 
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
@@ -156,16 +156,3 @@ def _log_line(got: Fetched) -> str:
     if not got.size:
         return f"weights: already on this node, {got.reused} bytes in {got.entry.folder}"
     return f"weights: {got.size} bytes from {got.name} in {got.seconds:.1f} s{reused}, in {got.entry.folder}"
-
-
-def fetch_summary(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return `weights` and `notes` of an outcome: the sums over the members, with the source of the largest fetch."""
-    fetches: List[Mapping[str, Any]] = [place["weights"]["fetched"] for place in places if place.get("weights")]
-    if not fetches:
-        return {}
-    largest = max(fetches, key=lambda fetch: fetch["bytes"])
-    notes = list(dict.fromkeys(note for fetch in fetches for note in fetch["left"]))
-    return {"weights": {
-        "source": largest["source"], "from": largest["from"], "bytes": sum(fetch["bytes"] for fetch in fetches),
-        "seconds": max(fetch["seconds"] for fetch in fetches), "reused": sum(fetch["reused"] for fetch in fetches),
-    }, **({"notes": notes} if notes else {})}

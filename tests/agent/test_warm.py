@@ -17,6 +17,7 @@ from fleetctl.agent.messages import Place, ServedWeights, WarmCopy
 from fleetctl.agent.weights import memory
 from fleetctl.agent.weights.index import File, Index, WeightsError
 from fleetctl.agent.weights.store import Entry
+from fleetctl.inventory.marks import read_marks
 
 A, B = "a" * 64, "b" * 64
 
@@ -145,4 +146,5 @@ def test_a_warm_replica_describes_itself_as_in_the_last_release() -> None:
         "group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n", "ip": "10.0.0.1", "memory": 5,
         "weights": {"artifact": A, "view": None, "whole": True, "port": 7000, "bytes": 5,
                     "verified": "2026-11-27T03:00:00Z"}}.items()
+    assert read_marks(repr(one)).problems == ()
     assert (told["v"], told["level"], told["madeFrom"], told["locked"]) == (1, "WARM", "h0t", True)
