@@ -38,7 +38,7 @@ ALLOWED = {
 NOT_YET = {
     "__main__.py", "apply.py", "arguments.py", "attempt.py", "claims.py", "clean_cards.py", "create.py", "engine.py",
     "environment.py", "events.py", "evict.py", "explicit.py", "failure.py", "gang.py", "grants.py", "guarded.py",
-    "levels.py", "lock.py", "mailbox.py", "mark.py", "member.py", "model_files.py", "notes.py", "ports.py",
+    "levels.py", "lock.py", "mailbox.py", "mark.py", "member.py", "notes.py", "ports.py",
     "prefetch.py", "probes.py", "prune.py", "reload.py", "reload_call.py", "reloads.py", "replan.py", "replica.py",
     "restart.py", "supervisor.py",
 }
