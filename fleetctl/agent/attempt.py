@@ -73,7 +73,8 @@ class Attempt(Task):
 
     def may_begin(self) -> bool:
         """Return whether fewer than `parallelism` replicas wait for Ray, and every earlier one has its shared cards."""
-        return len(self._context.creating) < self._context.parallelism and self._context.turns.may_begin(self.key)
+        context = self._context
+        return self.granted or (len(context.creating) < context.parallelism and context.turns.may_begin(self.key))
 
     @property
     def may_be_left(self) -> bool:
@@ -321,10 +322,6 @@ class EarlierAttempt(Attempt):
         super().__init__(replica, context)
         self.granted = True
         self._phase = self._find
-
-    def may_begin(self) -> bool:
-        """Return True: this run creates nothing."""
-        return True
 
     def _find(self) -> None:
         try:

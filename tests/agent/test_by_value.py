@@ -15,13 +15,13 @@ import sys
 import pytest
 from ray import cloudpickle
 import fleetctl.agent
+from fleetctl.agent.demote import incomplete_here
 from fleetctl.agent.examine import examine_node
 from fleetctl.agent.gang import GangCoordinator, GangMember
 from fleetctl.agent.orphans import end_orphans
 from fleetctl.agent.prefetch import fetch_here
 from fleetctl.agent.prune import list_here, remove_here
 from fleetctl.agent.replica import ModelActor
-from fleetctl.agent.levels import incomplete_here
 from fleetctl.agent.warm import WarmHolder, WarmReplica
 fleetctl.agent.cluster._accessor.append((one for one in ()))  # as little to be sent as a connection
 cloudpickle.register_pickle_by_value(sys.modules["fleetctl.agent"])

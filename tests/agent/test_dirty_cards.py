@@ -18,8 +18,10 @@ class Search:
 
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
+    searched: ClassVar[list[list[str]]] = []
 
     def __init__(self, members: list[Member]) -> None:
+        Search.searched.append([member.node_id for member in members])
         self._looks: list[bool | None] = [None, Search.found.pop(0)]
 
     def step(self) -> bool | None:
@@ -36,7 +38,7 @@ class Search:
 def dirty(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     """Ray grants a dirty card first, and then a clean card."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
-    Search.found, Search.released = [True, True, True], 0
+    Search.found, Search.released, Search.searched = [True, True, True], 0, []
     cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_IN_USE', 'card 0: 20480Mi by process 7'))}"
     cluster.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
     return cluster
@@ -84,11 +86,24 @@ def test_another_apply_that_has_begun_in_the_meantime_is_not_disturbed(dirty: Si
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
-@pytest.mark.parametrize("attempt", ["gang", "earlier"])
-def test_only_a_replica_of_one_member_that_this_run_created_is_created_again(
-    dirty: SimulatedCluster, attempt: str
-) -> None:
+def test_a_gang_is_created_again_while_the_dirty_cards_of_the_refusing_members_are_held(dirty: SimulatedCluster) -> None:
+    """Without the nodes of the refusing members, as an older agent's gang says it, all are searched."""
+    members = [MEMBER._replace(node_id=f"n{number}", gpus=gpus) for number, gpus in ((1, 10_000), (2, 10_000), (3, 0))]
+    for node_ids, searched in ((["n2", "n3"], ["n2"]), ([], ["n1", "n2"])):
+        dirty.kept = FailedStart("CARD_IN_USE", "card 0: 20480Mi by process 7", node_ids=node_ids)
+        dirty.states, dirty.group_granted_at = ["PENDING_CREATION", "DEAD", "PENDING_CREATION"], dirty.now + 60
+        attempt, released = dirty.attempt(members=members), Search.released
+        while dirty.now < dirty.group_granted_at:
+            attempt.step()
+            dirty.now += 1
+        assert (Search.searched[-1], Search.released) == (searched, released), "the gang has no cards yet"
+        dirty.states = ["ALIVE"]
+        assert dirty.run(attempt).outcome == "ready"
+        assert (Search.released, attempt.replica.earlier_tries) == (released + 1, ["ab"])
+    assert dirty.killed == []
+
+
+def test_only_a_replica_that_this_run_created_is_created_again(dirty: SimulatedCluster) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"]
-    tried = dirty.attempt(members=[MEMBER, MEMBER]) if attempt == "gang" else EarlierAttempt(REPLICA, dirty.context())
-    assert dirty.run(tried).code == "CARD_IN_USE"
+    assert dirty.run(EarlierAttempt(REPLICA, dirty.context())).code == "CARD_IN_USE"
     assert "cardInUse" not in dirty.events

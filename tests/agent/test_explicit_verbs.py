@@ -49,7 +49,8 @@ class SimulatedCluster:
         """One more of them has left each time."""
         return leaving[:1], leaving[1:]
 
- if no_restart else 'restart'} {handle.name}")
+    def kill(self, handle: Any, *, no_restart: bool) -> None:
+        self.calls.append(f"{'end' if no_restart else 'restart'} {handle.name}")
         before = self.records.pop(handle.name)
         if handle.name in self.broken:
             self.records[handle.name] = before._replace(state="DEAD", death="it is broken")
@@ -210,3 +211,15 @@ def test_an_interrupt_while_requests_drain_ends_nothing(
     last = run(evict.run_evict, 0, drain=30)
     assert (last["exitCode"], last["interrupted"]) == (3, True)
     assert cluster.calls == []
+
+
+def test_an_eviction_that_has_begun_is_completed_even_if_interrupted(
+        cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return cluster.wait(leaving)
+
+    monkeypatch.setattr(evict.ray, "wait", wait)
+    last = run(evict.run_evict, 0, 1)
+    assert (last["rows"], last["interrupted"]) == ([(0, "gone", None), (1, "gone", None)], True)
+    assert cluster.calls[:4] == [f"{what} ModelActor:org/m:{number}" for what in ("leave", "end") for number in (0, 1)]

@@ -129,7 +129,7 @@ def test_a_gang_whose_members_refuse_their_cards_fails_with_the_nodes_of_all_tha
     monkeypatch.setattr(gang, "keep_failure", lambda _, failure: kept.append(failure))
     monkeypatch.setattr(gang.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
     monkeypatch.setattr(gang.ReplicaActor, "_fail", lambda *_: found.calls.append("fail"))
-    with pytest.raises(StartFailed, match="^in use on a$") as caught:
+    with pytest.raises(StartFailed, match=r"^in use on a$") as caught:
         found.coordinator._take_seats()
     found.coordinator._fail(caught.value, restarted=False)
     assert found.calls == ["end a", "end b", "end c", "give back", "fail"]

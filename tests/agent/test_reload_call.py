@@ -21,6 +21,7 @@ from fleetctl.agent.messages import Engine, HttpCall, PortProbe, Probe
 
 Requests = list[tuple[str, str, bytes]]
 CALL = HttpCall("POST", "/load")
+ENGINE = Engine((), readiness=Probe(http=PortProbe()))
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_if_an_engine_is_not_ready_after_its_reload_the_reason_is_the_probe_and_
     process = EngineProcess.__new__(EngineProcess)
     log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
     process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
-                            _log=log, _engine=Engine((), readiness=Probe(http=PortProbe())), _build=lambda _: lambda: "HTTP 503")
+                            _log=log, _engine=ENGINE, _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:
         process.reload(CALL, {}, time.monotonic() + 0.9)

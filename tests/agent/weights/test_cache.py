@@ -15,6 +15,7 @@ from weights_world import SHARD, files_in
 from fleetctl.agent import prune
 from fleetctl.agent.weights import store
 from fleetctl.agent.weights.store import Entry, cached, remove
+from fleetctl.agent.wire import document_of
 from fleetctl.documents.cold import CachedArtifact, NodeCache, Pruned
 from fleetctl.render.report.of_cold import pruned_report
 
@@ -93,14 +94,14 @@ def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_artifacts(
         path.touch()
     with using(root, artifact, origin):
         pass
-    assert prune.list_here([artifact])["artifacts"] == []
-    [listed] = prune.list_here(["a" * 64])["artifacts"]
-    assert (listed["artifact"], listed["used"], listed["bytes"] > 0) == (artifact, False, True)
-    assert prune.remove_here(["a" * 64])["artifacts"] == []
-    assert [row["removed"] for row in prune.remove_here([artifact])["artifacts"]] == [True]
+    assert prune.list_here([artifact]).artifacts == []
+    [listed] = prune.list_here(["a" * 64]).artifacts
+    assert (listed.artifact, listed.used, listed.bytes > 0) == (artifact, False, True)
+    assert prune.remove_here(["a" * 64]).artifacts == []
+    assert [row.removed for row in prune.remove_here([artifact]).artifacts] == [True]
     assert (root / artifact).exists()
     assert (note.exists(), of_another.exists()) == (False, True)
-    assert prune.list_here([])["artifacts"] == []
+    assert prune.list_here([]).artifacts == []
 
 
 def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_removed(
@@ -117,8 +118,8 @@ def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_remov
 
     monkeypatch.setattr(prune, "path_prefix", lambda *_: str(tmp_path / "no-note"))
     monkeypatch.setattr(Entry, "wipe", wiped)
-    rows = {row["artifact"]: row for row in prune.remove_here([artifact, "a" * 64])["artifacts"]}
-    assert (rows["a" * 64]["removed"], rows[artifact]["removed"]) == (True, False)
-    document = CachedArtifact.model_validate(rows[artifact])
+    rows = {row.artifact: row for row in prune.remove_here([artifact, "a" * 64]).artifacts}
+    assert (rows["a" * 64].removed, rows[artifact].removed) == (True, False)
+    document = CachedArtifact.model_validate(document_of(rows[artifact]))
     report = pruned_report(Pruned(nodes=[NodeCache(node_id="n", node="n", artifacts=[document])]))
     assert (report.tables[0].rows[0][3], report.exit_code) == ("not removed: Read-only file system", 3)

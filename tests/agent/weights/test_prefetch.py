@@ -12,15 +12,19 @@ from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import cold, prefetch, prune
+from fleetctl.agent.messages import PrefetchMember
+from fleetctl.agent.prefetch import Order, fetch_here
+from fleetctl.agent.wire import parse
 from fleetctl.inventory.cold import _FILE_NAME, NOTE
 
 NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}
 
 
-def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
+def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: Any) -> PrefetchMember:
     """A member of a request; a variable of its engine holds the origin's folder."""
-    return {"weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
-            "engine": {"env": {"MODELS": str(origin)}}, "variables": NONE}
+    return parse(PrefetchMember, {
+        "weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
+        "engine": {"command": [], "env": {"MODELS": str(origin)}}, "variables": NONE})
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +43,9 @@ def notes(tmp_path: Path) -> list[str]:
 def test_complete_weights_have_a_note_until_they_are_removed(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefetch.fetch_here({"members": [wanted("f" * 64, origin)], "timeout": 60})
+    fetch_here(Order([wanted("f" * 64, origin)], 60))
     assert notes(tmp_path) == []
-    prefetch.fetch_here({"members": [wanted(artifact, origin, view=SHARD)], "timeout": 60})
+    fetch_here(Order([wanted(artifact, origin, view=SHARD)], 60))
     found = [_FILE_NAME.fullmatch(name.removeprefix(f"{NOTE}n1")) for name in notes(tmp_path)]
     events = [json.loads((tmp_path / "logs" / name).read_text()) for name in notes(tmp_path)]
     # the origin has no separate parts, so the whole model is on this node
@@ -59,26 +63,29 @@ def test_a_node_fetches_from_a_replica_and_a_member_there_fetches_nothing(
 ) -> None:
     there = fetch(tmp_path / "there", artifact, origins=[{"path": str(origin)}])
     with serving(tmp_path / "there", there) as (_, source):
-        [row] = prefetch.fetch_here({"members": [wanted(artifact, tmp_path / "gone", source)], "timeout": 60})
-    got = row["fetched"]
-    assert (got["source"], got["from"].split()[0], got["bytes"]) == ("peer", source["replica"], there.size)
+        [row] = fetch_here(Order([wanted(artifact, tmp_path / "gone", source)], 60))
+    got = row.fetched
+    assert got is not None
+    assert (got.source, got.from_.split()[0], got.bytes) == ("peer", source["replica"], there.size)
     for view in (None, SHARD):
         member = fetch(tmp_path / "here", artifact, view=view, rank=3)
         assert (member.source, member.size) == ("disk", 0)
-    [again] = prefetch.fetch_here({"members": [wanted(artifact, tmp_path / "gone")], "timeout": 60})
-    assert (again["fetched"]["source"], again["fetched"]["bytes"]) == ("disk", 0)
+    [again] = fetch_here(Order([wanted(artifact, tmp_path / "gone")], 60))
+    assert again.fetched is not None
+    assert (again.fetched.source, again.fetched.bytes) == ("disk", 0)
 
 
 def test_each_artifact_has_its_own_result(tmp_path: Path, origin: Path, artifact: str) -> None:
     other = model(tmp_path / "other", seed=1)
     members = [wanted(other, origin), wanted(artifact, origin), wanted(other, tmp_path / "other")]
-    rows = prefetch.fetch_here({"members": members, "timeout": 60})
-    assert [row["artifact"] for row in rows] == [other, artifact, other]
-    assert "has another hash" in rows[0]["trouble"] or "no source has the index" in rows[0]["trouble"]
-    assert [row["fetched"]["source"] for row in rows[1:3]] == ["origin", "origin"]
+    rows = fetch_here(Order(members, 60))
+    assert [row.artifact for row in rows] == [other, artifact, other]
+    trouble = rows[0].trouble or ""
+    assert "has another hash" in trouble or "no source has the index" in trouble
+    assert [row.fetched.source for row in rows[1:3] if row.fetched] == ["origin", "origin"]
     assert files_in(tmp_path / "here" / artifact / "files") == files_in(origin)
 
 
 def test_weights_that_are_not_there_in_time_are_reported(artifact: str, origin: Path) -> None:
-    [row] = prefetch.fetch_here({"members": [wanted(artifact, origin)], "timeout": 0})
-    assert "in time" in row["trouble"]
+    [row] = fetch_here(Order([wanted(artifact, origin)], 0))
+    assert "in time" in (row.trouble or "")
