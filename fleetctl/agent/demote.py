@@ -35,8 +35,10 @@ ENDING = "ending"
 """The key of our job's metadata that names the replicas that are ending; see inventory/notes.py."""
 UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
+Handle = Any
+"""Ray's handle of an actor."""
 Steps = Generator[None, None, None]
-"""Work of a task: it yields where it waits."""
+"""Work that yields where it waits."""
 
 
 class _Load(NamedTuple):
@@ -55,7 +57,7 @@ class Demotion:
 
     def __init__(self, request: ExplicitRequest, run: Run) -> None:
         self._request, self._run = request, run
-        self._warm: Dict[str, Any] = {}  # the WARM replicas, by the actor id of the HOT one
+        self._warm: Dict[str, Handle] = {}  # the WARM replicas, by the actor id of the HOT one
         self._held: Counter[str] = Counter()  # bytes of WARM weights by node id
         self._free: Dict[str, float] = {}  # Ray's free memory by node id
         self.refused: Dict[str, Outcome] = {}
@@ -163,7 +165,7 @@ class Demotion:
                 self._warm[load.target.actor_id] = self._create(load)
                 yield from self._await_warm(load.target)
 
-    def _find_earlier_warm(self, target: Target) -> Generator[None, None, Optional[Any]]:
+    def _find_earlier_warm(self, target: Target) -> Generator[None, None, Optional[Handle]]:
         """Return the WARM replica that an interrupted eviction has created for this replica, if there is one.
 
         A WARM replica from an earlier life of this id is about to leave; wait for that.
@@ -206,7 +208,7 @@ class Demotion:
             self._held[node_id] += size
             self._free[node_id] -= size
 
-    def _create(self, load: _Load) -> Any:
+    def _create(self, load: _Load) -> Handle:
         """Create the WARM replica of a replica."""
         target, mark = load.target, load.mark
         first = mark.members[0].node_id
@@ -268,7 +270,7 @@ def report_draining(events: EventStream, seconds: float) -> None:
     events.emit("draining", f"waiting {seconds:g} s for requests to end; `fleetctl endpoints` no longer lists it")
 
 
-def _require_staying(warm: Any) -> None:
+def _require_staying(warm: Handle) -> None:
     """Raise Refused if a WARM replica is not up, or about to leave because its eviction takes too long."""
     try:
         ray.get(warm.stay.remote(), timeout=SETTLE_S)

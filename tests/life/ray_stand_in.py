@@ -9,7 +9,6 @@ simulated.
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from agent.ray_keys import Keys
 from cluster_stand_in import ClusterStandIn, Steps, StoredJob
 
 from fleetctl.agent import (
+    __main__,
     apply,
     attempt,
     claims,
@@ -32,15 +32,13 @@ from fleetctl.agent import (
     mailbox,
     node_request,
     reload,
-    replan,
     restart,
     run,
 )
-from fleetctl.agent.__main__ import VERBS
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import describe, place_of, utc_now
-from fleetctl.agent.messages import FailedStart, Mark, Member, Place, Replica
+from fleetctl.agent.mark import describe, place_of, read_mark, utc_now
+from fleetctl.agent.messages import FailedStart, Member, Place, Replica
 from fleetctl.agent.wire import from_parts, parse
 
 STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
@@ -107,6 +105,10 @@ def claim(resource: str, member: Member) -> dict[str, float]:
 
 def cards_of(member: Member) -> float:
     return member.gpus / 10_000
+
+
+def failed(code: str, message: str) -> str:
+    return encode_failure(FailedStart(code, message))
 
 
 class Agent:
@@ -236,11 +238,11 @@ class RayStandIn:
                 continue
             if not all(map(self.alive, actor.nodes)):
                 if self.now >= actor.due:
-                    self._die(actor, encode_failure(FailedStart("NODE_GONE", "its node is gone")), "fault")
+                    self._die(actor, failed("NODE_GONE", "its node is gone"), "fault")
             elif not actor.granted:
                 self._grant(actor)
             elif self.now >= actor.due and actor.fails:
-                self._die(actor, encode_failure(FailedStart("ENGINE_EXITED", "the engine ended with 1")), "start")
+                self._die(actor, failed("ENGINE_EXITED", "the engine ended with 1"), "start")
             elif self.now >= actor.due:
                 self._come_up(actor)
 
@@ -258,7 +260,7 @@ class RayStandIn:
             if actor.restarts:
                 self.crash(actor, "start")
             else:
-                self._die(actor, encode_failure(FailedStart("NODE_TAKEN", "Ray did not grant its group")), "start")
+                self._die(actor, failed("NODE_TAKEN", "Ray did not grant its group"), "start")
 
     def _child(self, actor: Actor, member: Member) -> dict[str, Any]:
         group = actor.id.rjust(36, "0")
@@ -276,13 +278,13 @@ class RayStandIn:
         places: list[Place] = []
         for member in actor.members:
             taken = [index for place in places if place.node_id == member.node_id for index in place.gpu_indices]
-            places.append(place_of(member)._replace(
-                ip="10.0.0.7", port=7001, gpu_indices=self._card_indices(member, taken)))
+            places.append(place_of(member)._replace(ip="10.0.0.7", port=7001,
+                                                    gpu_indices=self._card_indices(member, taken)))
         actor.row.update(state="ALIVE", repr_name=describe(actor.replica, places, utc_now()))
 
     def _card_indices(self, member: Member, own: list[int]) -> list[int]:
-        taken = {*own, *(index for other in self.actors if other.state == "ALIVE"
-                         for place in parse(Mark, json.loads(other.row["repr_name"])).members
+        marks = [read_mark(other.row["repr_name"]) for other in self.actors if other.state == "ALIVE"]
+        taken = {*own, *(index for mark in marks if mark for place in mark.members
                          if place.node_id == member.node_id for index in place.gpu_indices)}
         free = [index for index in range(64) if index not in taken]
         return free[:int(cards_of(member))]
@@ -398,7 +400,7 @@ class RayStandIn:
         job = self.stand_in.jobs[request["job"]]
         self._drivers += 1
         driver = job.driver_id = f"{self._drivers:08x}"
-        kind, carry_out = VERBS[job.body["metadata"]["verb"]]
+        kind, carry_out = __main__.VERBS[job.body["metadata"]["verb"]]
         self.agents.append(Agent(self, job, driver, lambda: carry_out(parse(kind, request), events.EventStream())))
         return []
 
@@ -415,12 +417,11 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, replan, restart, run):
+        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, restart, run):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
-        nothing = SimpleNamespace(signal=lambda *_: None, SIGTERM=15)
-        patch.setattr(run, "signal", nothing)
+        patch.setattr(run, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=15))
         patch.setattr(run, "threading", SimpleNamespace(Event=lambda: RUNNING.agent.stop))
         patch.setattr(evict, "threading", SimpleNamespace(Event=lambda: SimulatedEvent(self)))
         patch.setattr(run.Run, "_work_in_thread", lambda run: run.work())

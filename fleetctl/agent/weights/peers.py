@@ -15,25 +15,8 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..messages import WeightSource
 from ..wire import document_of
+from . import protocol
 from .index import Index, WeightsError, read_index
-from .protocol import (
-    MOST_NAMED_BYTES,
-    NONCE_PATH,
-    PROTOCOL,
-    SIGNATURE_HEADER,
-    VIEW_HEADER,
-    WANTED_HEADER,
-    Proof,
-    ViewRequest,
-    WrongReport,
-    decoded,
-    encoded,
-    is_nonce,
-    new_nonce,
-    others_path,
-    proof_of_receiver,
-    wrong_path,
-)
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
 LOW_WATER_BYTES = 256 << 10
@@ -44,20 +27,20 @@ TRIES = 3
 """How often a new connection is tried: a source with too many strangers closes the oldest of the new ones."""
 
 
-def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
+def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, protocol.Proof]:
     """Open a connection to a source and exchange nonces; raises SourceFailed."""
-    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), new_nonce()
+    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), protocol.new_nonce()
     connection.auto_open = 0  # a second connection would need nonces of its own
     try:
         connection.connect()
-        connection.request("GET", NONCE_PATH + own)
+        connection.request("GET", protocol.NONCE_PATH + own)
         response = connection.getresponse()
         text = response.read(MOST_TEXT).decode(errors="replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:
         connection.close()
         raise _no_response(error) from error
-    if response.status == 200 and is_nonce(text):
-        return connection, proof_of_receiver(secret, (own, text), connection.sock)
+    if response.status == 200 and protocol.is_nonce(text):
+        return connection, protocol.proof_of_receiver(secret, (own, text), connection.sock)
     connection.close()
     if response.status == 401:
         raise SourceFailed("it runs an older fleetctl, whose tokens are good on any connection: not used before it has "
@@ -81,7 +64,7 @@ def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, copy: We
     """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
     for address in addresses:
         with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
-            post(address, secret, others_path(artifact), encoded([copy]))
+            post(address, secret, protocol.others_path(artifact), protocol.encoded([copy]))
 
 
 class LargeReads(Stream):
@@ -110,9 +93,9 @@ class Peer(Origin):
     def __init__(self, source: WeightSource, artifact: str, secret: bytes) -> None:
         super().__init__(f"{source.replica} at {source.address}")
         self.view, self.whole = source.view, source.view is None or source.whole
-        self._base = f"{PROTOCOL}/{artifact}"
+        self._base = f"{protocol.PREFIX}/{artifact}"
         self._secret = secret
-        self._proof: Optional[Proof] = None
+        self._proof: Optional[protocol.Proof] = None
         self._signed: Optional[str] = None
         self.address = source.address
         self._wanted: Optional[str] = None
@@ -129,10 +112,10 @@ class Peer(Origin):
         with self._get(f"{self._base}/index", {}, 0) as stream:
             return stream.read_all()
 
-    def view_index(self, view_id: str, request: ViewRequest) -> Index:
+    def view_index(self, view_id: str, request: protocol.ViewRequest) -> Index:
         """Return the index of a view; raises SourceBusy while the source is making it."""
         path = f"{self._base}/views/{view_id}/index"
-        with self._get(path, {VIEW_HEADER: json.dumps(document_of(request))}, 0) as stream:
+        with self._get(path, {protocol.VIEW_HEADER: json.dumps(document_of(request))}, 0) as stream:
             body = stream.read_all()
         if not self._is_signed(path, body):
             raise SourceFailed("the index of its view is not signed by this cluster")
@@ -152,16 +135,16 @@ class Peer(Origin):
 
     def open(self, path: str, start: int) -> Any:
         """Open a file at byte `start`."""
-        wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
+        wanted = {protocol.WANTED_HEADER: self._wanted} if self._wanted else {}
         return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
 
     def report_wrong(self, path: str) -> None:
         """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
-        body = json.dumps(document_of(WrongReport(self._reading, path))).encode()
+        body = json.dumps(document_of(protocol.WrongReport(self._reading, path))).encode()
 
         def report() -> None:
             with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
-                post(self.address, self._secret, wrong_path(self._artifact), body)
+                post(self.address, self._secret, protocol.wrong_path(self._artifact), body)
 
         threading.Thread(target=report, name="fleetctl-report", daemon=True).start()
 
@@ -169,7 +152,7 @@ class Peer(Origin):
     def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
         connection, response = self._answer(path, {"Range": f"bytes={start}-", **headers})
         stream = LargeReads(stream_of(response, self.limits), connection.sock)
-        self._signed = response.headers.get(SIGNATURE_HEADER)
+        self._signed = response.headers.get(protocol.SIGNATURE_HEADER)
         try:
             if response.status == 202:
                 raise SourceBusy("it is still making the view")
@@ -209,9 +192,9 @@ class Peer(Origin):
     def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[WeightSource]:
         """Sources suggested by a busy source; none if the response is not signed by this cluster."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            body = response.read(MOST_NAMED_BYTES)
+            body = response.read(protocol.MOST_NAMED_BYTES)
             if self._is_signed(path, body):
-                return decoded(body)
+                return protocol.decoded(body)
         return []
 
     def _is_signed(self, path: str, body: bytes) -> bool:

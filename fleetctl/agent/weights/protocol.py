@@ -20,9 +20,9 @@ from ..messages import WeightSource
 from ..wire import document_of, parse
 from .views import View
 
-PROTOCOL = "/v2"
+PREFIX = "/v2"
 """How the path of every request begins. A source of version 1 accepted tokens that were good on any connection."""
-NONCE_PATH = f"{PROTOCOL}/nonce/"
+NONCE_PATH = f"{PREFIX}/nonce/"
 """The path of the first request of a connection, before the receiver's nonce; the source's nonce is the body."""
 VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
 MOST_NAMED, MOST_NAMED_BYTES = 4, 4096
@@ -49,12 +49,12 @@ class WrongReport(NamedTuple):
 
 def others_path(artifact: str) -> str:
     """Return the path at which a source accepts reports of other copies of an artifact."""
-    return f"{PROTOCOL}/{artifact}/others"
+    return f"{PREFIX}/{artifact}/others"
 
 
 def wrong_path(artifact: str) -> str:
     """Return the path at which a source accepts reports of wrong pieces that it has sent."""
-    return f"{PROTOCOL}/{artifact}/wrong"
+    return f"{PREFIX}/{artifact}/wrong"
 
 
 def encoded(sources: Sequence[WeightSource]) -> bytes:
@@ -104,7 +104,7 @@ class Proof:
     def __init__(self, secret: bytes, nonces: Tuple[str, str], receiver: Tuple[Any, ...],
                  source: Tuple[Any, ...]) -> None:
         ends = (f"{host_of(end)} {end[1]}" for end in (receiver, source))
-        self._key = _hash(secret, "\n".join((PROTOCOL, *nonces, *ends)).encode()).digest()
+        self._key = _hash(secret, "\n".join((PREFIX, *nonces, *ends)).encode()).digest()
 
     def token(self, method: str, path: str, body: bytes = b"") -> str:
         """Return the token of a request: proof that it was made by a receiver with the secret."""

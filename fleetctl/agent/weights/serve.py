@@ -20,31 +20,13 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ..messages import ServedWeights, WeightSource
 from ..ports import host_port
 from ..wire import parse
+from . import protocol
 from .check import Held
 from .connections import Answer, Connection, Listener, Request, Session, lower_priority
 from .fetch import Fetched
 from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
 from .peers import report_copy
-from .protocol import (
-    MOST_NAMED,
-    MOST_NAMED_BYTES,
-    NONCE_PATH,
-    PROTOCOL,
-    SIGNATURE_HEADER,
-    VIEW_HEADER,
-    WANTED_HEADER,
-    Proof,
-    ViewRequest,
-    WrongReport,
-    decoded,
-    encoded,
-    is_nonce,
-    new_nonce,
-    others_path,
-    proof_of_source,
-    wrong_path,
-)
 from .store import Entry
 from .table import Refused, Table, View
 from .verified import READ, Verified, state_of
@@ -59,7 +41,7 @@ MOST_KNOWN = 64
 KEPT_S = 900.0
 """Seconds for which a replica is suggested: after that a plan knows it, or it is gone."""
 STATUS = {"absent": 404, "draining": 409, "pending": 202, "busy": 429, "noRoom": 507, "anotherEntry": 409}
-_PATH = re.compile(PROTOCOL + r"/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
+_PATH = re.compile(protocol.PREFIX + r"/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
                    r"/(?:(?P<index>index)|files/(?P<file>.+))")
 
 
@@ -87,7 +69,7 @@ class Others:
                        if until > now and (other.whole or other.view == view)]
             first = self._calls % max(1, len(fitting))
             self._calls += 1
-        return [*fitting[first:], *fitting[:first]][:MOST_NAMED]
+        return [*fitting[first:], *fitting[:first]][:protocol.MOST_NAMED]
 
 
 class Source:
@@ -141,7 +123,7 @@ class Source:
         copy = WeightSource(self._replica, address, got.entry.view, got.whole is not None)
         report_copy(got.suppliers, self.artifact, self.secret, copy)
 
-    def take_report(self, report: WrongReport) -> None:
+    def take_report(self, report: protocol.WrongReport) -> None:
         """Have a file checked of which a receiver got a wrong piece. A lie costs only that."""
         held = self._held.get(report.view)
         if held and any(file.path == report.path for file in held[0].files):
@@ -168,7 +150,7 @@ class Source:
         for _, entry in self._held.values():
             entry.release()
 
-    def index(self, view: Optional[str], request: Optional[ViewRequest]) -> bytes:
+    def index(self, view: Optional[str], request: Optional[protocol.ViewRequest]) -> bytes:
         """Return the encoded index of the artifact or of a view; `request` describes the view to make if it is missing.
 
         Raises Refused (`pending` while the view is being made), or WeightsError if it cannot be made.
@@ -185,7 +167,7 @@ class Source:
             raise Refused("pending")
         return self.held(view)[0].encoded()
 
-    def _start_making(self, view: str, request: Optional[ViewRequest]) -> None:
+    def _start_making(self, view: str, request: Optional[protocol.ViewRequest]) -> None:
         whole = self._fetched.whole
         if whole is None or request is None or view_id(*request, self.artifact) != view:
             raise Refused("absent")
@@ -246,15 +228,15 @@ class Handler(Session):
     def __init__(self, source: Source, connection: Connection) -> None:
         self._source = source  # for the whole connection, even if the server gets a new source
         self.connection = connection
-        self._proof: Optional[Proof] = None
+        self._proof: Optional[protocol.Proof] = None
         self._fetch = uuid.uuid4().hex
 
     def accept(self, request: Request) -> Optional[Answer]:
         """Exchange nonces once, and refuse every other request without a valid token."""
-        theirs = request.path[len(NONCE_PATH):]
-        if self._proof is None and request.path.startswith(NONCE_PATH) and is_nonce(theirs):
-            own = new_nonce()
-            self._proof = proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
+        theirs = request.path[len(protocol.NONCE_PATH):]
+        if self._proof is None and request.path.startswith(protocol.NONCE_PATH) and protocol.is_nonce(theirs):
+            own = protocol.new_nonce()
+            self._proof = protocol.proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
             return Answer(200, own.encode())
         if self._proof is not None and self._proof.admits(
                 request.headers.get("Authorization"), request.method, request.path, request.body):
@@ -285,25 +267,25 @@ class Handler(Session):
             return self._respond(404, b"this artifact is not served here")
         try:
             if match["index"]:
-                described = json.loads(headers.get(VIEW_HEADER) or "null")
-                wanted = None if described is None else parse(ViewRequest, described)
+                described = json.loads(headers.get(protocol.VIEW_HEADER) or "null")
+                wanted = None if described is None else parse(protocol.ViewRequest, described)
                 return self._respond(200, source.index(match["view"], wanted))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
         except Refused as refused:
-            return self._refuse(refused.code, match["view"] or headers.get(WANTED_HEADER))
+            return self._refuse(refused.code, match["view"] or headers.get(protocol.WANTED_HEADER))
         except (WeightsError, ValueError) as error:
             return self._respond(500, str(error).encode())
 
     def _post(self) -> None:
         """Receive a report of another copy, or of a wrong piece."""
         source = self._source
-        if self._request.path not in {others_path(source.artifact), wrong_path(source.artifact)}:
+        if self._request.path not in {protocol.others_path(source.artifact), protocol.wrong_path(source.artifact)}:
             return self._respond(404, b"this artifact is not served here")
         try:
-            if self._request.path == wrong_path(source.artifact):
-                source.take_report(parse(WrongReport, json.loads(self._request.body)))
+            if self._request.path == protocol.wrong_path(source.artifact):
+                source.take_report(parse(protocol.WrongReport, json.loads(self._request.body)))
                 return self._respond(200, b"")
-            for other in decoded(self._request.body[:MOST_NAMED_BYTES]):
+            for other in protocol.decoded(self._request.body[:protocol.MOST_NAMED_BYTES]):
                 source.others.add(other)
         except (ValueError, RecursionError) as error:
             return self._respond(400, str(error).encode())
@@ -312,7 +294,7 @@ class Handler(Session):
     def _refuse(self, code: str, wanted: Optional[str]) -> None:
         """Refuse a request; a busy source suggests other sources of the wanted view."""
         suggested = self._source.others.some(wanted) if code == "busy" else None
-        self._respond(STATUS[code], code.encode() if suggested is None else encoded(suggested))
+        self._respond(STATUS[code], code.encode() if suggested is None else protocol.encoded(suggested))
 
     def _send(self, view: Optional[str], path: str) -> None:
         source, given = self._source, self._request.headers.get("Range")
@@ -343,7 +325,7 @@ class Handler(Session):
     def _respond(self, status: int, body: bytes) -> None:
         assert self._proof is not None
         signed = self._proof.signature(self._request.path, body)
-        self.connection.send(Answer(status, body, {SIGNATURE_HEADER: signed}))
+        self.connection.send(Answer(status, body, {protocol.SIGNATURE_HEADER: signed}))
 
 
 def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optional[WeightsServer] = None,
