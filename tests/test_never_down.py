@@ -34,15 +34,13 @@ ALLOWED = {
     "fleetfile/rule_process.py": {
         "_answer": "its own process, once the house rules are checked",
     },
-    "agent/apply.py": {
-        "Run.finish": "the job's own process, when its summary is written",
-    },
+    "agent/__main__.py": {"<module>": "the job's own process, when its summary is written"},
     "agent/attempt.py": {
         "<module>": "imports what takes back",
         "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
     "agent/clean_cards.py": {
-        "CleanCards._end": "its own holders: actors without a name that hold a card and run nothing",
+        "_NodeSearch._end": "its own holders: actors without a name that hold a card and run nothing",
     },
     "agent/create.py": {
         "take_back": "ends only a CreatedHere, which only create() builds",
@@ -91,8 +89,8 @@ ALLOWED = {
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
-        "Replica._require_published_repr": "the replica's own process, whose node and readiness nothing else can know",
+        "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
+        "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",

@@ -7,30 +7,34 @@ the fleet file keeps there.
 
 from __future__ import annotations
 
-from typing import List, Mapping, Optional, Set
+from typing import Callable, List, Optional, Set, Union
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from . import cluster
+from . import cluster, mailbox
 from .attempt import Attempt, Context, EarlierAttempt
 from .create import CardTurns, Grants, replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .lock import LockBusy
 from .mark import actor_name
-from .messages import ApplyRequest, Json, Plan, Replica
+from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
 from .node_request import ask_for_nodes
 from .notes import note
 from .prefetch import fetches_of
 from .reload import forget_dead_actors
 from .reloads import Reloads
-from .replan import Replanning
 from .run import Ended, OnNodes, Run, Task, outcome_of
-from .wire import document_of
+from .wire import document_of, parse
 
 HEARTBEAT_S = 10.0
 DRAINING = "draining"
+MAX_REPLANS = 3
+REPLAN_S = 60.0
+"""How long the client may take to plan again."""
+NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
+"""Codes of refusals that another node may avoid."""
 LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
 """The level of the event of each outcome; any other is an error."""
 
@@ -74,7 +78,7 @@ class Apply(Run):
 
     def work(self) -> None:
         """Create and await all replicas, reload others, then fetch the weights that nodes keep, until SIGTERM."""
-        self.tasks += self._accept(self._request.plan, self._request.record, self._request.logs)
+        self.tasks += self._accept(self._request)
         self.tasks += self._reloads.tasks
         self.tasks[:0] = self._already_starting()
         for ended in self.rounds():
@@ -102,12 +106,12 @@ class Apply(Run):
             lock.release()
             self.events.emit("lockReleased", f"lock of fleet {self._plan.fleet.name} released", level="debug")
 
-    def _accept(self, plan: Plan, record: Mapping[str, Json], logs: Mapping[str, str]) -> List[Task]:
-        """Accept a plan, the request's own or a new one after nodes refused replicas; return its replicas as tasks."""
-        self._plan = plan
+    def _accept(self, request: Union[ApplyRequest, PlanRequest]) -> List[Task]:
+        """Accept a plan, the run's own or a new one after nodes refused replicas; return its replicas as tasks."""
+        self._plan = plan = request.plan
         self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.actions)} to create", level="debug",
-                         **record)
-        replicas = [replica_of(plan, action, logs) for action in plan.actions]
+                         **request.record)
+        replicas = [replica_of(plan, action, request.logs) for action in plan.actions]
         self._promoted.update(replica.id for replica in replicas if replica.op == "promote")
         context = self._context._replace(turns=CardTurns(replicas))
         return [Attempt(replica, context) for replica in replicas]
@@ -143,7 +147,7 @@ class Apply(Run):
         plan = answer.request.plan
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
-        accepted = self._accept(plan, answer.request.record, answer.request.logs)
+        accepted = self._accept(answer.request)
         self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
         count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
@@ -181,6 +185,61 @@ class Apply(Run):
         complete = ready == wanted and not interrupted and all(row.outcome == "ready" for row in fetched)
         return self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", [*results, *fetched],
                                interrupted=interrupted, waited=self._request.wait)
+
+
+class Replanning:
+    """The replicas that nodes refused, and the questions to the client for a new plan: the agent contains no planner.
+
+    Meanwhile the apply awaits its created replicas and holds the lock. Each question lists Ray's free resources as they
+    are then, so the answer can differ. If the client has gone there is no answer, and the plan stays as it is. `job` is
+    part of the names of the answers.
+    """
+
+    def __init__(self, job: str, may_ask: bool, events: EventStream, clock: Callable[[], float]) -> None:
+        self.refused: List[Attempt] = []
+        self._job = job
+        self._requests_left = MAX_REPLANS if may_ask else 0
+        self._events = events
+        self._clock = clock
+        self._answer_name: Optional[str] = None
+        self._asked: List[Attempt] = []
+        self._deadline = 0.0
+
+    def hold_back(self, attempt: Attempt) -> bool:
+        """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
+        if self._requests_left == 0 or attempt.outcome is None or attempt.outcome.code not in NODE_CODES:
+            return False
+        self.refused.append(attempt)
+        return True
+
+    def ask(self) -> None:
+        """Send the state of the nodes, unless a question is open; `answer` returns the reply."""
+        if self._answer_name is not None:
+            return
+        self._answer_name = f"{self._job}-replan-{MAX_REPLANS - self._requests_left}"
+        self._requests_left -= 1
+        self._asked = list(self.refused)
+        self._deadline = self._clock() + REPLAN_S
+        outcomes = [attempt.outcome for attempt in self._asked if attempt.outcome]
+        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
+        self._events.emit(
+            "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
+            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
+            level="warning", refused=outcomes, nodes=cluster.nodes_now(), answer=self._answer_name)
+
+    def answer(self) -> Optional[ReplanAnswer]:
+        """Return the client's answer: a request, or why there is none; None = not yet."""
+        assert self._answer_name is not None
+        found = mailbox.take(self._answer_name)
+        if found is None and self._clock() < self._deadline:
+            return None
+        self._answer_name = None
+        return ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
+
+    def take_asked(self) -> List[Attempt]:
+        """Remove and return the attempts that the latest question named; those held back since stay."""
+        self.refused = [attempt for attempt in self.refused if attempt not in self._asked]
+        return self._asked
 
 
 def _is_starting(name: str) -> bool:

@@ -65,6 +65,26 @@ def alive_nodes() -> Dict[str, Mapping[str, str]]:
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
+class NodeNow(NamedTuple):
+    """A node as the client needs it for a new plan: ALIVE, DRAINING or DEAD, and Ray's free resources."""
+
+    node_id: str
+    state: str
+    free: Amounts
+
+
+def nodes_now() -> List[NodeNow]:
+    """Return the state and Ray's free resources of each node."""
+    draining, free = draining_nodes(), free_by_node()
+    nodes = []
+    for record in ray.nodes():
+        node_id = record["NodeID"]
+        node_state = "DEAD" if not record["Alive"] else "DRAINING" if node_id in draining else "ALIVE"
+        amounts = {name: free.get(node_id, {}).get(name, 0.0) for name in ("GPU", "CPU", "memory")}
+        nodes.append(NodeNow(node_id, node_state, amounts))
+    return nodes
+
+
 def is_at(node_id: str, ip: str) -> bool:
     """Return whether a living node has this address, by Ray's own table and not by the words of an actor there."""
     return any(record["Alive"] and record["NodeID"] == node_id and record["NodeManagerAddress"] == ip

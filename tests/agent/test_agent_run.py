@@ -16,10 +16,10 @@ from fleetctl.agent import apply as apply_module
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent import mailbox
 from fleetctl.agent import prefetch as prefetch_module
-from fleetctl.agent import replan as replan_module
 from fleetctl.agent import run as run_module
 from fleetctl.agent.apply import Apply
 from fleetctl.agent.attempt import Attempt
+from fleetctl.agent.cluster import NodeNow
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import ApplyRequest, GotWeights, Holder, Replica
@@ -90,7 +90,7 @@ class ScriptedCluster:
         monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
         monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)
-        monkeypatch.setattr(replan_module, "_nodes", lambda: [{"nodeId": "n1", "state": "DRAINING", "free": {}}])
+        monkeypatch.setattr(cluster_module, "nodes_now", lambda: [NodeNow("n1", "DRAINING", {})])
         self.earlier: list[str] = []
         self.busy: Exception | None = None
 
@@ -318,7 +318,7 @@ def test_if_the_client_cannot_plan_the_refusal_stays(cluster: ScriptedCluster) -
 def test_the_wait_for_a_missing_client_is_bounded(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replan_module, "ANSWER_S", 0.01)
+    monkeypatch.setattr(apply_module, "REPLAN_S", 0.01)
     cluster.scripts = {"a/0": REFUSED}
     summary = cluster.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]

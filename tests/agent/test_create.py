@@ -50,7 +50,8 @@ def test_agent_and_inventory_read_names_by_one_rule() -> None:
 
 def test_every_member_gets_the_engine_of_its_rank_and_group_and_its_own_log() -> None:
     gang = ShapeGroup("main", [ShapeMember(Engine(["work"]), "Worker", 2), ShapeMember(Engine(["lead"]), "Leader")])
-    plan = Plan("p", PlanFleet("lab", "ns"), {"h": Spec([gang, ShapeGroup("router", [ShapeMember(Engine(["route"]))])])})
+    router = ShapeGroup("router", [ShapeMember(Engine(["route"]))])
+    plan = Plan("p", PlanFleet("lab", "ns"), {"h": Spec([gang, router])})
     seats = [("main", 1, 2), ("main", 1, 0), ("router", 0, 0)]
     members = [MEMBER._replace(group=group, copy=copy, rank=rank) for group, copy, rank in seats]
     action = REPLICA._replace(id="m:1/0", fleet="", members=members)

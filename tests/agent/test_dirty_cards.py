@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
@@ -11,6 +11,8 @@ from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import EarlierAttempt
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart, Member
+
+IN_USE = "card 0: 20480Mi by process 7"
 
 
 class Search:
@@ -39,7 +41,7 @@ def dirty(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> Simulat
     """Ray grants a dirty card first, and then a clean card."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
     Search.found, Search.released, Search.searched = [True, True, True], 0, []
-    cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_IN_USE', 'card 0: 20480Mi by process 7'))}"
+    cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_IN_USE', IN_USE))}"
     cluster.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
     return cluster
 
@@ -64,7 +66,7 @@ def test_the_number_of_tries_is_limited(dirty: SimulatedCluster) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"] * 9
     result = dirty.run(dirty.attempt())
     assert (result.outcome, result.code, result.message) == (
-        "failed", "CARD_IN_USE", "card 0: 20480Mi by process 7")
+        "failed", "CARD_IN_USE", IN_USE)
     assert dirty.events.count("created") == 3
     assert Search.released == 2
 
@@ -72,7 +74,7 @@ def test_the_number_of_tries_is_limited(dirty: SimulatedCluster) -> None:
 def test_without_a_clean_card_it_fails_immediately_with_a_reason(dirty: SimulatedCluster) -> None:
     Search.found = [False]
     result = dirty.run(dirty.attempt())
-    assert result.message == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
+    assert result.message == f"{IN_USE}; no other card of the node is free and clean"
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
@@ -86,12 +88,12 @@ def test_another_apply_that_has_begun_in_the_meantime_is_not_disturbed(dirty: Si
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
-def test_a_gang_is_created_again_while_the_dirty_cards_of_the_refusing_members_are_held(dirty: SimulatedCluster) -> None:
-    """Without the nodes of the refusing members, as an older agent's gang says it, all are searched."""
+def test_a_gang_is_created_again_while_the_dirty_cards_of_refusing_members_are_held(dirty: SimulatedCluster) -> None:
+    """If the nodes of the refusing members are not known, all are searched."""
     members = [MEMBER._replace(node_id=f"n{number}", gpus=gpus) for number, gpus in ((1, 10_000), (2, 10_000), (3, 0))]
     for node_ids, searched in ((["n2", "n3"], ["n2"]), ([], ["n1", "n2"])):
-        dirty.kept = FailedStart("CARD_IN_USE", "card 0: 20480Mi by process 7", node_ids=node_ids)
-        dirty.states, dirty.group_granted_at = ["PENDING_CREATION", "DEAD", "PENDING_CREATION"], dirty.now + 60
+        dirty.kept = FailedStart("CARD_IN_USE", IN_USE, node_ids=node_ids)
+        dirty.states, dirty.group_granted_at = ["DEAD", "DEAD", "PENDING_CREATION"], dirty.now + 60
         attempt, released = dirty.attempt(members=members), Search.released
         while dirty.now < dirty.group_granted_at:
             attempt.step()

@@ -29,7 +29,8 @@ class Node:
     def create(self, gpus: float, cpus: float = 0) -> CreatedHere:
         self.count += 1
         created = CreatedHere(f"r{self.count}", None, f"id-{self.count}", "", {NODE: self.amounts()}, self.count)
-        self.grants.created(created, MEMBER._replace(node_id=NODE, gpus=round(gpus * 10_000), cpus=round(cpus * 10_000)))
+        share = MEMBER._replace(node_id=NODE, gpus=round(gpus * 10_000), cpus=round(cpus * 10_000))
+        self.grants.created(created, share)
         return created
 
     def may_hold(self, created: CreatedHere) -> bool:
