@@ -255,12 +255,11 @@ class Keeper:
         `drivers` = also the rows of their processes, which Ray keeps elsewhere and for ever. `log_chars` = how much of
         the log is in the row of a run, as in that of a failed one.
         """
+        import grpc
         from ray._private.ray_constants import KV_NAMESPACE_JOB
         from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
         from ray.dashboard.modules.job.common import JobInfo, JobStatus
         from ray.experimental.internal_kv import _internal_kv_put
-
-        import grpc
 
         begun = int((time.time() - days * 86_400) * 1000)
         stub = gcs_service_pb2_grpc.JobInfoGcsServiceStub(grpc.insecure_channel(self.cluster.address))
@@ -278,7 +277,7 @@ class Keeper:
             _internal_kv_put(f"_ray_internal_job_info_{name}".encode(), json.dumps(info.to_json()).encode(),
                              namespace=KV_NAMESPACE_JOB)
             if drivers:
-                job_id = (1 << 28) + number
+                job_id = secrets.randbits(30) | 1 << 30
                 row = gcs_pb2.JobTableData(
                     job_id=job_id.to_bytes(4, "little"), is_dead=True, start_time=begun + number, driver_pid=1,
                     end_time=begun + number + 1, entrypoint=info.entrypoint, driver_ip_address="192.0.2.2")
