@@ -1,0 +1,601 @@
+"""What the agent exchanges with the client, actors and older releases: requests, replicas, outcomes, as typed values.
+
+`wire.parse` reads them where they arrive, `wire.document_of` writes them where they leave; in between the agent has no
+other form, so mypy finds a renamed field. tests/agent/test_messages.py holds them against the client's models. In JSON
+a field has its name in camel case, without a `_` at its end.
+
+No `from __future__ import annotations` here: `parse` reads the types of fields, also in an actor, whose process gets
+these classes by value and cannot import this module.
+"""
+
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+Json = Any  # a JSON value that is passed on as it is
+
+
+class FromNode(NamedTuple):
+    """A value of an engine's environment that is read from that of its node."""
+
+    from_node: str
+
+
+class PortProbe(NamedTuple):
+    """A GET that must be answered with 200 to 399, or a port that must accept; `port` None = the member's own."""
+
+    path: str = "/"
+    port: Optional[int] = None
+
+
+class ExecProbe(NamedTuple):
+    """A command that must exit with 0."""
+
+    command: Sequence[str]
+
+
+class Probe(NamedTuple):
+    """One of `http`, `tcp` and `exec_`, with its times in seconds."""
+
+    http: Optional[PortProbe] = None
+    tcp: Optional[PortProbe] = None
+    exec_: Optional[ExecProbe] = None
+    period: float = 1.0
+    timeout: float = 5.0
+    failure_threshold: int = 3
+
+    @property
+    def port(self) -> Optional[int]:
+        """The fixed port; None = the member's own, or no port at all."""
+        probed = self.http or self.tcp
+        return probed.port if probed else None
+
+
+class Engine(NamedTuple):
+    """The command line, environment and probes of an engine, as in the fleet file."""
+
+    command: Sequence[str]
+    args: Sequence[str] = ()
+    env: Mapping[str, Union[str, FromNode]] = {}
+    workdir: Optional[str] = None
+    readiness: Optional[Probe] = None
+    liveness: Optional[Probe] = None
+
+
+class Lifecycle(NamedTuple):
+    """How a replica is started and restarted; times in seconds."""
+
+    startup_timeout: float
+    scheduling_timeout: float = 0.0
+    restart_max: int = 0
+    restart_backoff: float = 0.0
+
+
+class Source(NamedTuple):
+    """A replica that serves the weights a member needs; `view` None = all files."""
+
+    replica: str
+    node_id: str
+    address: str
+    view: Optional[str]
+    whole: bool
+
+
+class PlannedWeights(NamedTuple):
+    """The weights that a member is to have: from its `sources`, best first, or from the origins."""
+
+    artifact: str
+    from_: Sequence[Mapping[str, str]]
+    sources: Sequence[Source] = ()
+    view: Json = None
+    ports: Optional[str] = None
+
+
+class GotWeights(NamedTuple):
+    """How a member got its weights; `source` = disk, peer or origin, `left` = the sources that were given up."""
+
+    source: str
+    from_: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    reused: int = 0
+    left: Sequence[str] = ()
+
+
+class ServedWeights(NamedTuple):
+    """The weights that a member has and serves; `view` None = all files, `port` None = it does not serve them."""
+
+    artifact: str
+    view: Optional[str]
+    whole: bool = False
+    port: Optional[int] = None
+    ports: Optional[str] = None
+    unserved: Optional[str] = None
+    bytes: int = 0
+    fetched: Optional[GotWeights] = None
+    verified: Optional[str] = None
+
+
+class Member(NamedTuple):
+    """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
+
+    A plan has no `engine`, `supervisor` (the source of the guards) and `log` (the name of its file).
+    """
+
+    group: str
+    copy: int
+    role: str
+    rank: int
+    node_id: str
+    node: str
+    slot: int = 0
+    gpus: int = 0
+    vram: int = 0
+    cpus: int = 0
+    memory: int = 0
+    weights: Optional[PlannedWeights] = None
+    cooling_cards: Sequence[str] = ()
+    engine: Engine = Engine(())
+    supervisor: str = ""
+    log: str = ""
+
+
+class Place(NamedTuple):
+    """Where a member of a running replica is, and its claim, as the replica's repr says."""
+
+    slot: Optional[int] = None
+    gpus: Optional[int] = None
+    vram: Optional[int] = None
+    cpus: Optional[int] = None
+    memory: Optional[int] = None
+    group: str = ""
+    copy: int = 0
+    role: str = "Standalone"
+    rank: int = 0
+    node_id: str = ""
+    ip: str = ""
+    port: Optional[int] = None
+    gpu_indices: Sequence[int] = ()
+    gpu_uuids: Sequence[str] = ()
+    unchecked: Optional[str] = None
+    weights: Optional[ServedWeights] = None
+
+
+def seat_of(member: Union[Member, Place, "ReloadMember"]) -> Tuple[str, int, int]:
+    """Return the key of a member within its replica."""
+    return member.group, member.copy, member.rank
+
+
+class Replica(NamedTuple):
+    """A planned replica; `op` is create or promote. `earlier_tries` = the actors that were given up for their cards."""
+
+    id: str
+    model: str
+    replica_id: int
+    lifecycle: Lifecycle
+    spec_hash: str = ""
+    wanted: int = 0
+    members: Sequence[Member] = ()
+    op: str = "create"
+    engine_hash: Optional[str] = None
+    fleet: str = ""
+    namespace: str = ""
+    earlier_tries: Sequence[str] = ()
+
+    @property
+    def nodes(self) -> List[str]:
+        """The names of its planned nodes, each once."""
+        return list(dict.fromkeys(member.node for member in self.members))
+
+
+class WarmCopy(NamedTuple):
+    """A WARM replica and the places of its members; `made_from` = the actor id of the HOT one."""
+
+    model: str
+    replica_id: int
+    fleet: str
+    namespace: str
+    spec_hash: str
+    made_from: str
+    members: Sequence[Place]
+
+
+class FailedStart(NamedTuple):
+    """A failure as its replica describes it: when, of which spec, and on which nodes and cards."""
+
+    code: str
+    message: str
+    at: str = ""
+    spec_hash: str = ""
+    fleet: str = ""
+    node_ids: Sequence[str] = ()
+    gpu_uuids: Sequence[str] = ()
+    earlier_tries: Sequence[str] = ()
+
+
+class Mark(NamedTuple):
+    """The repr of a replica that is up. WARM ones also have `level`, `made_from` and `locked`."""
+
+    v: int = 1
+    level: Optional[str] = None
+    fleet: str = ""
+    namespace: str = ""
+    spec_hash: str = ""
+    engine_hash: Optional[str] = None
+    made_from: Optional[str] = None
+    ready_at: str = ""
+    restart_max: Optional[int] = None
+    earlier_tries: Optional[Sequence[str]] = None
+    failed: Optional[FailedStart] = None
+    locked: Optional[bool] = None
+    members: Sequence[Place] = ()
+
+
+class HttpCall(NamedTuple):
+    """The request that makes an engine reload; `port` None = the engine's own."""
+
+    method: str
+    path: str
+    body: Json = None
+    port: Optional[int] = None
+
+
+class ReloadMember(NamedTuple):
+    """A member of a reloading replica and its new weights; a plan also has its node."""
+
+    group: str
+    copy: int
+    rank: int
+    weights: Optional[PlannedWeights]
+    node_id: str = ""
+    node: str = ""
+
+
+class PlannedReload(NamedTuple):
+    """A running replica that is to load other weights; `runs` = the spec that it runs."""
+
+    id: str
+    model: str
+    replica_id: int
+    actor_id: str
+    runs: str
+    spec_hash: str
+    http: HttpCall
+    lifecycle: Lifecycle
+    members: Sequence[ReloadMember]
+
+    @property
+    def nodes(self) -> List[str]:
+        """The names of its nodes, each once."""
+        return list(dict.fromkeys(member.node for member in self.members))
+
+
+class ReloadRequest(NamedTuple):
+    """What a run sends to a replica's actor to make it reload."""
+
+    runs: str
+    spec_hash: str
+    http: HttpCall
+    startup_timeout: float
+    members: Sequence[ReloadMember]
+
+
+class ReloadState(NamedTuple):
+    """The state of a replica's latest reload: none, reloading, done, refused or failed.
+
+    Once it has ended, `runs` = the replica's spec, None = not known, and `places` = its members' places.
+    """
+
+    state: str = ""
+    spec_hash: str = ""
+    runs: Optional[str] = ""
+    at: str = ""
+    places: Sequence[Place] = ()
+    restarts: int = 0
+    code: str = ""
+    reason: str = ""
+
+
+class ShapeMember(NamedTuple):
+    """A member of a spec's worker group; a Worker with a count is several."""
+
+    engine: Engine
+    role: str = "Standalone"
+    count_: Optional[int] = None
+
+
+class ShapeGroup(NamedTuple):
+    """A worker group of a spec."""
+
+    name: str
+    members: Sequence[ShapeMember]
+
+    @property
+    def engines(self) -> List[Engine]:
+        """The engines by rank: the leader (or the one Standalone) is 0, then the Workers in file order."""
+        leaders = [member.engine for member in self.members if member.role != "Worker"]
+        return leaders + [member.engine for member in self.members if member.role == "Worker"
+                          for _ in range(member.count_ or 1)]
+
+
+class Spec(NamedTuple):
+    """The shape of a model's replicas."""
+
+    workers: Sequence[ShapeGroup]
+
+    def engine(self, group: str, rank: int) -> Engine:
+        """Return the engine of a member."""
+        return next(found for found in self.workers if found.name == group).engines[rank]
+
+
+class PrefetchMember(NamedTuple):
+    """What a node fetches, with the variables that a member there would have."""
+
+    weights: PlannedWeights
+    variables: Mapping[str, str]
+    engine: Engine = Engine(())
+
+
+class PrefetchNode(NamedTuple):
+    """A node and what it fetches."""
+
+    node_id: str
+    node: str
+    members: Sequence[PrefetchMember]
+
+
+class Prefetch(NamedTuple):
+    """The nodes that fetch a model's weights; `timeout` in seconds, of each node."""
+
+    model: str
+    spec_hash: str
+    timeout: float
+    nodes: Sequence[PrefetchNode]
+
+
+class Blocked(NamedTuple):
+    """Replicas of a model that were not placed."""
+
+    model: str
+    replicas: int
+    code: str
+    message: str
+
+
+class NodeType(NamedTuple):
+    """A type of node that a fleet needs: the living ones that it `keeps`, and how many new `nodes`, at most `max`."""
+
+    name: str
+    labels: Mapping[str, str]
+    gpus: int
+    cpus: int
+    keeps: Sequence[str] = ()
+    nodes: int = 0
+    max: int = 0
+
+
+class OtherReplica(NamedTuple):
+    """A replica that exists but does not count: lost, or not of this fleet."""
+
+    model: str
+    replica_id: Optional[int] = None
+
+
+class PlanFleet(NamedTuple):
+    """The fleet of a plan."""
+
+    name: str
+    namespace: str = "fleet"
+
+
+class PlanOptions(NamedTuple):
+    """The flags that leave models out of a plan, and the fleet whose replicas it adopts."""
+
+    targets: Sequence[str] = ()
+    excludes: Sequence[str] = ()
+    selector: Optional[str] = None
+    adopt_from: Optional[str] = None
+
+
+class Plan(NamedTuple):
+    """What an apply carries out."""
+
+    plan_id: str
+    fleet: PlanFleet
+    specs: Mapping[str, Spec] = {}
+    actions: Sequence[Replica] = ()
+    prefetches: Sequence[Prefetch] = ()
+    reloads: Sequence[PlannedReload] = ()
+    blocked: Sequence[Blocked] = ()
+    growth: Sequence[NodeType] = ()
+    unmanaged: Sequence[OtherReplica] = ()
+    lost: Sequence[OtherReplica] = ()
+    options: PlanOptions = PlanOptions()
+
+
+class Holder(NamedTuple):
+    """Who holds a lock: the job, its starter, and Ray's id of its driver."""
+
+    job: str = ""
+    who: str = ""
+    plan_id: Optional[str] = None
+    driver: Optional[str] = None
+    released: Optional[bool] = None
+
+
+class Awaited(NamedTuple):
+    """A model whose starting replicas an apply waits for, but not for those with the ids in `but`."""
+
+    key: str
+    lifecycle: Lifecycle
+    but: Sequence[int] = ()
+
+
+class PlanRequest(NamedTuple):
+    """A plan to carry out, its record for the log, and the name of each member's log file."""
+
+    plan: Plan
+    record: Mapping[str, Json]
+    logs: Mapping[str, str]
+
+
+class ReplanAnswer(NamedTuple):
+    """The client's answer to a request for a new plan: the plan, or why there is none."""
+
+    request: Optional[PlanRequest] = None
+    why: str = ""
+
+
+class ApplyRequest(NamedTuple):
+    """The request of an apply. `lock_timeout` in seconds; `parallelism` = how many replicas wait for Ray at a time."""
+
+    plan: Plan
+    record: Mapping[str, Json]
+    logs: Mapping[str, str]
+    job: str
+    holder: Holder
+    tool_version: str = ""
+    parallelism: int = 10
+    lock_timeout: float = 0.0
+    single_use: bool = False
+    wait: bool = True
+    may_replan: bool = False
+    await_: Sequence[Awaited] = ()
+
+
+class Target(NamedTuple):
+    """A replica that an explicit verb names: exactly this actor. Times in seconds."""
+
+    model: str
+    replica_id: int
+    actor_id: str
+    nodes: Sequence[str] = ()
+    startup_timeout: float = 0.0
+    level: str = "HOT"
+    spec_hash: Optional[str] = None
+    weights: Sequence[Optional[ServedWeights]] = ()
+
+    @property
+    def key(self) -> str:
+        """Its key, MODEL/ID."""
+        return f"{self.model}/{self.replica_id}"
+
+
+class WarmNode(NamedTuple):
+    """A node's name, and how many bytes of weights may be WARM there; None = any."""
+
+    name: str = ""
+    bytes: Optional[int] = None
+
+
+class ExplicitRequest(NamedTuple):
+    """The request of evict or restart. `keep` = how many replicas of a model must stay ready; times in seconds."""
+
+    fleet: str
+    replicas: Sequence[Target]
+    job: str
+    holder: Holder
+    tool_version: str = ""
+    drain: float = 0.0
+    lock_timeout: float = 0.0
+    keep: Mapping[str, int] = {}
+    level: str = ""
+    warm: Mapping[str, WarmNode] = {}
+
+
+class PrefetchRequest(NamedTuple):
+    """The request of prefetch: members by node id, the time of each node in seconds, and how many fetch at once."""
+
+    nodes: Mapping[str, Sequence[PrefetchMember]]
+    timeout: float
+    at_once: int
+    job: str
+    tool_version: str = ""
+
+
+class Need(NamedTuple):
+    """What an engine needs on its node; `kind` is command, variable, workdir or port."""
+
+    kind: str
+    value: str
+    path: Optional[str] = None
+
+
+class ExamineRequest(NamedTuple):
+    """The request of examine: needs by node id, and the time limit in seconds."""
+
+    nodes: Mapping[str, Sequence[Need]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class CachesRequest(NamedTuple):
+    """The request of caches or prune: artifacts to leave out, or to remove, by node id."""
+
+    nodes: Mapping[str, Sequence[str]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class LeftGroup(NamedTuple):
+    """A placement group of ours without a replica."""
+
+    id: str
+    name: str
+
+
+class LeftLock(NamedTuple):
+    """A lock whose job ended without releasing it."""
+
+    fleet: str
+    number: int
+    job: str = ""
+
+
+class Orphan(NamedTuple):
+    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares."""
+
+    pid: int
+    began: int
+    command: str
+    model: str
+    replica_id: str
+
+
+class RepairRequest(NamedTuple):
+    """The request of repair: what to remove, orphans by node id, and the time limit in seconds."""
+
+    groups: Sequence[LeftGroup]
+    locks: Sequence[LeftLock]
+    orphans: Mapping[str, Sequence[Orphan]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class ReleaseRequest(NamedTuple):
+    """The request to withdraw a fleet's part of what the autoscaler was asked for."""
+
+    fleet: str
+    dry_run: bool
+    job: str
+    tool_version: str = ""
+
+
+class Outcome(NamedTuple):
+    """The result for one replica, or for `replicas` of a model that are blocked: ready, gone, starting, failed,
+    blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes."""
+
+    model: str
+    outcome: str
+    replica_id: Optional[int] = None
+    nodes: Sequence[str] = ()
+    message: str = ""
+    code: Optional[str] = None
+    seconds: Optional[float] = None
+    level: Optional[str] = None
+    replicas: Optional[int] = None
+    address: Optional[str] = None
+    addresses: Optional[Sequence[str]] = None
+    weights: Optional[GotWeights] = None
+    notes: Optional[Sequence[str]] = None

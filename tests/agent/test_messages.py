@@ -1,0 +1,132 @@
+"""The agent's values and the client's documents name the same things: a renamed field fails here, not in a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+from small_plans import small_plan
+
+from fleetctl.agent import messages
+from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, PlannedReload, ReloadState, Replica
+from fleetctl.agent.wire import WrongDocument, document_of, from_parts, in_parts, parse
+from fleetctl.apply.prepare import ApplyOptions, apply_request
+from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan, record, served_weights
+
+SAME = {
+    "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
+    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "Source": served_weights.WeightSource,
+    "PlannedWeights": served_weights.PlannedWeights, "GotWeights": served_weights.GotWeights,
+    "ServedWeights": served_weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
+    "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
+    "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "PrefetchMember": plan.PrefetchMember,
+    "PrefetchNode": plan.PrefetchNode, "Prefetch": plan.Prefetch, "Blocked": plan.Blocked, "NodeType": plan.Growth,
+    "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
+    "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
+}
+ONLY_HERE = {
+    "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
+    "Replica": {"fleet", "namespace", "earlierTries"},
+}
+"""Fields that the agent adds for its actors, or writes into a repr."""
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(name: str) -> None:
+    ours: Any = getattr(messages, name)
+    theirs: type[BaseModel] = SAME[name]
+    fields = {field.alias or key: field for key, field in theirs.model_fields.items()}
+    whole = document_of(ours(*[0] * len(ours._fields)))
+    keys = dict(zip(whole, ours._fields, strict=True))
+    unknown = set(keys) - set(fields) - ONLY_HERE.get(name, set())
+    assert not unknown, f"{theirs.__name__} has no {', '.join(sorted(unknown))}"
+    document = {key: fields[key].get_default(call_default_factory=True) for key in keys
+                if key in fields and not fields[key].is_required()}
+    absent = {key for key, default in document.items() if fields[key].exclude_if and fields[key].exclude_if(default)}
+    required = {key for key, field in keys.items() if field not in ours._field_defaults
+                and type(None) not in get_args(ours.__annotations__[field])}
+    assert not absent & required, f"{theirs.__name__} may leave out {', '.join(sorted(absent & required))}"
+
+
+def test_a_whole_request_is_read_and_written_without_loss() -> None:
+    made = small_plan("a", "b", "c")
+    sent = json.loads(json.dumps(apply_request(made, "job-1", "ann", ApplyOptions(not_awaited=(3,)), may_replan=True)))
+    request = parse(ApplyRequest, sent)
+    again = document_of(request)
+    assert_within(again, sent)
+    assert request.plan.actions[0].lifecycle.startup_timeout == 1800.0
+    assert [action.id for action in request.plan.actions] == [action.id for action in made.actions]
+    assert request.plan.specs[request.plan.actions[-1].spec_hash].engine("main", 0).env == {"TOKEN": "hush-hush"}
+
+
+def assert_within(part: Any, whole: Any, path: str = "") -> None:
+    """Assert that everything in `part` is in `whole`; what `whole` lacks may only be a default that says nothing."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if key not in whole:
+                assert value in (0, "", [], {}) or key == "engine", f"{path}.{key} = {value!r}"
+            else:
+                assert_within(value, whole[key], f"{path}.{key}")
+    elif isinstance(part, list):
+        assert len(part) == len(whole), path
+        for index, (value, original) in enumerate(zip(part, whole, strict=True)):
+            assert_within(value, original, f"{path}[{index}]")
+    else:
+        assert part == whole, path
+
+
+def test_the_ranks_of_a_group_are_the_leader_and_then_the_workers() -> None:
+    group = parse(messages.ShapeGroup, {"name": "main", "members": [
+        {"role": "Worker", "count": 2, "engine": {"command": ["work"]}},
+        {"role": "Leader", "engine": {"command": ["lead"]}}]})
+    assert [found.command for found in group.engines] == [("lead",), ("work",), ("work",)]
+
+
+def test_an_actor_gets_its_replica_in_parts() -> None:
+    member = Member("main", 0, "Standalone", 0, "id-a", "a", supervisor="x" * 200_000)
+    replica = Replica("m/0", "m", 0, messages.Lifecycle(60.0), members=(member,))
+    parts = in_parts(replica)
+    assert from_parts(Replica, parts) == replica
+
+
+@pytest.mark.parametrize(("document", "where"), [
+    ({"planId": "x"}, "Plan has no fleet"),
+    ({"planId": 3, "fleet": {"name": "f"}}, "Plan.planId is int"),
+    ({"planId": "x", "fleet": {"name": "f"}, "blocked": [{"model": "m", "replicas": True, "code": "", "message": ""}]},
+     "Plan.blocked[0].replicas is bool"),
+    ({"planId": "x", "fleet": "f"}, "Plan.fleet is str"),
+    ({"planId": "x", "fleet": {"name": "f"}, "specs": []}, "Plan.specs is list"),
+    ([], "Plan is list"),
+])
+def test_a_document_of_another_form_names_its_part_and_not_its_value(document: Any, where: str) -> None:
+    with pytest.raises(WrongDocument, match="^" + re.escape(where)):
+        parse(Plan, document)
+
+
+def test_absent_and_null_are_defaults_and_null_is_kept_where_it_means_something() -> None:
+    assert parse(Plan, {"planId": "x", "fleet": {"name": "f"}, "growth": None}).growth == ()
+    assert parse(ReloadState, {"state": "reloading"}).runs == ""
+    assert parse(ReloadState, {"state": "failed", "runs": None}).runs is None
+    assert document_of(ReloadState("failed", runs=None))["runs"] is None
+
+
+def test_none_is_left_out_unless_readers_of_the_last_release_need_the_key() -> None:
+    assert document_of(Outcome("m", "ready")) == {"model": "m", "outcome": "ready", "nodes": [], "message": ""}
+    assert document_of(messages.ServedWeights("a" * 64, None))["view"] is None
+    assert "port" not in document_of(Place())
+
+
+def test_unknown_keys_of_a_newer_release_are_ignored() -> None:
+    assert parse(messages.PlanFleet, {"name": "f", "colour": "red"}) == messages.PlanFleet("f")
+
+
+def test_a_reload_has_the_nodes_of_its_members() -> None:
+    reload = parse(PlannedReload, {
+        "id": "m/0", "model": "m", "replicaId": 0, "actorId": "ab", "runs": "s1", "specHash": "s2",
+        "http": {"method": "POST", "path": "/load", "body": {"path": "$(X)"}}, "lifecycle": {"startupTimeout": 9},
+        "members": [{"group": "g", "copy": 0, "rank": rank, "nodeId": "id-a", "node": "a"} for rank in (0, 1)]})
+    assert reload.nodes == ["a"]
+    assert reload.http.body == {"path": "$(X)"}
