@@ -285,6 +285,13 @@ class Keeper:
                 row.config.ray_namespace = fleet
                 stub.AddJob(gcs_service_pb2.AddJobRequest(data=row))
 
+    def forget_ended_runs(self) -> int:
+        """Delete the rows of all runs, as a DELETE for each would; the rows of their processes stay."""
+        from ray._private.ray_constants import KV_NAMESPACE_JOB
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        return _internal_kv_del("_ray_internal_job_info_fleetctl-", del_by_prefix=True, namespace=KV_NAMESPACE_JOB)
+
     def session_secret(self) -> str:
         """The secret by which a replica of this cluster proves its identity to a source of weights."""
         from ray.experimental.internal_kv import _internal_kv_get
