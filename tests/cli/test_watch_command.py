@@ -27,6 +27,8 @@ SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready",
 @pytest.fixture
 def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
     """Run an apply whose client is interrupted or not and then ends with `failure` or `summary`."""
+    said = set[str]()
+
     def run(failure: Exception | None = None, summary: RunSummary = SUMMARY, *, interrupted: bool) -> RunSummary:
         def follow(*_: object, announce: Callable[[], None]) -> RunSummary:
             if interrupted:
@@ -38,7 +40,7 @@ def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[
         monkeypatch.setattr(watch, "start_apply", lambda *_, **__: None)
         monkeypatch.setattr(watch, "follow", follow)
         with DashboardClient(cluster.url) as client:
-            return watch._run(ApplyTask(client, small_plan("a")))
+            return watch._run(said, ApplyTask(client, small_plan("a")))
 
     return run
 
@@ -56,6 +58,20 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
     assert apply(None, stopped, interrupted=False) == stopped
     with pytest.raises(ApplyError):
         apply(ApplyError("the agent died"), interrupted=False)
+
+
+def test_that_old_runs_cannot_be_deleted_is_said_once(
+    apply: Callable[..., RunSummary], cluster: ClusterStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1_100):
+        job = cluster.add_job(f"fleetctl-apply-{number:012x}", verb="apply", fleet="lab", namespace="fleet")
+        job.status = "SUCCEEDED"
+    cluster.refusals["DELETE", "/api/jobs/"] = [(405, "405: Method Not Allowed")] * 99
+    assert [apply(interrupted=False) for _ in range(3)] == [SUMMARY] * 3
+    assert capsys.readouterr().err.count("old runs stay in the cluster's list of jobs") == 1
+    cluster.refusals.clear()
+    apply(interrupted=False)
+    assert "100 ended runs deleted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flags", "message"), [
