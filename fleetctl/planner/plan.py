@@ -180,7 +180,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
     reloads = decided.reloads.documents
-    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, fleet.policies)
+    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
     acted_on = {action["model"] for action in actions}
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
