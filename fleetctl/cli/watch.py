@@ -28,7 +28,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.file_tree import read_whole
-from fleetctl.inventory.access import SECRET_BYTES
+from fleetctl.inventory.access import SECRET_BYTES, is_local
 from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
@@ -124,9 +124,13 @@ def watch(
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
     if address:
         warn_if_readable(invocation, address, "the address of the webhook")
-    with serving(watcher, listen, _token(token_file, listen), names or ()) as served:
+    token = _token(token_file, listen)
+    with serving(watcher, listen, token, names or ()) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
+            if token is None and not is_local(served.url):
+                say("warning", f"whoever reaches {listen} can read the page and the metrics; --listen-token-file FILE "
+                               "protects them by a token")
         try:
             _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
                   served.turned if served else lambda: None)

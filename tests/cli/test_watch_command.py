@@ -60,6 +60,26 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
         apply(ApplyError("the agent died"), interrupted=False)
 
 
+@pytest.mark.parametrize(("listen", "with_token", "warned"), [
+    ("0.0.0.0:0", False, True), ("[::]:0", False, True), ("0.0.0.0:0", True, False), ("127.0.0.1:0", False, False),
+    (":0", False, False), ("localhost:0", False, False),
+])
+def test_a_page_for_other_machines_without_a_token_is_a_warning(
+    cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listen: str, with_token: bool, warned: bool
+) -> None:
+    def loop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "_loop", loop)
+    (tmp_path / "token").write_text("a-token")
+    more = ["--listen-token-file", tmp_path / "token"] if with_token else []
+    done = cli("watch", "-f", fleet_file, "--listen", listen, *more)
+    if "[::]" in listen and "--listen" in done.err and done.code == 64:
+        pytest.skip("no IPv6 here")
+    assert done.code == 130
+    assert done.err.count("can read the page and the metrics; --listen-token-file FILE") == int(warned)
+
+
 def test_that_old_runs_cannot_be_deleted_is_said_once(
     apply: Callable[..., RunSummary], cluster: ClusterStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
