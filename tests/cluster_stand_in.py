@@ -224,6 +224,11 @@ class ClusterStandIn:
             job.stopped = True
             self.on_stop(job)
             return 200, '{"stopped": true}'
+        if method == "DELETE":
+            if job.status not in ("SUCCEEDED", "FAILED", "STOPPED"):
+                return 500, "RuntimeError: Attempted to delete a job that is in a non-terminal state"
+            del self.jobs[submission_id]
+            return 200, '{"deleted": true}'
         if what == "logs":
             return 200, json.dumps({"logs": job.log})
         job.step()

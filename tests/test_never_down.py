@@ -110,6 +110,9 @@ ALLOWED = {
     "apply/node_jobs.py": {
         "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",
     },
+    "apply/old_runs.py": {
+        "delete_runs": "Ray's record of a run that has ended; Ray refuses it for one that has not, and ends nothing",
+    },
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",
     },
@@ -405,9 +408,10 @@ def test_reading_a_cluster_sends_only_gets() -> None:
     assert client.read_text().count("self._http.") == 2, "one call sends, one closes"
 
 
-def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
+def test_an_apply_writes_packages_and_jobs_stops_jobs_and_deletes_ended_ones() -> None:
     assert {sent for sent in requests("apply") if sent[0] != "'GET'"} == {
-        ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop")}
+        ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop"),
+        ("'DELETE'", "{}{}")}
 
 
 @pytest.mark.parametrize("folder", ["cli", "render", "planner", "fleetfile", "documents"])
