@@ -111,7 +111,7 @@ ALLOWED = {
         "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",
     },
     "apply/old_runs.py": {
-        "delete_runs": "Ray's record of a run that has ended; Ray refuses it for one that has not, and ends nothing",
+        "_delete": "Ray's record of a run that has ended; Ray refuses it for one that has not, and ends nothing",
     },
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",

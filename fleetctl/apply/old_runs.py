@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -37,9 +36,6 @@ from fleetctl.inventory.notes import CORDON, SLOTS, UNCORDON
 from fleetctl.inventory.reloads import RELOADS, reload_notes, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import list_rows
-
-if TYPE_CHECKING:
-    from fleetctl.inventory.answer import Answer
 
 AT_ONCE, WITHIN_S = 200, 10.0
 """How many runs one apply deletes at most, and how long that may take with everything it reads before."""
@@ -228,17 +224,20 @@ def delete_runs(client: DashboardClient, runs: Iterable[Job], go_on: Callable[[]
     done, runs = Deletion(), iter(runs)
     try:
         while not done.problem and go_on() and (batch := list(islice(runs, READERS))):
-            answers = ask_all(lambda job: client.request("DELETE", f"{JOBS_PATH}{job.submission_id}"), batch)
-            problems = list(map(_problem, answers))
+            problems = ask_all(lambda job: _delete(client, job), batch)
             done.deleted += [job.submission_id for job, why in zip(batch, problems, strict=True) if not why]
             done.problem = next(filter(None, problems), "")
     except InventoryError as error:
-        done.problem = NOT_ALLOWED.format(error.message) if isinstance(error, ClusterRefused) else error.message
+        done.problem = error.message
     return done
 
 
-def _problem(answer: Answer) -> str:
-    """Return why a run was not deleted; one that another client has deleted is none."""
+def _delete(client: DashboardClient, job: Job) -> str:
+    """Return why a run was not deleted; that another client has deleted it is no problem."""
+    try:
+        answer = client.request("DELETE", f"{JOBS_PATH}{job.submission_id}")
+    except ClusterRefused as error:
+        return NOT_ALLOWED.format(error.message)
     if answer.status_code == 200 or (answer.status_code == 404 and ALREADY_GONE in answer.text):
         return ""
     said = f"DELETE was answered with {answer.status_code}{answer.via}"

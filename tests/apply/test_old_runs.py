@@ -118,13 +118,28 @@ def many(cluster: ClusterStandIn, count: int, fleet: str = "lab") -> None:
         job.end_time = job.start_time + 1
 
 
-def test_a_proxy_that_passes_no_delete_is_asked_once(cluster: ClusterStandIn, client: DashboardClient) -> None:
+@pytest.mark.parametrize(("answer", "said"), [
+    ((405, "405: Method Not Allowed"), "DELETE was answered with 405"), ((501, ""), "DELETE was answered with 501"),
+    ((404, "404: Not Found"), "DELETE was answered with 404"), ((403, "no"), "(403 on /api/jobs/fleetctl-apply-0"),
+])
+def test_a_proxy_that_passes_no_delete_is_asked_once(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], said: str
+) -> None:
     many(cluster, 100)
-    cluster.refusals["DELETE", "/api/jobs/"] = [(405, "405: Method Not Allowed")] * 1000
+    cluster.refusals["DELETE", "/api/jobs/"] = [answer] * 1000
     done = delete_runs(client, find_old(client, "lab", "fleet", PlanHistory(keep_runs=10, keep_for=DAY), NOW_S))
     assert done.deleted == []
-    assert done.problem == "DELETE was answered with 405: the dashboard, or a proxy in front of it, deletes no jobs"
+    assert said in done.problem
+    assert done.problem.endswith(": the dashboard, or a proxy in front of it, deletes no jobs")
     assert len(cluster.writes()) <= old_runs.READERS
+
+
+def test_a_run_that_ray_does_not_delete_ends_the_deletion(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    many(cluster, 100)
+    cluster.refusals["DELETE", "/api/jobs/"] = [(500, "RuntimeError: no agent")]
+    done = delete_runs(client, find_old(client, "lab", "fleet", PlanHistory(keep_runs=10, keep_for=DAY), NOW_S))
+    assert len(done.deleted) == old_runs.READERS - 1
+    assert done.problem == "DELETE was answered with 500"
 
 
 def test_a_run_that_another_client_has_deleted_is_no_problem(

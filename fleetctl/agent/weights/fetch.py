@@ -7,9 +7,11 @@ interrupted, slow, or sends wrong bytes, the fetch reports it and goes on with t
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
+import resource
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
@@ -139,7 +141,7 @@ class Fetch(Limits):
             for kept in self.kept:
                 kept.release()
             if isinstance(error, OSError):
-                raise WeightsError(f"this node's disk: {error}") from None
+                raise WeightsError(_cause(error)) from None
             raise
         finally:
             for source in self._all():
@@ -408,6 +410,16 @@ class Fetch(Limits):
 
     def _failures(self) -> str:
         return "".join(f"; {name}: {why}" for name, why in self._left)
+
+
+def _cause(error: OSError) -> str:
+    """Return what is to blame: the disk, unless it is a limit on open files."""
+    if error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process here may open only {most} files: raise `ulimit -n` where `ray start` runs on this node"
+    if error.errno == errno.ENFILE:
+        return "all processes of this node together have too many open files: raise fs.file-max there"
+    return f"this node's disk: {error}"
 
 
 def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:

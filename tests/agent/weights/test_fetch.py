@@ -221,6 +221,21 @@ def test_complete_weights_are_used_even_if_the_disk_has_become_read_only(
         fetch(root, artifact, origins=[{"path": str(origin)}])
 
 
+@pytest.mark.parametrize(("code", "blamed"), [
+    (errno.EMFILE, r"may open only \d+ files: raise `ulimit -n` where `ray start` runs"),
+    (errno.ENFILE, "fs.file-max"), (errno.ENOSPC, "this node's disk: .*No space"),
+])
+def test_a_limit_on_open_files_is_not_blamed_on_the_disk(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, code: int, blamed: str
+) -> None:
+    def refusing(*_: Any, **__: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store.os, "open", refusing)
+    with pytest.raises(WeightsError, match=blamed):
+        fetch(tmp_path / "cache", artifact, origins=[{"path": str(origin)}])
+
+
 def test_one_process_of_a_node_fetches_and_the_other_waits_until_its_deadline(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
