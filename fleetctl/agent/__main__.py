@@ -22,7 +22,7 @@ from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
 from .repair import run_repair
 from .restart import run_restart
-from .wire import parse
+from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
@@ -64,7 +64,11 @@ def main() -> int:
     if trouble:
         return events.end(1, trouble)
     kind, carry_out = VERBS[verb]
-    return carry_out(parse(kind, request), events)
+    try:
+        parsed = parse(kind, request)
+    except WrongDocument as wrong:
+        return events.end(1, f"the request cannot be read: {wrong}")
+    return carry_out(parsed, events)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import httpx
 from cluster_stand_in import ClusterStandIn, StoredJob, event
 
 from fleetctl.agent.mark import describe
+from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.documents.base import as_datetime, moment_at
 from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.answer import full_answer
@@ -101,10 +102,11 @@ class World:
             {"key": model, "specHash": spec, "wanted": 1, "lifecycle": lifecycle}], replicas=[
             {"model": model, "replicaId": replica_id, "specHash": spec, "members": [member]}])
         name = f"ModelActor:{model}:{replica_id}"
-        marks = {"fleet": fleet["fleet"], "namespace": "fleet", "specHash": spec, "lifecycle": {"restartMax": 5},
-                 "members": [{**member, "vram": 0, "cpus": 0, "memory": 0}]}
-        repr_name = describe(marks, [{**member, "ip": "10.0.0.7", "port": 7001, "gpuIndices": [], "gpuUuids": []}],
-                             moment_at(at + 60))
+        repr_name = describe(
+            Replica(f"{model}/{replica_id}", model, replica_id, Lifecycle(60.0, restart_max=5), spec,
+                    fleet=fleet["fleet"], namespace="fleet"),
+            [Place(group="main", node_id=node, gpus=1, vram=0, cpus=0, memory=0, ip="10.0.0.7", port=7001)],
+            moment_at(at + 60))
         fate = self.chance.choice(["live", "starting", "silent", "silent", "silent", "was ready", "gone", "warm"])
         died = self.chance.uniform(at, NOW_S) if self.chance.random() < 0.3 else at + 30
         by_kernel = {"actor_died_error_context": {"reason": "WORKER_DIED", "error_message": "the worker died"}}
