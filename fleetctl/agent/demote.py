@@ -77,7 +77,7 @@ class Demotion:
             yield from self._drain(loaded)
         for target in loaded:
             with self._catch_refusal(target):
-                _require_staying(self._warm[target.actor_id])
+                yield from self._require_staying(self._warm[target.actor_id])
         for target in targets:
             if target.actor_id not in self.refused:
                 with self._catch_refusal(target):
@@ -240,6 +240,16 @@ class Demotion:
             asked = self._ask_to_stay(asked)
             yield
 
+    def _require_staying(self, warm: Handle) -> Steps:
+        """Raise Refused if a WARM replica is not up, or about to leave because its eviction takes too long."""
+        begun, asked = self._run.clock(), warm.stay.remote()
+        while not ray.wait([asked], timeout=0)[0] and self._run.clock() < begun + SETTLE_S:
+            yield
+        try:
+            ray.get(asked, timeout=0)
+        except ray.exceptions.RayError as error:
+            raise Refused("NOT_HELD", f"its weights are no longer in memory: {type(error).__name__}") from None
+
     def _require_on_disk(self, target: Target) -> Steps:
         """Raise Refused if the weights of a replica are not complete on the disks of its nodes."""
         entries: Dict[str, List[Tuple[str, Optional[str]]]] = {}
@@ -268,14 +278,6 @@ def incomplete_here(entries: Sequence[Tuple[str, Optional[str]]]) -> List[str]:
 def report_draining(events: EventStream, seconds: float) -> None:
     """Report how long requests may take to end."""
     events.emit("draining", f"waiting {seconds:g} s for requests to end; `fleetctl endpoints` no longer lists it")
-
-
-def _require_staying(warm: Handle) -> None:
-    """Raise Refused if a WARM replica is not up, or about to leave because its eviction takes too long."""
-    try:
-        ray.get(warm.stay.remote(), timeout=SETTLE_S)
-    except ray.exceptions.RayError as error:
-        raise Refused("NOT_HELD", f"its weights are no longer in memory: {type(error).__name__}") from None
 
 
 def _mark_of(actor_id: str, target: Optional[Target] = None) -> Mark:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Callable, Dict, Generic, Iterator, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Generic, Iterator, Mapping, Optional, TypeVar, Union
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -28,33 +28,26 @@ class Answer(Generic[Found]):
 
 
 def ask_nodes(
-    task: Callable[[Argument], Found], arguments: Mapping[str, Argument], timeout_s: float,
-    parallel: Optional[int] = None,
+    task: Callable[[Argument], Found], arguments: Mapping[str, Argument], timeout_s: float
 ) -> Iterator[Answer[Found]]:
     """Run `task` on nodes and yield their answers as they arrive; `arguments` = its argument by node id.
 
     The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
-    `parallel` = the most nodes at a time; each worker then ends with its task. None = all nodes at a time.
     """
-    remote = ray.remote(task) if parallel is None else _run_once(task)
-    waiting = list(arguments.items())[::-1]
-    running: Dict[Any, Tuple[str, float]] = {}
-    while waiting or running:
-        while waiting and (parallel is None or len(running) < parallel):
-            node_id, argument = waiting.pop()
-            running[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
-        first = min(deadline for _, deadline in running.values())
-        ray.wait(list(running), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+    remote, deadline = ray.remote(task), time.monotonic() + timeout_s
+    running = {_ask(remote, node_id, argument): node_id for node_id, argument in arguments.items()}
+    while running:
+        ray.wait(list(running), num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-        late = [] if done else [ref for ref, (_, deadline) in running.items() if deadline <= time.monotonic()]
         for ref in done:
-            yield _answer(ref, running.pop(ref)[0])
-        for ref in late:
-            yield _late(running.pop(ref)[0], timeout_s)
+            yield _answer(ref, running.pop(ref))
+        if not done and time.monotonic() >= deadline:
+            yield from (_late(node_id, timeout_s) for node_id in running.values())
+            return
 
 
 class Asked(Generic[Found]):
-    """A task on one node that somebody does not wait for; `answer` is None as long as there is none."""
+    """A task on one node, for a run that does not wait for it. Its worker ends with it."""
 
     def __init__(self, task: Callable[[Argument], Found], node_id: str, argument: Argument, timeout_s: float) -> None:
         self._node_id, self._timeout_s = node_id, timeout_s
@@ -86,7 +79,7 @@ def report_answers(
 
 @lru_cache(maxsize=None)
 def _run_once(task: Callable[..., Any]) -> Any:
-    """Return Ray's form of a task whose worker ends with it, shared by all nodes: Ray packs and sends each new one."""
+    """Return Ray's task whose worker ends with it, one for all nodes: Ray packs and sends each new one again."""
     return ray.remote(max_calls=1)(task)
 
 

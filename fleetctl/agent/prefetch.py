@@ -111,10 +111,6 @@ class FetchTask(Task):
         self.run.events.emit("weightsFetched", message, level="warning" if row.trouble else "info", **fields,
                              nodeId=self.node.id, **document_of(row))
 
-    def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
-        """Return the outcome of an interrupted fetch."""
-        return outcome_of(self.subject, "skipped", "INTERRUPTED", "the apply was interrupted", level="COLD")
-
 
 class PlannedFetch(FetchTask):
     """A fetch of an apply. A failure is noted in `failed`, so later plans skip the node for a while."""
@@ -141,6 +137,10 @@ class PlannedFetch(FetchTask):
             note(self._job, UNFETCHED, json.dumps(document_of(self._failed), separators=(",", ":")))
         where = f"not on {name}: {row.trouble}" if row.trouble else f"on {name}"
         self.emit(row, f"{self.subject.model}: weights {where}", model=self.subject.model, node=name)
+
+    def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
+        """Return the outcome of an interrupted fetch."""
+        return outcome_of(self.subject, "skipped", "INTERRUPTED", "the apply was interrupted", level="COLD")
 
 
 def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:

@@ -33,7 +33,8 @@ REQUEST = ExplicitRequest("lab", (), "j", Holder(), level="WARM")
 
 
 class SimulatedCluster:
-    """A cluster in which WARM replicas are up immediately, except those `loading`; those `leaving` refuse to stay.
+    """A cluster in which WARM replicas are up immediately, except those `loading`. Asked to stay, those
+    `leaving` refuse, and those `silent` do not answer.
 
     `run` is the run of the eviction; its time passes whenever the demotion waits.
     """
@@ -48,6 +49,7 @@ class SimulatedCluster:
         self.killed: list[str] = []
         self.loading: set[str] = set()
         self.leaving: set[str] = set()
+        self.silent: set[str] = set()
         self.asked_to_stay: list[tuple[float, str]] = []
         self.noted: list[tuple[str, ...]] = []
 
@@ -70,9 +72,16 @@ class SimulatedCluster:
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: name),
                                stay=SimpleNamespace(remote=lambda: self.asked_to_stay.append((self.now, name)) or name))
 
-    def get(self, name: str, **_: Any) -> None:
+    def wait(self, names: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        assert timeout == 0
+        return ([], names) if self.silent & set(names) else (names, [])
+
+    def get(self, name: str, timeout: float) -> None:
+        assert timeout == 0
         if name in self.leaving:
             raise ray.exceptions.ActorDiedError
+        if name in self.silent:
+            raise ray.exceptions.GetTimeoutError
 
     def kill(self, warm: Any, **_: Any) -> None:
         self.killed.append(warm.name)
@@ -92,7 +101,7 @@ class SimulatedCluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     cluster = SimulatedCluster()
     monkeypatch.setattr(demote, "ray", SimpleNamespace(
-        remote=cluster.remote, get=cluster.get, kill=cluster.kill, exceptions=ray.exceptions))
+        remote=cluster.remote, get=cluster.get, wait=cluster.wait, kill=cluster.kill, exceptions=ray.exceptions))
     monkeypatch.setattr(demote, "cluster", SimpleNamespace(
         actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
         free_by_node=lambda: {"n": {"memory": 1e9}}))
@@ -127,10 +136,12 @@ def test_a_replica_goes_cold_only_if_all_its_weights_are_on_the_disks_of_its_nod
     assert stays.message == f"its weights are not complete on nnnnnnnn: {trouble or '/cache/x'}: it stays as it is"
 
 
-def test_a_hot_replica_stays_if_its_warm_replica_is_about_to_leave(cluster: SimulatedCluster) -> None:
-    cluster.leaving = {"WarmReplica:m:0"}
+@pytest.mark.parametrize(("trouble", "waited_s"), [("leaving", 0), ("silent", demote.SETTLE_S)])
+def test_a_hot_replica_stays_if_its_warm_replica_is_about_to_leave(
+        cluster: SimulatedCluster, trouble: str, waited_s: float) -> None:
+    setattr(cluster, trouble, {"WarmReplica:m:0"})
     assert cluster.refused(REQUEST, cluster.add(0), cluster.add(1)) == {"hot0": ("failed", "NOT_HELD")}
-    assert cluster.killed == ["WarmReplica:m:0"]
+    assert (cluster.killed, cluster.now) == (["WarmReplica:m:0"], waited_s)
 
 
 @pytest.mark.parametrize(("spec_hash", "weights", "holds"), [

@@ -12,9 +12,27 @@ from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import cold, prefetch, prune
-from fleetctl.agent.messages import PrefetchMember
-from fleetctl.agent.prefetch import Order, fetch_here
+from fleetctl.agent.events import EventStream
+from fleetctl.agent.messages import (
+    ApplyRequest,
+    Engine,
+    GotWeights,
+    Holder,
+    Plan,
+    PlanFleet,
+    Prefetch,
+    PrefetchMember,
+    PrefetchNode,
+    PrefetchRequest,
+    ShapeGroup,
+    ShapeMember,
+    Spec,
+)
+from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.prefetch import Order, Row, fetch_here
+from fleetctl.agent.run import step_all
 from fleetctl.agent.wire import parse
+from fleetctl.documents.cold import FetchedWeights
 from fleetctl.inventory.cold import _FILE_NAME, NOTE
 
 NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}
@@ -89,3 +107,70 @@ def test_each_artifact_has_its_own_result(tmp_path: Path, origin: Path, artifact
 def test_weights_that_are_not_there_in_time_are_reported(artifact: str, origin: Path) -> None:
     [row] = fetch_here(Order([wanted(artifact, origin)], 0))
     assert "in time" in (row.trouble or "")
+
+
+class Nodes:
+    """Nodes that are asked to fetch; `answer` lets one answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, Order]] = []
+        self.answers: dict[str, Answer[list[Row]]] = {}
+        monkeypatch.setattr(prefetch, "Asked", self.ask)
+        monkeypatch.setattr(prefetch, "note", lambda *_: True)
+
+    def ask(self, _: object, node_id: str, order: Order, limit_s: float) -> Any:
+        assert limit_s == order.timeout + prefetch.MARGIN_S
+        self.asked.append((node_id, order))
+        return SimpleNamespace(answer=lambda: self.answers.pop(node_id, None))
+
+    def answer(self, node_id: str, *rows: Row, trouble: str = "") -> None:
+        self.answers[node_id] = Answer(node_id, list(rows) or None, trouble)
+
+    def names(self) -> list[str]:
+        return [node_id for node_id, _ in self.asked]
+
+
+GOT = GotWeights("origin", "/m", 7, 1.5)
+
+
+def test_a_few_nodes_fetch_at_a_time_and_each_artifact_has_its_outcome(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, (one, two) = Nodes(monkeypatch), (wanted(letter * 64, "/m") for letter in "12")
+    request = PrefetchRequest({"a": [one, two], "b": [one], "c": [two], "none": []}, 60.0, 2, "j")
+    run = prefetch.PrefetchRun(request, EventStream())
+    step_all(run.tasks)
+    assert nodes.names() == ["a", "b"]
+    nodes.answer("b", trouble="no answer")
+    step_all(run.tasks)
+    step_all(run.tasks)
+    assert nodes.names() == ["a", "b", "c"]
+    nodes.answer("a", Row("1" * 64, GOT), Row("2" * 64, trouble="no room"))
+    nodes.answer("c", Row("2" * 64, GOT))
+    step_all(run.tasks)
+    assert [task.outcome and task.outcome.outcome for task in run.tasks] == ["ready", "failed", "failed", "ready"]
+    assert run.end() == 3
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()][1:]
+    assert [(row["nodeId"], row["artifact"][0], row.get("trouble") or row["fetched"]["bytes"]) for row in events[:-1]
+            ] == [("b", "1", "no answer"), ("a", "1", 7), ("a", "2", "no room"), ("c", "2", 7)]
+    assert [FetchedWeights.model_validate(row) for row in events[:-1]]
+    assert (events[-1]["message"], events[-1]["exitCode"]) == ("2 failed", 3)
+
+
+def test_a_node_carries_out_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, there = Nodes(monkeypatch), wanted("1" * 64, "/m")
+    variables = {**there.variables, "FLEETCTL_GROUP": "main"}
+    floor = [PrefetchNode(node_id, node_id, [there._replace(variables=variables)]) for node_id in ("a", "b")]
+    engine = Engine(("serve",), env={"MODELS": "/m"})
+    plan = Plan("p", PlanFleet("lab"), {"h": Spec([ShapeGroup("main", [ShapeMember(engine)])])},
+                prefetches=[Prefetch(model, "h", 60.0, floor) for model in ("m", "n")])
+    events = SimpleNamespace(emit=lambda *_, **__: None)
+    run: Any = SimpleNamespace(events=events)
+    tasks = prefetch.fetches_of(ApplyRequest(plan, {}, {}, "j", Holder()), run)
+    step_all(tasks)
+    assert nodes.names() == ["a", "b"]
+    assert [order.members[0].engine for _, order in nodes.asked] == [engine] * 2
+    nodes.answer("b", Row("1" * 64, GOT))
+    step_all(tasks)
+    step_all(tasks)
+    assert nodes.names() == ["a", "b", "b"]
