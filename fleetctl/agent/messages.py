@@ -465,7 +465,7 @@ class Target(NamedTuple):
 
     model: str
     replica_id: int
-    actor_id: str
+    actor_id: str = ""
     nodes: Sequence[str] = ()
     startup_timeout: float = 0.0
     level: str = "HOT"
