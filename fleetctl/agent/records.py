@@ -17,7 +17,7 @@ import random
 import time
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
@@ -54,8 +54,7 @@ class Record(NamedTuple):
 class RunRecord(NamedTuple):
     """What later plans may need to know of a run, by the names of its job's metadata.
 
-    `driver` = Ray's id of its process; `until` = when its saved plan expires; `ending` = the replicas of an eviction to
-    WARM that have begun to drain.
+    `driver` = Ray's id of its process; `ending` = the replicas of an eviction to WARM that have begun to drain.
     """
 
     verb: str
@@ -72,7 +71,6 @@ class RunRecord(NamedTuple):
     replica: Optional[str] = None
     ending: Optional[str] = None
     driver: Optional[str] = None
-    until: Optional[str] = None
     ended: Optional[bool] = None
 
 
@@ -141,12 +139,12 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
     return False
 
 
-def begin_run(job: str, until: str = "") -> None:
-    """Record that this run begins, before it creates or ends anything; `until` = when its saved plan expires."""
+def begin_run(job: str) -> None:
+    """Record that this run begins, before it creates or ends anything."""
     try:
         adopt_old_notes()
         info, driver = _job(job), ray.get_runtime_context().get_job_id()
-        run = parse(RunRecord, info.metadata)._replace(driver=driver, until=until or None)
+        run = parse(RunRecord, info.metadata)._replace(driver=driver)
         began = Record(job, _moment(info.start_time), document_of(run))
         change(RUN, lambda found: {**{key: _checked(record) for key, record in found.items()}, job: began})
     except Exception:  # a Ray that stores jobs in another way: the list of jobs has the run
@@ -163,12 +161,11 @@ def end_run(job: str) -> None:
     _change_run(job, _ended)
 
 
-def run_note(request: Mapping[str, Any], events: EventStream) -> int:
+def run_note(request: NoteRequest, events: EventStream) -> int:
     """Write a user's note about a node as a record."""
     events.begin(request)
-    note = parse(NoteRequest, request)
     adopt_old_notes()
-    if add(note.kind, note.subject, note.payload):
+    if add(request.kind, request.subject, request.payload):
         return events.end(0, "noted")
     return events.end(1, "the note could not be written to Ray's table")
 
@@ -217,8 +214,7 @@ def _bounded(kind: str, records: Records) -> Records:
 def _is_over(kind: str, record: Record) -> bool:
     """Return whether a record no longer matters much: its actor or node is gone, or its run has ended."""
     if kind == RUN:
-        run = parse(RunRecord, record.payload)
-        return bool(run.ended) and (run.until or "") < _now()
+        return bool(parse(RunRecord, record.payload).ended)
     subject = record.subject.partition("/")[0]
     return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 

@@ -11,7 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
@@ -57,6 +59,7 @@ class DashboardClient:
         self._access = access
         self._bounds = bounds
         self._sleep = sleep
+        self._until = inf
         self._contact = Contact(on_waiting, interrupts)
         self._route = Route(self.base_url)
         # Ray refuses changes from a browser's User-Agent, and hides environments from it
@@ -70,6 +73,12 @@ class DashboardClient:
         return DashboardClient(self.base_url, bounds=self._bounds, interrupts=self._contact.interrupts,
                                sleep=lambda _: None)
 
+    def within(self, seconds: float) -> DashboardClient:
+        """Return a client with the same connections whose requests all end `seconds` from now."""
+        limited = copy(self)
+        limited._until = time.monotonic() + seconds
+        return limited
+
     def __enter__(self) -> DashboardClient:
         return self
 
@@ -82,14 +91,14 @@ class DashboardClient:
 
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
                 content: bytes | None = None, headers: Mapping[str, str] | None = None,
-                last_bytes: int | None = None, within_s: float | None = None) -> Answer:
+                last_bytes: int | None = None) -> Answer:
         """Send one request and return the answer, whose status may be any but 401, 403 or a redirect.
 
-        `last_bytes` = keep only the end of a longer body; `within_s` = a shorter time limit for the whole answer.
+        `last_bytes` = keep only the end of a longer body.
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
         InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
         """
-        deadline = Deadline(self._contact, self._bounds, within_s or self._bounds.total_s)
+        deadline = Deadline(self._contact, self._bounds, self._at_most(self._bounds.total_s))
         sent = {"params": params, "json": json, "content": content, "headers": headers}
         send = self._sender(deadline, method, path, sent)
 
@@ -102,14 +111,13 @@ class DashboardClient:
         self._require_accepted(path, answer)
         return answer
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, *, last_bytes: int | None = None,
-            within_s: float | None = None) -> Answer:
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, last_bytes: int | None = None) -> Answer:
         """Send one GET; see `request`."""
-        return self.request("GET", path, params=params, last_bytes=last_bytes, within_s=within_s)
+        return self.request("GET", path, params=params, last_bytes=last_bytes)
 
-    def get_json(self, path: str, params: Mapping[str, str] | None = None, *, within_s: float | None = None) -> object:
+    def get_json(self, path: str, params: Mapping[str, str] | None = None) -> object:
         """Return the JSON at `path`; raises InventoryError for any status but 200 and for a body that is not JSON."""
-        answer = self.get(path, params, within_s=within_s)
+        answer = self.get(path, params)
         self._require_ok(path, answer)
         try:
             return answer.json()
@@ -130,7 +138,7 @@ class DashboardClient:
         """
         bounds = self._bounds
         total_s, limit = (bounds.stream_s, bounds.stream_bytes) if large else (bounds.total_s, bounds.answer_bytes)
-        deadline = Deadline(self._contact, bounds, total_s)
+        deadline = Deadline(self._contact, bounds, self._at_most(total_s))
         send = self._sender(deadline, "GET", path, {"params": params})
 
         def attempt() -> tuple[list[Result], Mapping[str, Any]]:
@@ -146,6 +154,9 @@ class DashboardClient:
 
         with self._errors_explained(path):
             return self._with_retries("GET", attempt)
+
+    def _at_most(self, total_s: float) -> float:
+        return min(total_s, max(0.0, self._until - time.monotonic()))
 
     def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)

@@ -19,6 +19,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import Ended, after_failures, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
+from fleetctl.inventory.listed_claims import list_placement_groups
 from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
@@ -28,7 +29,6 @@ from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.starting import drivers_of, find_planned
 from fleetctl.inventory.state_api import Listing, Row, list_rows
 from fleetctl.inventory.uptimes import with_deaths, with_uptimes
-from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}

@@ -16,7 +16,7 @@ from fleetctl.inventory.jobs import Job, named_replicas, noted_list
 from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, Record, Records
 
 ENDING = "ending"
-"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/levels.py."""
+"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
 
 Note = Mapping[str, Any]
 NO_NOTE = Record("", "", "", {})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from fleetctl.documents.base import as_datetime, moment_at
 from fleetctl.documents.quantity import number_in
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
-from fleetctl.inventory.ask_all import READERS, ask_all
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import TOOL, Job, find_job, list_jobs, noted_list
 from fleetctl.inventory.json_entries import parse_text
@@ -46,31 +45,28 @@ UNKNOWN = "the history, and notes by earlier releases, are not known"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `at` = when it was written, RFC 3339 in UTC with milliseconds.
-
-    `job` = the job whose metadata has it, as earlier releases have written it; empty = a row of records has it.
-    """
+    """One record; `at` = when it was written, RFC 3339 in UTC with milliseconds."""
 
     kind: str
     subject: str
     at: str
     payload: Mapping[str, Any]
-    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """The newest record of each kind and subject, and our runs, both from oldest to newest.
 
-    `listed` = the list of jobs was read, so no run is missing; `job_count` = how many rows it has, None = not known.
-    `failures` = what could not be read and is needed; `warnings` = what else is not known; `unknown` = why no run is
-    known at all.
+    `has_rows` = the cluster has records of its own. `table_rows` = how many rows the list of jobs had at the latest
+    run. `listed` = the list was read, so no run is missing. `failures` = what could not be read and is needed;
+    `warnings` = what else is not known; `unknown` = why no run is known at all.
     """
 
     newest: Sequence[Record] = ()
     runs: Sequence[Job] = ()
+    has_rows: bool = False
+    table_rows: int = 0
     listed: bool = False
-    job_count: int | None = None
     failures: Sequence[str] = ()
     warnings: Sequence[str] = ()
     unknown: str = ""
@@ -79,19 +75,8 @@ class Records:
         """Return the records of one kind, oldest first."""
         return [record for record in self.newest if record.kind == kind]
 
-    @property
-    def jobs_in_use(self) -> frozenset[str]:
-        """The ids of the jobs that plans still need: runs that have not ended, and notes that no row of records has."""
-        return frozenset(job.submission_id for job in self.runs if not job.ended) | frozenset(
-            record.job for record in self.newest if record.job)
-
 
 NOTHING_KNOWN = Records()
-
-
-def is_record_row(submission_id: str) -> bool:
-    """Return whether a row of the job table has records of ours; it is no run, and must stay."""
-    return submission_id.startswith(ROW)
 
 
 def read_records(client: DashboardClient, *, with_list: bool = True) -> Records:
@@ -99,35 +84,54 @@ def read_records(client: DashboardClient, *, with_list: bool = True) -> Records:
 
     Raises InventoryError if neither could be read.
     """
-    trouble, index = None, None
+    trouble = None
     try:
-        index = _row(client, ROW + RUN)
+        found = read_rows(client)
     except ClusterUnreachable:
         raise
     except InventoryError as error:
-        trouble = error
-    has_rows, in_index = index is not None, index or {}
-    count, drivers = (number_in(in_index.get(key)) or 0 for key in ("jobs", "drivers"))
-    asks = not has_rows or (with_list and max(count, drivers) <= FEW_JOBS)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="records") as pool:
-        listing = pool.submit(_list, client, LIST_S if has_rows else ONLY_LIST_S) if asks else None
-        rows = list(pool.map(partial(_read, client), _names(in_index) if has_rows else ()))
-    jobs, unread = listing.result() if listing else (None, None)
-    if trouble and unread:
-        raise unread
-    rows += [_without_rows(trouble) if trouble else _records_in(ROW + RUN, index)]
-    found = [record for row in rows for record in row.records]
-    runs = _merged(client, jobs or (), [record for record in found if record.kind == RUN])
-    warnings, unknown = [row.warning for row in rows if row.warning], ""
-    if unread and not has_rows:
-        unknown = f"the jobs could not be read, so cordons are unknown: {unread.message}"
-        warnings.append(unknown)
-    elif unread:
-        warnings.append(f"the list of jobs could not be read: {unread.message}: {UNKNOWN}")
-    elif not asks and with_list:
-        warnings.append(f"the list of jobs has {max(count, drivers)} rows and was not read: {UNKNOWN}")
-    return Records(_newest([*records_of(jobs or ()), *found]), runs, jobs is not None, count or None,
-                   [row.failure for row in rows if row.failure], warnings, unknown)
+        trouble, text = error, f"the records could not be read, so reloads and drains are unknown: {error.message}"
+        withheld = isinstance(error, (ClusterRefused, PathNotServed))
+        found = Records(warnings=[text]) if withheld else Records(failures=[text])
+    if found.has_rows and not with_list:
+        return _with_states(client, found, ())
+    if found.table_rows > FEW_JOBS:
+        skipped = f"the list of jobs has {found.table_rows} rows and was not read: {UNKNOWN}"
+        return _with_states(client, replace(found, warnings=[*found.warnings, skipped]), ())
+    try:
+        jobs = list_jobs(client.within(LIST_S if found.has_rows else ONLY_LIST_S))
+    except InventoryError as error:
+        if trouble:
+            raise
+        unknown = "" if found.has_rows else f"the jobs could not be read, so cordons are unknown: {error.message}"
+        why = unknown or f"the list of jobs could not be read: {error.message}: {UNKNOWN}"
+        return _with_states(client, replace(found, warnings=[*found.warnings, why], unknown=unknown), ())
+    return _with_states(client, with_jobs(found, jobs), jobs)
+
+
+def read_rows(client: DashboardClient) -> Records:
+    """Read the records that the cluster has in rows of its job table; raises InventoryError for the row of runs."""
+    index = _row(client, ROW + RUN)
+    if index is None:
+        return NOTHING_KNOWN
+    names = [name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)][:MAX_ROWS]
+    others = [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
+    rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client), others)]
+    found = _newest(record for row in rows for record in row.records)
+    counts = [number_in(index.get(key)) or 0 for key in ("jobs", "drivers")]
+    return Records(found, _in_order(_run_of(record) for record in found if record.kind == RUN), has_rows=True,
+                   table_rows=max(counts), failures=[row.failure for row in rows if row.failure],
+                   warnings=[row.warning for row in rows if row.warning])
+
+
+def with_jobs(records: Records, jobs: Sequence[Job]) -> Records:
+    """Return the records together with all jobs of the list, and with what earlier releases noted there."""
+    runs = {job.submission_id: job for job in jobs}
+    for run in records.runs:
+        listed = runs.get(run.submission_id)
+        runs[run.submission_id] = replace(listed, metadata={**run.metadata, **listed.metadata}) if listed else run
+    newest = _newest([*records_of(jobs), *records.newest])
+    return replace(records, newest=newest, runs=_in_order(runs.values()), listed=True)
 
 
 def records_of(jobs: Iterable[Job]) -> Iterator[Record]:
@@ -136,14 +140,14 @@ def records_of(jobs: Iterable[Job]) -> Iterator[Record]:
         at, noted, where = _text_of_ms(job.start_time_ms), job.metadata, job.submission_id
         if noted.get("verb") in NOTES:
             kind = SLOTS if noted["verb"] == SLOTS else CORDON
-            yield Record(kind, noted.get("node", ""), at, noted, where)
+            yield Record(kind, noted.get("node", ""), at, noted)
         for node_id in noted.get("draining", "").split():
-            yield Record(DRAINING, node_id, at, {}, where)
+            yield Record(DRAINING, node_id, at, {})
         of_run = {"fleet": noted.get("fleet"), "namespace": noted.get("namespace")}
         for row in map(object_of, noted_list(noted, "reloads")):
-            yield Record(RELOAD, f"{row.get('actorId')}/{where}", at, {**row, **of_run}, where)
+            yield Record(RELOAD, f"{row.get('actorId')}/{where}", at, {**row, **of_run})
         for row in map(object_of, noted_list(noted, "unfetched")):
-            yield Record(UNFETCHED, f"{row.get('nodeId')}/{row.get('artifact')}", at, row, where)
+            yield Record(UNFETCHED, f"{row.get('nodeId')}/{row.get('artifact')}", at, row)
 
 
 def with_runs_of(client: DashboardClient, records: Records, drivers: Iterable[str]) -> tuple[Records, frozenset[str]]:
@@ -174,28 +178,10 @@ class _Row(NamedTuple):
     warning: str = ""
 
 
-def _without_rows(trouble: InventoryError) -> _Row:
-    text = f"the records could not be read, so reloads and drains are unknown: {trouble.message}"
-    return _Row(warning=text) if isinstance(trouble, (ClusterRefused, PathNotServed)) else _Row(failure=text)
-
-
-def _names(index: Mapping[str, Any]) -> list[str]:
-    """Return the rows that the row of runs names; if it is damaged, those of the whole cluster."""
-    names = [name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)][:MAX_ROWS]
-    return [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
-
-
 def _row(client: DashboardClient, name: str) -> Mapping[str, Any] | None:
     """Return the metadata of a row; None if there is none."""
     job = find_job(client, name)
     return job.metadata if job else None
-
-
-def _list(client: DashboardClient, within_s: float) -> tuple[list[Job] | None, InventoryError | None]:
-    try:
-        return list_jobs(client, within_s=within_s), None
-    except InventoryError as error:
-        return None, error
 
 
 def _read(client: DashboardClient, name: str) -> _Row:
@@ -241,31 +227,27 @@ def _newest(records: Iterable[Record]) -> list[Record]:
     return list(found.values())
 
 
-def _merged(client: DashboardClient, jobs: Sequence[Job], recorded: Sequence[Record]) -> list[Job]:
-    """Return the runs of the list and of records; the state of a run that seems not to have ended is asked for."""
-    runs = {job.submission_id: job for job in jobs}
-    alone = list[str]()
-    for record in recorded:
-        fields = {key: value for key, value in record.payload.items() if isinstance(value, str)}
-        driver, listed = fields.pop("driver", ""), runs.get(record.subject)
-        if listed is None:
-            ended = record.payload.get("ended") is True
-            alone += [] if ended else [record.subject]
-            start_ms = int(as_datetime(record.at).timestamp()) * 1000 + int(record.at[-4:-1])
-            runs[record.subject] = Job(record.subject, "SUCCEEDED" if ended else "RUNNING", {"tool": TOOL, **fields},
-                                       start_time_ms=start_ms, driver_id=driver)
-        else:
-            runs[record.subject] = replace(listed, metadata={**fields, **listed.metadata})
+def _run_of(record: Record) -> Job:
+    fields = {key: value for key, value in record.payload.items() if isinstance(value, str)}
+    start_ms = int(as_datetime(record.at).timestamp()) * 1000 + int(record.at[-4:-1])
+    driver, status = fields.pop("driver", ""), "SUCCEEDED" if record.payload.get("ended") is True else "RUNNING"
+    return Job(record.subject, status, {"tool": TOOL, **fields}, start_time_ms=start_ms, driver_id=driver)
 
-    def state_of(name: str) -> Job:
+
+def _with_states(client: DashboardClient, records: Records, jobs: Sequence[Job]) -> Records:
+    """Return the records; of a run without an end that is not in the list, Ray is asked: its agent may be dead."""
+    listed = {job.submission_id for job in jobs}
+    unsure = [run for run in records.runs if not run.ended and run.submission_id not in listed][-MAX_LOOKED_UP:]
+
+    def state_of(run: Job) -> Job:
         try:
-            job = find_job(client, name)
+            job = find_job(client, run.submission_id)
         except InventoryError:
-            return runs[name]
-        return replace(runs[name], status=job.status if job else "STOPPED")
+            return run
+        return replace(run, status=job.status if job else "STOPPED")
 
-    runs |= {job.submission_id: job for job in ask_all(state_of, alone[-MAX_LOOKED_UP:])}
-    return _in_order(runs.values())
+    found = {run.submission_id: run for run in ask_all(state_of, unsure)}
+    return replace(records, runs=[found.get(run.submission_id, run) for run in records.runs]) if found else records
 
 
 def _in_order(runs: Iterable[Job]) -> list[Job]:

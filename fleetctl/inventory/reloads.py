@@ -49,7 +49,7 @@ class ReloadRecord(Stored):
 def with_reloads(replicas: Sequence[Replica], records: Records) -> list[Replica]:
     """Return the replicas with the spec and the weights that they have reloaded."""
     newest = dict[str, ReloadRecord]()
-    for one in _reloads(records):
+    for one in reloads_in(records):
         former = newest.get(one.actor_id)
         if (one.asked or one.code is None) and (former is None or as_datetime(former.at) <= as_datetime(one.at)):
             newest[one.actor_id] = one
@@ -62,7 +62,7 @@ def failed_reloads(records: Records, namespace: str) -> list[Failure]:
 
     An engine's end no longer counts once a replica has loaded the same spec in place.
     """
-    ours = [(one, as_datetime(one.at)) for one in _reloads(records) if one.namespace == namespace]
+    ours = [(one, as_datetime(one.at)) for one in reloads_in(records) if one.namespace == namespace]
     loaded = {one.spec: at for one, at in sorted(ours, key=itemgetter(1)) if one.code is None and not one.asked}
     return [Failure(**one.model_dump(exclude={"weights", "asked", "namespace"}), reload=True) for one, at in ours
             if one.code and (one.code != RELOAD_ENDED or at >= loaded.get(one.spec, at))]
@@ -80,7 +80,8 @@ def _reloaded(replica: Replica, one: ReloadRecord) -> Replica:
     return replica.model_copy(update={"spec_hash": one.spec_hash, "ready_at": one.at, "members": members})
 
 
-def _reloads(records: Records) -> list[ReloadRecord]:
+def reloads_in(records: Records) -> list[ReloadRecord]:
+    """Return the recorded reloads, oldest first, without those that cannot be read."""
     found = list[ReloadRecord]()
     for record in records.of(RELOAD):
         with suppress(ValidationError):  # written by another release

@@ -5,22 +5,24 @@ Sends only GETs. A part that cannot be read is None or empty: the inventory repo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import READ_ONLY, Job, find_job, log_of
+from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
-from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_records
-from fleetctl.inventory.used import PlacementGroup, list_placement_groups
+from fleetctl.inventory.listed_claims import PlacementGroup, list_placement_groups
+from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_rows, with_jobs
 
 Answer = TypeVar("Answer")
+JOBS_S = 30.0
+"""How long the doctor waits for the list of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,16 @@ class Vitals:
     """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its own folder.
 
     `failed` is our latest run and its log, if Ray reports the run as failed. `is_open` = the dashboard gives its nodes
-    to a request without a token, header or certificate.
+    to a request without a token, header or certificate. `job_rows` = the length of Ray's list of jobs, `job_list_s` =
+    how long reading it took, `no_jobs` = why it could not be read.
     """
 
     clock: datetime | None = None
+    jobs: Sequence[Job] = ()
     records: Records = NOTHING_KNOWN
+    job_rows: int = 0
+    job_list_s: float = 0
+    no_jobs: str = ""
     groups: Sequence[PlacementGroup] = ()
     disks: Mapping[str, Sequence[Disk]] = field(default_factory=dict)
     failed: tuple[Job, str] | None = None
@@ -45,9 +52,16 @@ def read_vitals(client: DashboardClient) -> Vitals:
     Call it before the inventory is read, so that no group is newer than the list of actors.
     """
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
-    records = _read_or(lambda: read_records(client), NOTHING_KNOWN)
-    return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), records, groups,
-                  _read_or(lambda: _disks(client), {}), _failed(client, records), _is_open(client))
+    clock = _read_or(lambda: client.get("/api/version").given_at, None)
+    records = _read_or(lambda: read_rows(client), NOTHING_KNOWN)
+    table, begun, no_jobs = JobTable([], 0), time.monotonic(), ""
+    try:
+        table = read_job_table(client.within(JOBS_S))
+        records = with_jobs(records, table.jobs)
+    except InventoryError as error:  # the cluster answers, but a long list may take forever
+        no_jobs = error.message
+    return Vitals(clock, table.jobs, records, table.rows, time.monotonic() - begun, no_jobs, groups,
+                  _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client))
 
 
 def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:
@@ -80,11 +94,9 @@ def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
     return {node_id: disks for node_id, disks in entries if node_id}
 
 
-def _failed(client: DashboardClient, records: Records) -> tuple[Job, str] | None:
-    runs = (job for job in reversed(records.runs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
+def _failed(client: DashboardClient, jobs: Sequence[Job]) -> tuple[Job, str] | None:
+    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
     latest = next(runs, None)
-    if latest is not None and not records.listed:  # only Ray knows how it ended
-        latest = _read_or(partial(find_job, client, latest.submission_id), None)
     if latest is None or latest.status != "FAILED":
         return None
     return latest, _read_or(lambda: log_of(client, latest.submission_id), None) or ""

@@ -11,6 +11,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import lock as lock_module
 from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
+from fleetctl.agent.messages import Holder, LeftLock
 
 
 class Jobs(set[str]):
@@ -31,7 +32,7 @@ def keys(monkeypatch: pytest.MonkeyPatch, jobs: Jobs) -> Keys:
 
 def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> HeldLock:
     waiting, stopped = more.get("waiting", lambda _: None), more.get("stopped", lambda: False)
-    return take_lock(fleet, {"job": f"job-{job}", "driver": job}, timeout_s, waiting, stopped)
+    return take_lock(fleet, Holder(f"job-{job}", driver=job), timeout_s, waiting, stopped)
 
 
 def test_a_second_job_learns_the_holder(keys: Keys) -> None:
@@ -39,7 +40,7 @@ def test_a_second_job_learns_the_holder(keys: Keys) -> None:
     assert held.hold()
     with pytest.raises(LockBusy) as caught:
         take("b")
-    assert caught.value.holder["job"] == "job-a"
+    assert caught.value.holder.job == "job-a"
     assert held.hold()
 
 
@@ -85,8 +86,8 @@ def test_a_holder_that_was_frozen_notices_that_it_lost_the_lock(keys: Keys, jobs
 def test_a_waiting_job_is_told_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
     held, holders = take("a"), []
 
-    def waiting(holder: Any) -> None:
-        holders.append(holder["job"])
+    def waiting(holder: Holder) -> None:
+        holders.append(holder.job)
         held.release()
 
     assert take("b", timeout_s=5, waiting=waiting).hold()
@@ -123,7 +124,7 @@ def test_a_job_with_an_outdated_number_does_not_get_the_lock_with_it(
     monkeypatch.setattr(lock_module, "_internal_kv_put", late)
     with pytest.raises(LockBusy) as caught:
         take("a")
-    assert caught.value.holder["job"] == "job-c"
+    assert caught.value.holder.job == "job-c"
     assert [key for _, key in keys.table] == [b"lock:lab:2"]
 
 
@@ -155,7 +156,7 @@ def test_only_a_lock_whose_job_died_is_abandoned_and_can_be_released(keys: Keys,
     take("c", fleet="given-back").release()
     jobs.discard("a")
     [left] = lock_module.left_locks()
-    assert left == {"fleet": "lab", "number": 0, "job": "job-a"}
+    assert left == LeftLock("lab", 0, "job-a")
     assert not lock_module.release_left("held", 0)
     assert lock_module.release_left("lab", 0)
     assert lock_module.left_locks() == []

@@ -12,7 +12,7 @@ from record_rows import record
 from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory import records as records_module
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.records import Records, is_record_row, read_records, with_runs_of
+from fleetctl.inventory.records import Records, read_records, with_runs_of
 
 EARLY, LATE = "2026-03-04T12:00:00.000Z", "2026-03-04T13:00:00.000Z"
 EARLY_MS = 1_772_625_600_000
@@ -47,8 +47,7 @@ def test_old_notes_alone_are_records(dashboard: FakeDashboard, client: Dashboard
     assert (found.of("reload")[0].subject, found.of("reload")[0].at) == ("x/a", EARLY)
     assert payloads(found, "reload")[0] == {**reload, "fleet": "lab", "namespace": "ns"}
     assert [one.subject for one in found.of("unfetched")] == ["n1/a"]
-    assert (found.failures, found.warnings, found.listed) == ([], [], True)
-    assert found.jobs_in_use == {"a", "c"}
+    assert (list(found.failures), list(found.warnings), found.listed) == ([], [], True)
 
 
 def test_rows_alone_are_records_of_every_fleet(dashboard: FakeDashboard, client: DashboardClient) -> None:
@@ -58,7 +57,7 @@ def test_rows_alone_are_records_of_every_fleet(dashboard: FakeDashboard, client:
     found = read_records(client)
     assert payloads(found, "reload") == [{"model": "m"}, {"model": "n"}]
     assert [one.subject for one in found.of("draining")] == ["n1"]
-    assert (found.failures, found.warnings, found.jobs_in_use) == ([], [], frozenset())
+    assert (found.failures, found.warnings) == ([], [])
 
 
 @pytest.mark.parametrize(("at", "wins"), [(LATE, "row"), ("2026-03-04T11:00:00.000Z", "job"), (EARLY, "row")])
@@ -68,7 +67,6 @@ def test_of_a_row_and_an_old_note_the_newest_counts(
     dashboard.records.put("cordon", [record("n1", at, verb="cordon", reason="row")])
     found = read_records(client)
     assert [one["reason"] for one in payloads(found, "cordon")] == [wins]
-    assert found.jobs_in_use == ({"c"} if wins == "job" else frozenset())
 
 
 def test_records_are_in_the_order_of_their_times(dashboard: FakeDashboard, client: DashboardClient) -> None:
@@ -144,7 +142,7 @@ def test_a_list_that_never_answers_on_a_cluster_without_records_leaves_cordons_u
     monkeypatch.setattr(records_module, "ONLY_LIST_S", 0.2)
     dashboard.behaviours[JOBS] = slow(dashboard)
     found = read_records(client)
-    assert found.failures == []
+    assert not found.failures
     assert found.warnings == [found.unknown]
     assert found.unknown.startswith("the jobs could not be read, so cordons are unknown: ")
 
@@ -214,7 +212,6 @@ def test_runs_come_from_list_and_records_and_a_missing_end_is_looked_up(
     last = found.runs[-1]
     assert (last.submission_id, last.start_time_ms, last.driver_id) == ("running", EARLY_MS + 3_600_250, "0a")
     assert last.metadata == {"tool": "fleetctl", "verb": "apply", "fleet": "lab", "ending": '["m/0"]'}
-    assert found.jobs_in_use == {"running"}
     del dashboard.behaviours[JOBS]
     assert [job.metadata.get("ending") for job in read_records(client).runs if job.submission_id == "running"] == [
         '["m/0"]']
@@ -232,7 +229,3 @@ def test_the_run_of_a_driver_is_looked_up_if_the_list_was_not_read(
     assert [(job.submission_id, job.driver_id) for job in found.runs] == [("ours", "0a000000")]
     assert unread == {"0d000000"}
 
-
-def test_rows_of_records_are_told_from_runs() -> None:
-    assert is_record_row("fleetctl.records.reload.lab")
-    assert not is_record_row("fleetctl-apply-8dd5457ba23d")

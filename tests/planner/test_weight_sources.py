@@ -14,7 +14,9 @@ from published_schemas import validator
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.agent.weights.views import view_id
+from fleetctl.agent.messages import PrefetchRequest
+from fleetctl.agent.weights.views import read_view, view_id
+from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory
@@ -136,7 +138,7 @@ def test_a_rank_takes_its_part_from_the_same_rank_or_a_whole_copy_and_never_from
     first = plan_for(*cluster_of([model("m", SHARD, gang=2)], [])).actions[0]
     assert [member.weights.sources for member in first.members if member.weights] == [[], []]
     both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
-    parts = [view_id({"shard": {**SHARD["shard"], "of": "2"}}, rank, 2, ONE) for rank in range(2)]
+    parts = [view_id(read_view({"shard": {**SHARD["shard"], "of": "2"}}), rank, 2, ONE) for rank in range(2)]
     replicas = [{"model": "m", "id": rank, "node": NAMES[7 - rank], "serves": {"artifact": ONE, "view": part}}
                 for rank, part in enumerate(parts)]
     fleet, inventory = cluster_of([model("m", SHARD, gang=2) | {"replicas": 3}], replicas)
@@ -205,6 +207,9 @@ def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> Non
     assert len(orders) > MOST_FETCHES + 1
     assert [[source["replica"] for source in member["weights"]["sources"]]
             for members in orders.values() for member in members] == [["m/0"]] * len(orders)
+    request = parse(PrefetchRequest, {"nodes": orders, "timeout": 60, "atOnce": 4, "job": "j", "toolVersion": ""})
+    assert {source.replica for members in request.nodes.values() for member in members
+            for source in member.weights.sources} == {"m/0"}
 
 
 def test_a_member_gets_the_ports_of_its_node_and_one_that_serves_nothing_is_no_source() -> None:
