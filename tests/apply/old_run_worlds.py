@@ -162,6 +162,9 @@ class World:
         note = {"model": model, "replicaId": int(row["name"].split(":")[2]), "actorId": row["actor_id"],
                 "specHash": spec, "at": moment_at(at + 30), "nodeIds": [self.alive[0]], "weights": [None],
                 "asked": self.chance.random() < 0.3, **({"code": code, "message": "no"} if code else {})}
+        if row["repr_name"] and not code and not note["asked"] and self.chance.random() < 0.5:
+            marks = json.loads(row["repr_name"]) | {"specHash": spec}  # Ray has restarted it since
+            row.update(repr_name=json.dumps(marks), num_restarts="1")
         job = self.job(number, "apply", at, create="0", reloads=json.dumps([note]), **self.of_fleet())
         lifecycle = {"startupTimeout": 60, "schedulingTimeout": 60, "restartMax": 5, "restartBackoff": 10}
         job.log = event(0, "planAccepted", shapes={spec: shape}, models=[

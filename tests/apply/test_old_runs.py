@@ -9,6 +9,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 from old_run_worlds import ARTIFACT, DAY, HOUR, NOW, NOW_S, DirectClient, World
 from random_cases import cases
+from record_rows import record
 from small_plans import small_plan
 
 from fleetctl.apply import old_runs
@@ -22,6 +23,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import Job, list_jobs
+from fleetctl.inventory.records import records_of
 from fleetctl.planner.breaker import Cooled, find_cooled
 
 COOLDOWNS = ({}, {"failures": 1}, {"failures": 2, "first": "1h", "max": "20d"}, {"failures": 1, "max": "30d"})
@@ -216,3 +218,16 @@ def test_the_list_is_not_read_if_there_cannot_be_too_many_runs(
     assert ("GET", "/api/jobs/") not in cluster.requests
     cluster.records.put("run", [], runs=str(11 + old_runs.SLACK))
     assert len(old_runs.delete_old_runs(client, plan, NOW_S).deleted) == 90
+
+
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_a_run_is_not_kept_for_notes_that_rows_of_records_have(
+    cluster: ClusterStandIn, client: DashboardClient, in_rows: bool
+) -> None:
+    node_id = cluster.add_node("a")
+    many(cluster, 10)
+    cluster.jobs[f"fleetctl-apply-{4:012x}"].body["metadata"]["draining"] = node_id
+    for one in records_of(list_jobs(client)) if in_rows else ():
+        cluster.records.add(one.kind, record(one.subject, one.at))
+    old = [job.submission_id for job in find_old(client, "lab", "fleet", PlanHistory(keep_runs=1, keep_for=DAY), NOW_S)]
+    assert (f"fleetctl-apply-{4:012x}" in old) == in_rows
