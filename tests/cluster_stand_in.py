@@ -125,6 +125,8 @@ class ClusterStandIn:
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
     on_stop: Callable[[StoredJob], None] = field(default=lambda _: None)
     headers: list[dict[str, str]] = field(default_factory=list)
+    note_steps: Steps = field(default_factory=list)
+    """The steps of jobs that write a note; empty = they write it."""
     silent: set[tuple[str, str]] = field(default_factory=set)
     """Requests that get no answer, by method and path."""
     closed: threading.Event = field(default_factory=threading.Event)
@@ -252,8 +254,9 @@ class ClusterStandIn:
             return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
         request = self.request_of(submission_id)
         if body["metadata"]["verb"] in NOTES:
-            self.records.add(request["kind"], record(request["subject"], now(), **request["payload"]))
-            job.steps = [("SUCCEEDED", event(0, "version", version="1.0") + summary(1, message="noted"))]
+            if not self.note_steps:
+                self.records.add(request["kind"], record(request["subject"], now(), **request["payload"]))
+            job.steps = list(self.note_steps) or [("SUCCEEDED", event(0, "version", version="1.0") + summary(1))]
         else:
             job.steps = list(self.on_submit(request))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})

@@ -35,7 +35,7 @@ from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.records import read_records
 from fleetctl.inventory.starting import plans_in
 
-LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z]+-[0-9a-f]{12}")
+LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""

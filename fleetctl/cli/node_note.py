@@ -32,7 +32,7 @@ Lasting = Annotated[float | None, flags.option(
     help="How long the cordon lasts; at most 30d. [default: until `fleetctl uncordon`]")]
 Reason = Annotated[str, flags.option(
     "--reason", metavar="TEXT", help="Reason for the cordon, shown by plans that avoid the node.")]
-EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 64 usage"
+EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 7 not noted in time, 64 usage"
 
 
 @contextmanager

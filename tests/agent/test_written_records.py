@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import events, records
 from fleetctl.agent.cluster import GONE, ActorRecord
+from fleetctl.agent.messages import Holder
 
 JOBS = b"job"
 UP = ActorRecord("ALIVE", True, "{}", "")
@@ -245,3 +247,19 @@ def test_a_users_note_becomes_a_record_or_an_error(keys: Keys, monkeypatch: pyte
     monkeypatch.setattr(records, "_internal_kv_put", lambda *_, **__: True)
     monkeypatch.setattr(records, "TRIES", 1)
     assert records.run_note(request, events.EventStream()) == 1
+
+
+@pytest.mark.parametrize(("verb", "steps"), [
+    ("evict", ["begin j", "evict", "end j"]), ("examine", ["examine"]), ("cordon", ["cordon"])])
+def test_a_run_that_may_create_or_end_something_is_recorded_around_its_work(
+        monkeypatch: pytest.MonkeyPatch, verb: str, steps: list[str]) -> None:
+    agent, taken = importlib.import_module("fleetctl.agent.__main__"), list[str]()
+    for name in ("begin", "end"):
+        monkeypatch.setattr(agent, f"{name}_run", lambda job, name=name: taken.append(f"{name} {job}"))
+    monkeypatch.setattr(agent.ray, "init", lambda **_: None)
+    monkeypatch.setattr(agent, "hide_package_from_actors", lambda: None)
+    monkeypatch.setattr(agent, "wait_for", lambda *_: {"job": "j"})
+    monkeypatch.setattr(agent, "VERBS", {verb: (Holder, lambda *_: taken.append(verb) or 3)})
+    monkeypatch.setattr("sys.argv", ["agent", verb, "name", "namespace"])
+    assert agent.main() == 3
+    assert taken == steps
