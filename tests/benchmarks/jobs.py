@@ -75,8 +75,8 @@ class Bench:
     def command(self, name: str, address: str) -> tuple[float, int, str]:
         """Run one of the commands; an apply has one more replica to create each time."""
         if name == "cordon":
-            found = self.seconds(address, "cordon", NODE, "--reason", "a benchmark", "--yes")
-            self.seconds(address, "uncordon", NODE, "--yes")
+            found = self.seconds(address, "cordon", NODE, "--reason", "a benchmark")
+            self.seconds(address, "uncordon", NODE)
             return found
         if name == "apply":
             self.models += 1
