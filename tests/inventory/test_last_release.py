@@ -92,7 +92,7 @@ def test_its_failures_have_their_reason_node_and_card(seen: Inventory) -> None:
 
 
 def test_its_saved_plan_is_loaded_and_carried_out() -> None:
-    plan = load_plan((RECORDED / "last_release.fleetplan").read_text(), "last_release.fleetplan")
+    plan = load_plan((RECORDED / "last_release_plan.json").read_text(), "x.fleetplan")
     request = parse(ApplyRequest, apply_request(plan, "job-1", "ann", ApplyOptions(), may_replan=True))
     assert [(one.id, one.op) for one in request.plan.actions] == [(one.id, one.op) for one in plan.actions]
     assert {one.op for one in request.plan.actions} == {"create", "promote"}
