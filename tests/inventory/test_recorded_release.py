@@ -9,15 +9,19 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from fake_dashboard import FakeDashboard, answer
+from fake_dashboard import JOBS, FakeDashboard, answer
+from ray_keys import Keys
 
+from fleetctl.agent import cluster, records
 from fleetctl.agent.messages import ApplyRequest
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.loading import load_plan
+from fleetctl.inventory import records as inventory_records
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -31,6 +35,31 @@ def seen(dashboard: FakeDashboard, read: Callable[..., Inventory]) -> Inventory:
         dashboard.behaviours[f"/api/jobs/{job}/logs"] = partial(answer, status=200, body=log)
     dashboard.bodies.update(bodies)
     return read("compat")
+
+
+def test_a_run_of_this_release_makes_records_of_all_its_notes(
+    seen: Inventory, dashboard: FakeDashboard, read: Callable[..., Inventory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Keys().install(monkeypatch, records)
+    monkeypatch.setattr(records, "ray", SimpleNamespace(
+        get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "2c010000")))
+    monkeypatch.setattr(cluster, "alive_nodes", dict)
+    for job in dashboard.bodies["jobs"]:
+        keys.put(f"{records.JOB_KEY}{job['submission_id']}".encode(), json.dumps(job).encode(), namespace=b"job")
+    records.adopt_old_notes()
+    for key in keys.list(f"{records.JOB_KEY}{records.ROW}".encode(), namespace=b"job"):
+        name = key.decode().removeprefix(records.JOB_KEY)
+        row = json.loads(keys.get(key, namespace=b"job") or b"")
+        dashboard.records.rows[name] = {"submission_id": name, **row}
+    monkeypatch.setattr(inventory_records, "FEW_JOBS", 1)
+    del dashboard.requests[:]
+    again = read("compat")
+    assert JOBS not in [one.path for one in dashboard.requests]
+    [warning] = again.warnings
+    assert "was not read" in warning
+    assert (again.nodes, again.failures) == (seen.nodes, seen.failures)
+    runs_not_known = [[one.model_copy(update={"tool_version": None}) for one in each.replicas] for each in (again, seen)]
+    assert runs_not_known[0] == runs_not_known[1]
 
 
 def replica(seen: Inventory, model: str, replica_id: int = 0) -> Replica:
