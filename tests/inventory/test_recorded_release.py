@@ -58,8 +58,8 @@ def test_a_run_of_this_release_makes_records_of_all_its_notes(
     [warning] = again.warnings
     assert "was not read" in warning
     assert (again.nodes, again.failures) == (seen.nodes, seen.failures)
-    runs_not_known = [[one.model_copy(update={"tool_version": None}) for one in each.replicas] for each in (again, seen)]
-    assert runs_not_known[0] == runs_not_known[1]
+    ours, theirs = ([one.model_copy(update={"tool_version": None}) for one in each.replicas] for each in (again, seen))
+    assert ours == theirs, "but for the versions of runs that are not known"
 
 
 def replica(seen: Inventory, model: str, replica_id: int = 0) -> Replica:
