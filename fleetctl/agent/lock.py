@@ -84,8 +84,8 @@ def take_lock(
 
 
 def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
-    """Return the holder of entry `number`; None if it was released or its job has ended."""
-    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE) if number >= 0 else None
+    """Return the holder of entry `number`; None if there is none, it was released, or its job has ended."""
+    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
     if packed is None:
         return None
     holder: Dict[str, Any] = json.loads(packed)
@@ -101,7 +101,7 @@ def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
     for stale in known:
         if stale < number:
             _internal_kv_del(_key(fleet, stale), namespace=KV_NAMESPACE)
-    if max(known, default=number) > number:
+    if max(known) > number:
         _internal_kv_del(_key(fleet, number), namespace=KV_NAMESPACE)
         return False
     return True

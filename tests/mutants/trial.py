@@ -37,6 +37,9 @@ class Trials:
         os.dup2(2, 1)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        # random cases, and state machines, which are classes, take longest: last
+        session.items.sort(key=lambda item: getattr(item, "cls", None) is not None or hypothesis.is_hypothesis_test(
+            getattr(item, "obj", None)))
         began = time.monotonic()
         if fails(session, cpu_s=600, slowest_s=600):
             raise pytest.UsageError(f"{self.file}: its tests fail without any change")
