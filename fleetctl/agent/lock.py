@@ -43,7 +43,7 @@ class HeldLock:
 
     def hold(self) -> bool:
         """Return whether this job holds the lock; takes it again if it was released and no other job has it since."""
-        held = max(_numbers(self._fleet), default=-1) == self._number
+        held = max(_numbers(self._fleet), default=None) == self._number
         if held and self.released:
             held = _write(self._fleet, self._number + 1, self._holder)
             if held:
@@ -125,7 +125,7 @@ def left_locks() -> List[Dict[str, Any]]:
     newest: Dict[str, int] = {}
     for key in _internal_kv_list(b"lock:", namespace=KV_NAMESPACE):
         fleet, _, number = key.decode()[len("lock:"):].rpartition(":")
-        newest[fleet] = max(int(number), newest.get(fleet, -1))
+        newest[fleet] = max(int(number), newest.get(fleet, 0))
     found: List[Dict[str, Any]] = []
     for fleet, number in sorted(newest.items()):
         packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)

@@ -165,7 +165,11 @@ def test_all_labels_that_a_member_needs_are_named_in_order() -> None:
 
 
 def test_every_missing_node_of_a_plan_is_reported_once() -> None:
-    plan = made(models=[MODEL, {"key": "other", "replicas": 1, "gpus": 2}])
+    member = {"resources": {"gpus": 1}}
+    plan = made(models=[{"key": "m", "replicas": 1, "workers": [
+        {"name": "first", "copies": 2, "members": [{**member, "nodeSelector": {"pool": "x"}}]},
+        {"name": "second", "members": [{"resources": {"gpus": 2}}]}]}])
+    assert [one.node for one in plan.actions[0].members] == ["a", "a", "b"]
     assert moved(plan, nodes=[]) == ["node a: was alive when planned, is not listed now",
                                      "node b: was alive when planned, is not listed now"]
 

@@ -338,7 +338,7 @@ def test_only_an_idle_view_made_for_others_is_removed_on_request() -> None:
     clocked = Clocked()
     clocked.table.hold(OWN, 8)
     clocked.make("v0", "v1")
-    clocked.table.reserve("v2", 8)
+    clocked.table.reserve("v2", BUDGET - SIZES["v0"] - SIZES["v1"])
     clocked.table.begin("v1", "fetch")
     for view in (OWN, "v0", "v1", "v2", "unknown"):
         clocked.table.remove_if_idle(view)
@@ -349,17 +349,17 @@ def test_only_an_idle_view_made_for_others_is_removed_on_request() -> None:
 def test_views_are_dropped_in_order_of_their_last_use_until_the_new_one_fits() -> None:
     clocked = Clocked()
     clocked.table.hold(OWN, 10**9)
-    clocked.make("v2", "v0")
+    clocked.make("v0", "v2")
     clocked.now = 5.0
-    clocked.table.begin("v2", "fetch")
+    clocked.table.begin("v0", "fetch")
     clocked.table.end("fetch")
-    assert clocked.table.reserve("v3", BUDGET - SIZES["v2"]) == "make"
-    assert clocked.dropped == ["v0"]
+    assert clocked.table.reserve("v3", BUDGET - SIZES["v0"]) == "make"
+    assert clocked.dropped == ["v2"]
     with pytest.raises(Refused, match="noRoom"):
-        clocked.table.reserve("v0", SIZES["v2"] + 1)
-    assert clocked.dropped == ["v0"]
-    assert clocked.table.reserve("v0", SIZES["v2"]) == "make"
-    assert clocked.dropped == ["v0", "v2"]
+        clocked.table.reserve("v2", SIZES["v0"] + 1)
+    assert clocked.dropped == ["v2"]
+    assert clocked.table.reserve("v2", SIZES["v0"]) == "make"
+    assert clocked.dropped == ["v2", "v0"]
 
 
 def test_of_views_used_at_the_same_time_the_first_by_name_is_dropped() -> None:
@@ -377,7 +377,7 @@ def test_a_view_in_use_elsewhere_makes_no_room_and_another_is_dropped_instead() 
     assert dropped == ["v2"]
     assert (clocked.table.remove("v0"), clocked.table.state("v0")) == (0, READY)
     with pytest.raises(Refused, match="noRoom"):
-        clocked.table.reserve("v3", 10)
+        clocked.table.reserve("v3", BUDGET + 1 - SIZES["v0"] - SIZES["v1"])
     clocked.table.commit("v1")
     assert (clocked.table.remove("v1"), clocked.states()) == (9, {"v0": READY})
 
