@@ -33,6 +33,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/reloads.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
+    "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py",),
     "fleetctl/watch/step.py": ("tests/watch/test_step.py",),
     "fleetctl/inventory/marks.py": ("tests/inventory/test_marks.py", "tests/inventory/test_names.py"),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),

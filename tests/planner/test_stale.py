@@ -49,6 +49,9 @@ def test_what_a_plan_did_not_record_may_change() -> None:
     plan = made().model_copy(update={"observed": {"m": {}}})
     assert moved(plan, replicas=[{"model": "m", "id": 7, "node": "b"}]) == []
     assert moved(plan.model_copy(update={"specs": {}}), nodes=[{**NODES[0], "labels": {}}]) == []
+    bare = {"workers": [{"name": "main", "members": [{"role": "Standalone"}]}]}
+    plan = plan.model_copy(update={"specs": dict.fromkeys(plan.specs, bare)})
+    assert moved(plan, nodes=[{**NODES[0], "labels": {}}]) == []
 
 
 def test_a_new_live_replica_of_a_planned_model_is_reported() -> None:
