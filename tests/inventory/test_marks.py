@@ -148,6 +148,8 @@ def test_five_problems_are_named_and_the_rest_is_counted():
     wrong = {"fleet": 1, "namespace": 2, "specHash": 3, "engineHash": 4, "readyAt": 5}
     five = [f"the {key} in its repr cannot be read: {value}" for key, value in wrong.items()]
     assert list(read_marks(json.dumps(wrong)).problems) == five
+    assert list(read_marks(json.dumps({**wrong, "restartMax": "6"})).problems) == [
+        *five, "and 1 more of what it says does not count"]
     assert list(read_marks(json.dumps({**wrong, "restartMax": "6", "members": 7})).problems) == [
         *five, "and 2 more of what it says does not count"]
     assert len(marks_of(*[{"port": 0}] * 3).problems) == 1, "the same problem of several members is one"
@@ -212,7 +214,7 @@ def test_how_weights_were_got_is_read_up_to_its_bounds(field: str, most: object)
 
 
 @pytest.mark.parametrize(("field", "most", "beyond"), [
-    ("bytes", 1 << 60, (1 << 60) + 1), ("unserved", "x" * 4096, "x" * 4097), ("fetched", None, 7), ("bytes", 0, -1),
+    ("bytes", 1 << 60, (1 << 60) + 1), ("bytes", None, "x"), ("unserved", "x" * 4096, "x" * 4097), ("fetched", None, 7), ("bytes", 0, -1),
 ])
 def test_served_weights_are_read_up_to_their_bounds(field: str, most: object, beyond: object):
     for value, read in ((most, True), (beyond, False)):
