@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import pytest
-from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
+from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, EarlierAttempt
+from fleetctl.agent.messages import Member, Place
 
 
 @pytest.mark.parametrize("trouble", [("NODE_DRAINING", "the node is draining"), ("NODE_GONE", "the node is dead")])
 def test_a_dead_or_draining_node_gets_no_replica(cluster: SimulatedCluster, trouble: tuple[str, str]) -> None:
     cluster.trouble["n1"] = trouble
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"], result["message"]) == ("blocked", trouble[0], f"node-a: {trouble[1]}")
+    assert (result.outcome, result.code, result.message) == ("blocked", trouble[0], f"node-a: {trouble[1]}")
     assert cluster.events == []
 
 
 @pytest.mark.parametrize("members", [[MEMBER], [MEMBER, MEMBER]], ids=["one member", "gang"])
 def test_a_refused_replica_ends_its_turn_on_a_shared_card(
-    cluster: SimulatedCluster, members: list[dict[str, object]]
+    cluster: SimulatedCluster, members: list[Member]
 ) -> None:
     cluster.trouble["n1"] = ("NODE_DRAINING", "the node is draining")
     attempt = cluster.attempt(members=members)
     assert not attempt.granted
-    assert cluster.run(attempt)["outcome"] == "blocked"
+    assert cluster.run(attempt).outcome == "blocked"
     assert attempt.granted, "else every later replica on that card would wait forever"
 
 
@@ -32,9 +33,9 @@ def test_a_node_without_room_is_checked_again_before_it_counts(cluster: Simulate
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = cluster.attempt()
     attempt.step()
-    assert attempt.result is None
+    assert attempt.outcome is None
     result = cluster.run(attempt)
-    assert (result["outcome"], result["code"], result["message"]) == ("blocked", "NODE_TAKEN", cluster.short[0])
+    assert (result.outcome, result.code, result.message) == ("blocked", "NODE_TAKEN", cluster.short[0])
     assert cluster.now >= attempt_module.SHORTFALL_S
     assert (cluster.events, cluster.killed) == ([], [])
 
@@ -44,7 +45,7 @@ def test_time_spent_waiting_for_its_turn_is_no_shortfall(cluster: SimulatedClust
     attempt = cluster.attempt()
     cluster.now += attempt_module.SHORTFALL_S + 1
     attempt.step()
-    assert attempt.result is None
+    assert attempt.outcome is None
 
 
 def test_a_brief_shortfall_does_not_count(cluster: SimulatedCluster) -> None:
@@ -52,68 +53,68 @@ def test_a_brief_shortfall_does_not_count(cluster: SimulatedCluster) -> None:
     attempt = cluster.attempt()
     attempt.step()
     cluster.short = []
-    assert cluster.run(attempt)["outcome"] == "ready"
+    assert cluster.run(attempt).outcome == "ready"
 
 
 def test_a_ready_replica_reports_its_address(cluster: SimulatedCluster) -> None:
     attempt = cluster.attempt()
     result = cluster.run(attempt)
-    assert (result["outcome"], result["address"], result["nodes"]) == ("ready", "10.0.0.7:7001", ["node-a"])
+    assert (result.outcome, result.address, result.nodes) == ("ready", "10.0.0.7:7001", ["node-a"])
     assert cluster.events == ["created", "replicaCreated"]
     assert attempt.granted
     assert cluster.killed == []
 
 
 def test_a_replica_with_several_serving_members_reports_each_address(cluster: SimulatedCluster) -> None:
-    cluster.other_places = [{"ip": "10.0.0.8", "port": 7002, "rank": 1}, {"ip": "fe80::1", "port": 7003, "rank": 0}]
+    cluster.other_places = [Place(ip="10.0.0.8", port=7002, rank=1), Place(ip="fe80::1", port=7003)]
     result = cluster.run(cluster.attempt())
-    assert (result["address"], result["addresses"]) == ("10.0.0.7:7001", ["10.0.0.7:7001", "[fe80::1]:7003"])
+    assert (result.address, result.addresses) == ("10.0.0.7:7001", ["10.0.0.7:7001", "[fe80::1]:7003"])
 
 
 def test_a_replica_beyond_the_target_is_skipped(cluster: SimulatedCluster) -> None:
     cluster.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("skipped", "TARGET_REACHED")
+    assert (result.outcome, result.code) == ("skipped", "TARGET_REACHED")
     assert cluster.events == []
 
 
 def test_nothing_is_created_without_the_lock(cluster: SimulatedCluster) -> None:
     cluster.lock_held = False
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("skipped", "LOCK_LOST")
+    assert (result.outcome, result.code) == ("skipped", "LOCK_LOST")
     assert cluster.events == []
 
 
 def test_a_replica_that_another_run_created_is_awaited_and_not_duplicated(cluster: SimulatedCluster) -> None:
     cluster.names = {"ModelActor:m:2"}
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["nodes"]) == ("ready", [])
+    assert (result.outcome, result.nodes) == ("ready", [])
     assert "created" not in cluster.events
 
 
 def test_a_name_that_another_fleet_has_taken_is_not_counted_as_ours(cluster: SimulatedCluster) -> None:
     cluster.names, cluster.fleet = {"ModelActor:m:2"}, "theirs"
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("blocked", "CLAIMED_BY_FLEET")
-    assert "theirs" in result["message"]
+    assert (result.outcome, result.code) == ("blocked", "CLAIMED_BY_FLEET")
+    assert "theirs" in result.message
 
 
 def test_a_replica_that_is_being_restarted_is_awaited_and_not_reported_as_failed(cluster: SimulatedCluster) -> None:
     cluster.states = ["PENDING_CREATION", "RESTARTING", "RESTARTING", "ALIVE"]
-    assert cluster.run(cluster.attempt())["outcome"] == "ready"
+    assert cluster.run(cluster.attempt()).outcome == "ready"
 
 
 def test_a_replica_that_is_up_but_does_not_respond_is_ready_with_a_code(cluster: SimulatedCluster) -> None:
     cluster.answers = False
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("ready", "NOT_ANSWERING")
+    assert (result.outcome, result.code) == ("ready", "NOT_ANSWERING")
 
 
 def test_a_start_on_unchecked_cards_is_reported(cluster: SimulatedCluster) -> None:
-    cluster.place["unchecked"] = "no NVIDIA driver was found on this node"
+    cluster.place = cluster.place._replace(unchecked="no NVIDIA driver was found on this node")
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("ready", "CARDS_UNCHECKED")
-    assert "no NVIDIA driver" in result["message"]
+    assert (result.outcome, result.code) == ("ready", "CARDS_UNCHECKED")
+    assert "no NVIDIA driver" in result.message
 
 
 def test_a_gang_ends_its_turn_only_when_its_placement_group_has_its_cards(cluster: SimulatedCluster) -> None:
@@ -125,7 +126,7 @@ def test_a_gang_ends_its_turn_only_when_its_placement_group_has_its_cards(cluste
         cluster.now += 0.25
     assert granted_at == 5.0
     cluster.states = ["ALIVE"]
-    assert cluster.run(attempt)["outcome"] == "ready"
+    assert cluster.run(attempt).outcome == "ready"
 
 
 def test_a_replica_that_is_granted_nothing_is_taken_back_with_the_arithmetic(cluster: SimulatedCluster) -> None:
@@ -134,8 +135,8 @@ def test_a_replica_that_is_granted_nothing_is_taken_back_with_the_arithmetic(clu
     attempt.step()
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     result = cluster.run(attempt)
-    assert (result["outcome"], result["code"]) == ("failed", "NODE_TAKEN")
-    assert "within 30 s: needs 1 GPU on node-a; node-a has 0 GPU free" in result["message"]
+    assert (result.outcome, result.code) == ("failed", "NODE_TAKEN")
+    assert "within 30 s: needs 1 GPU on node-a; node-a has 0 GPU free" in result.message
     assert cluster.killed == ["ModelActor:m:2"]
 
 
@@ -147,7 +148,7 @@ def test_a_wait_for_room_is_reported_once_before_the_replica_is_taken_back(clust
     while cluster.now < 20:
         cluster.now += 1
         attempt.step()
-    assert (attempt.result, cluster.events) == (None, ["created", "replicaCreated", "roomAwaited"])
+    assert (attempt.outcome, cluster.events) == (None, ["created", "replicaCreated", "roomAwaited"])
 
 
 @pytest.mark.parametrize("short", [[], ["node-a has 0 GPU free, 1 needed"]], ids=["room", "its own grant"])
@@ -159,16 +160,16 @@ def test_a_replica_that_may_be_granted_is_never_taken_back(cluster: SimulatedClu
     while cluster.now < 2 * 30:
         attempt.step()
         cluster.now += 1
-    assert attempt.result is None
+    assert attempt.outcome is None
     cluster.placed = True
-    assert cluster.run(attempt)["outcome"] == "ready"
+    assert cluster.run(attempt).outcome == "ready"
     assert (cluster.killed, cluster.events) == ([], ["created", "replicaCreated"])
 
 
 def test_a_worker_that_never_starts_is_reported_and_left_alone(cluster: SimulatedCluster) -> None:
     cluster.placed = False
     result = cluster.run(cluster.attempt())
-    assert (result["outcome"], result["code"]) == ("starting", "NO_WORKER")
+    assert (result.outcome, result.code) == ("starting", "NO_WORKER")
     assert cluster.now >= WORKER_S
     assert cluster.killed == []
 
@@ -181,35 +182,35 @@ def test_time_without_a_response_from_ray_does_not_count(cluster: SimulatedClust
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     cluster.now += 400
     attempt.step()
-    assert attempt.result is None
+    assert attempt.outcome is None
     cluster.placed = True
-    assert cluster.run(attempt)["outcome"] == "ready"
+    assert cluster.run(attempt).outcome == "ready"
     assert cluster.killed == []
 
 
 def test_a_replica_that_may_be_granted_is_awaited_for_its_own_scheduling_timeout(cluster: SimulatedCluster) -> None:
     cluster.placed = False
-    lifecycle = {**REPLICA["lifecycle"], "schedulingTimeout": 2 * WORKER_S}  # type: ignore[dict-item]
-    assert cluster.run(cluster.attempt(lifecycle=lifecycle))["code"] == "NO_WORKER"
+    lifecycle = LIFECYCLE._replace(scheduling_timeout=2 * WORKER_S)
+    assert cluster.run(cluster.attempt(lifecycle=lifecycle)).code == "NO_WORKER"
     assert cluster.now >= 2 * WORKER_S
 
 
 def test_a_replica_that_was_starting_before_is_never_taken_back(cluster: SimulatedCluster) -> None:
     cluster.placed, cluster.granted, cluster.short = False, False, ["full"]
-    result = cluster.run(EarlierAttempt({**REPLICA, "id": "m;x/2"}, cluster.context()))
-    assert (result["outcome"], result["code"]) == ("starting", "NO_WORKER")
-    assert "`fleetctl evict 'm;x/2'`" in result["message"]
+    result = cluster.run(EarlierAttempt(REPLICA._replace(id="m;x/2"), cluster.context()))
+    assert (result.outcome, result.code) == ("starting", "NO_WORKER")
+    assert "`fleetctl evict 'm;x/2'`" in result.message
     assert cluster.killed == []
 
 
 def test_a_restarting_replica_without_a_worker_is_not_awaited_until_its_timeout(cluster: SimulatedCluster) -> None:
     cluster.placed, cluster.waits_as = False, "RESTARTING"
-    result = cluster.run(EarlierAttempt(dict(REPLICA), cluster.context()))
-    assert (result["outcome"], result["code"]) == ("starting", "NO_WORKER")
+    result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
+    assert (result.outcome, result.code) == ("starting", "NO_WORKER")
     assert cluster.now < 2 * NO_WORKER_S
 
 
 def test_a_replica_that_was_starting_before_is_awaited(cluster: SimulatedCluster) -> None:
     cluster.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
-    assert cluster.run(EarlierAttempt(dict(REPLICA), cluster.context()))["outcome"] == "ready"
+    assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).outcome == "ready"
     assert cluster.events == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from attempt_stand_in import MEMBER, REPLICA
 
-from fleetctl.agent.grants import CardTurns
+from fleetctl.agent.create import CardTurns
+from fleetctl.agent.messages import Replica
 
 
-def replica(name: str, *claims: tuple[str, int]) -> dict[str, Any]:
-    return {"id": name, "members": [{"nodeId": node, "gpus": gpus} for node, gpus in claims]}
+def replica(name: str, *claims: tuple[str, int]) -> Replica:
+    return REPLICA._replace(id=name, members=[MEMBER._replace(node_id=node, gpus=gpus) for node, gpus in claims])
 
 
 def waits(turns: CardTurns, name: str) -> bool:
