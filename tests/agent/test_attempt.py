@@ -6,7 +6,8 @@ import pytest
 from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
-from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, EarlierAttempt
+from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
+from fleetctl.agent.create import CardTurns
 from fleetctl.agent.messages import Member, Place
 
 
@@ -214,3 +215,43 @@ def test_a_replica_that_was_starting_before_is_awaited(cluster: SimulatedCluster
     cluster.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
     assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).outcome == "ready"
     assert cluster.events == []
+
+
+def test_a_replica_begins_while_few_wait_for_ray_and_once_earlier_ones_have_their_shared_cards(
+    cluster: SimulatedCluster
+) -> None:
+    shared = MEMBER._replace(gpus=5_000)
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (1, 2))
+    context = cluster.context()._replace(parallelism=2, turns=CardTurns([first, second]))
+    attempt = Attempt(second, context)
+    assert not attempt.may_begin(), "the earlier one may still get another card"
+    context.turns.done("m/1")
+    context.creating.add("x/0")
+    assert attempt.may_begin()
+    context.creating.add("y/0")
+    assert not attempt.may_begin()
+    attempt.granted = True
+    assert attempt.may_begin()
+
+
+def test_a_replica_waits_for_ray_until_it_has_its_cards_and_may_then_be_left(cluster: SimulatedCluster) -> None:
+    context, seen = cluster.context(), list[tuple[bool, set[str]]]()
+    cluster.placed, cluster.states = False, ["PENDING_CREATION"]
+    attempt = Attempt(REPLICA, context)
+    for cluster.placed in (False, True):
+        attempt.step()
+        seen.append((attempt.may_be_left, set(context.creating)))
+    assert seen == [(False, {"m/2"}), (True, set())]
+
+
+@pytest.mark.parametrize(("interrupted", "code", "message"), [
+    (True, "INTERRUPTED", "the apply was interrupted"), (False, None, "created, not awaited")])
+def test_a_replica_that_is_left_is_starting_once_it_was_created_and_skipped_before(
+    cluster: SimulatedCluster, interrupted: bool, code: str | None, message: str
+) -> None:
+    cluster.states = ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    for outcome in ("skipped", "starting"):
+        left = attempt.at_end(interrupted)
+        assert (left.outcome, left.code, left.message, left.replica_id) == (outcome, code, message, 2)
+        attempt.step()
