@@ -47,6 +47,7 @@ class SimulatedCluster:
         self.lock_held = True
         self.killed: list[str] = []
         self.events: list[str] = []
+        self.sent: list[tuple[str, dict[str, Any]]] = []
         for name, stand_in in {
             "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
             "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
@@ -87,8 +88,11 @@ class SimulatedCluster:
 
     def context(self) -> Context:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
-                       lambda: self.now, CardTurns(()), 10, set())
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set())
+
+    def emit(self, kind: str, message: str, **fields: Any) -> None:
+        self.events.append(kind)
+        self.sent.append((message, fields))
 
     def attempt(self, **more: Any) -> Attempt:
         return Attempt(REPLICA._replace(**more), self.context())

@@ -7,16 +7,19 @@ from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
-from fleetctl.agent.create import CardTurns
+from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import Member, Place
 
 
 @pytest.mark.parametrize("trouble", [("NODE_DRAINING", "the node is draining"), ("NODE_GONE", "the node is dead")])
 def test_a_dead_or_draining_node_gets_no_replica(cluster: SimulatedCluster, trouble: tuple[str, str]) -> None:
     cluster.trouble["n1"] = trouble
-    result = cluster.run(cluster.attempt())
+    attempt = cluster.attempt()
+    attempt.step()
+    result = attempt.outcome
+    assert result is not None, "only a shortage of room may pass soon"
     assert (result.outcome, result.code, result.message) == ("blocked", trouble[0], f"node-a: {trouble[1]}")
-    assert cluster.events == []
+    assert (cluster.events, result.seconds) == ([], None)
 
 
 @pytest.mark.parametrize("members", [[MEMBER], [MEMBER, MEMBER]], ids=["one member", "gang"])
@@ -37,7 +40,7 @@ def test_a_node_without_room_is_checked_again_before_it_counts(cluster: Simulate
     assert attempt.outcome is None
     result = cluster.run(attempt)
     assert (result.outcome, result.code, result.message) == ("blocked", "NODE_TAKEN", cluster.short[0])
-    assert cluster.now >= attempt_module.SHORTFALL_S
+    assert cluster.now == attempt_module.SHORTFALL_S + 0.25
     assert (cluster.events, cluster.killed) == ([], [])
 
 
@@ -62,6 +65,7 @@ def test_a_ready_replica_reports_its_address(cluster: SimulatedCluster) -> None:
     result = cluster.run(attempt)
     assert (result.outcome, result.address, result.nodes) == ("ready", "10.0.0.7:7001", ["node-a"])
     assert cluster.events == ["created", "replicaCreated"]
+    assert cluster.sent == [("m/2: created on node-a", {"nodes": ["node-a"], "model": "m", "replicaId": 2})]
     assert attempt.granted
     assert cluster.killed == []
 
@@ -87,10 +91,29 @@ def test_nothing_is_created_without_the_lock(cluster: SimulatedCluster) -> None:
 
 
 def test_a_replica_that_another_run_created_is_awaited_and_not_duplicated(cluster: SimulatedCluster) -> None:
-    cluster.names = {"ModelActor:m:2"}
-    result = cluster.run(cluster.attempt())
+    cluster.names, cluster.states = {"ModelActor:m:2"}, ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    attempt.step()
+    assert attempt.granted, "its cards are the other run's matter"
+    cluster.states = ["ALIVE"]
+    result = cluster.run(attempt)
     assert (result.outcome, result.nodes) == ("ready", [])
     assert "created" not in cluster.events
+
+
+def test_a_name_that_is_taken_and_free_again_at_once_is_a_failure(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: str) -> None:
+        raise ValueError
+
+    cluster.names = {"ModelActor:m:2"}
+    monkeypatch.setattr(attempt_module.ray, "get_actor", gone)
+    attempt = cluster.attempt()
+    attempt.step()
+    assert attempt.outcome is not None
+    assert (attempt.outcome.outcome, attempt.outcome.code, attempt.outcome.message) == (
+        "failed", "NAME_TAKEN", "ModelActor:m:2 already exists, but it is gone again")
 
 
 def test_a_name_that_another_fleet_has_taken_is_not_counted_as_ours(cluster: SimulatedCluster) -> None:
@@ -138,6 +161,7 @@ def test_a_replica_that_is_granted_nothing_is_taken_back_with_the_arithmetic(clu
     result = cluster.run(attempt)
     assert (result.outcome, result.code) == ("failed", "NODE_TAKEN")
     assert "within 30 s: needs 1 GPU on node-a; node-a has 0 GPU free" in result.message
+    assert cluster.now == 30 + 0.25
     assert cluster.killed == ["ModelActor:m:2"]
 
 
@@ -167,12 +191,85 @@ def test_a_replica_that_may_be_granted_is_never_taken_back(cluster: SimulatedClu
     assert (cluster.killed, cluster.events) == ([], ["created", "replicaCreated"])
 
 
-def test_a_worker_that_never_starts_is_reported_and_left_alone(cluster: SimulatedCluster) -> None:
-    cluster.placed = False
-    result = cluster.run(cluster.attempt())
+@pytest.mark.parametrize("step_s", [0.25, attempt_module.ANSWER_S])
+@pytest.mark.parametrize("granted", [True, False], ids=["perhaps granted", "not granted and there is room"])
+def test_a_worker_that_never_starts_is_reported_and_left_alone(
+    cluster: SimulatedCluster, granted: bool, step_s: float
+) -> None:
+    cluster.placed, cluster.granted = False, granted
+    result = cluster.run(cluster.attempt(), step_s)
     assert (result.outcome, result.code) == ("starting", "NO_WORKER")
-    assert cluster.now >= WORKER_S
+    assert cluster.now == WORKER_S + step_s
     assert cluster.killed == []
+
+
+def test_a_draining_node_ends_no_replica_that_waits_on_it_or_has_its_worker(cluster: SimulatedCluster) -> None:
+    attempt = cluster.attempt()
+    cluster.placed, cluster.states = False, ["PENDING_CREATION"]
+    attempt.step()
+    cluster.trouble["n1"] = ("NODE_DRAINING", "the node is draining")
+    for cluster.placed in (False, True):
+        attempt.step()
+        assert attempt.outcome is None
+    cluster.states = ["ALIVE"]
+    assert cluster.run(attempt).outcome == "ready"
+
+
+def test_the_seconds_of_an_outcome_count_from_the_beginning_of_the_attempt(cluster: SimulatedCluster) -> None:
+    cluster.now, cluster.states = 50.0, ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    for _ in range(8):
+        attempt.step()
+        cluster.now += 0.25
+    cluster.states = ["ALIVE"]
+    assert cluster.run(attempt).seconds == 2.0
+
+
+class Noted(Grants):
+    """Grants that write down what they are told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def created(self, created: CreatedHere, member: Member) -> None:
+        self.told.append(f"created on {member.node_id}")
+
+    def placed(self, created: CreatedHere) -> None:
+        self.told.append("placed")
+
+    def ended(self, created: CreatedHere) -> None:
+        self.told.append("ended")
+
+
+@pytest.mark.parametrize(("members", "told"), [
+    ([MEMBER], ["created on n1", "placed", "ended"]), ([MEMBER, MEMBER], ["ended"])], ids=["one member", "gang"])
+def test_the_grants_of_a_run_know_each_replica_with_one_member_until_it_ends(
+    cluster: SimulatedCluster, members: list[Member], told: list[str]
+) -> None:
+    grants = Noted()
+    cluster.states = ["PENDING_CREATION", "DEAD"]
+    cluster.run(Attempt(REPLICA._replace(members=members), cluster.context()._replace(grants=grants)))
+    assert grants.told == told
+
+
+def test_the_next_replica_on_a_shared_card_waits_until_this_one_has_its_card(cluster: SimulatedCluster) -> None:
+    shared = MEMBER._replace(gpus=5_000)
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (2, 3))
+    context = cluster.context()._replace(turns=CardTurns([first, second]))
+    attempt, may_begin = Attempt(first, context), list[bool]()
+    cluster.states = ["PENDING_CREATION"]
+    for cluster.placed in (False, True):
+        attempt.step()
+        may_begin.append(context.turns.may_begin("m/3"))
+    assert may_begin == [False, True]
+
+
+def test_a_long_wait_for_the_cards_of_a_gang_does_not_prolong_its_start(cluster: SimulatedCluster) -> None:
+    cluster.states, cluster.group_granted_at = ["PENDING_CREATION"], 500.0
+    result = cluster.run(cluster.attempt(members=[MEMBER, MEMBER]))
+    assert (result.outcome, result.code) == ("starting", "STILL_STARTING")
+    assert cluster.now == 500 + LIFECYCLE.startup_timeout + attempt_module.MARGIN_S + 0.25
 
 
 def test_time_without_a_response_from_ray_does_not_count(cluster: SimulatedCluster) -> None:

@@ -120,19 +120,24 @@ def test_an_actor_without_a_record_is_dead(cluster: SimulatedCluster, monkeypatc
     assert (result.outcome, result.code, result.message) == ("failed", "REPLICA_DIED", "Ray gave no reason")
 
 
-def test_a_node_that_dies_before_the_replica_has_a_worker_is_the_reported_reason(
-    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("placed", "trouble", "code", "message"), [
+    (False, ("NODE_GONE", "the node is dead or gone"), "NODE_GONE", "node-a: the node is dead or gone"),
+    (False, ("NODE_DRAINING", "the node is draining"), "NODE_DRAINING", "node-a: the node is draining"),
+    (True, ("NODE_DRAINING", "the node is draining"), "REPLICA_DIED", "Ray gave no reason"),
+])
+def test_the_trouble_of_its_node_is_why_a_replica_without_a_worker_died(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, placed: bool, trouble: tuple[str, str], code: str,
+    message: str
 ) -> None:
     """Another node may fix this, so the run plans again; REPLICA_DIED would end the replica's attempts."""
     def create(replica: Replica) -> CreatedHere:
-        cluster.placed, cluster.waits_as = False, "DEAD"
-        cluster.trouble["n1"] = ("NODE_GONE", "the node is dead or gone")
+        cluster.placed, cluster.waits_as, cluster.states = placed, "DEAD", ["DEAD"]
+        cluster.trouble["n1"] = trouble
         return cluster.create(replica)
 
     monkeypatch.setattr(attempt_module, "create", create)
     result = cluster.run(cluster.attempt())
-    assert (result.outcome, result.code, result.message) == (
-        "failed", "NODE_GONE", "node-a: the node is dead or gone")
+    assert (result.outcome, result.code, result.message) == ("failed", code, message)
 
 
 def test_an_unexpected_error_fails_only_its_replica(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from types import CodeType, FunctionType
@@ -34,15 +36,17 @@ class Trials:
     def __init__(self, file: str, mutants: Sequence[tuple[str, str]]) -> None:
         self.file, self.mutants = file, mutants
         self.answers = os.fdopen(os.dup(1), "w")
+        self.durations = tempfile.TemporaryFile("w+")  # noqa: SIM115  the forks write to it
         os.dup2(2, 1)
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        print(report.nodeid, report.duration, sep="\t", file=self.durations, flush=True)
+
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        # random cases, and state machines, which are classes, take longest: last
-        session.items.sort(key=lambda item: getattr(item, "cls", None) is not None or hypothesis.is_hypothesis_test(
-            getattr(item, "obj", None)))
         began = time.monotonic()
         if fails(session, cpu_s=600, slowest_s=600):
             raise pytest.UsageError(f"{self.file}: its tests fail without any change")
+        self.sort(session)
         used, silent = resource.getrusage(resource.RUSAGE_CHILDREN), os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
@@ -54,6 +58,15 @@ class Trials:
             killed = fails(session, cpu_s=cpu_s, slowest_s=slowest_s, changed=(function_of(module, name), body))
             print("killed" if killed else "survived", file=self.answers, flush=True)
         return True
+
+    def sort(self, session: pytest.Session) -> None:
+        """Put the tests that take long last: most mutants need only the others."""
+        self.durations.seek(0)
+        taken = Counter[str]()
+        for line in self.durations:
+            name, seconds = line.rstrip().rsplit("\t", 1)
+            taken[name] += float(seconds)
+        session.items.sort(key=lambda item: taken[item.nodeid])
 
 
 def code_of(code: CodeType, names: Sequence[str]) -> CodeType:
