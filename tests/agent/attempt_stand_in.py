@@ -62,7 +62,7 @@ class SimulatedCluster:
         exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
         monkeypatch.setattr(attempt_module, "ray", SimpleNamespace(
             get=self.get, get_actor=self.handle, exceptions=exceptions,
-            wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
+            wait=lambda refs, timeout: (refs, []) if self.answers and refs == ["ready"] else ([], refs)))
 
     def record(self) -> ActorRecord:
         """The actor's record; each read returns the next state, and the last state stays."""

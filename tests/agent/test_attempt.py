@@ -6,6 +6,7 @@ import pytest
 from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
+from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import Member, Place
@@ -128,6 +129,17 @@ def test_a_replica_that_is_being_restarted_is_awaited_and_not_reported_as_failed
     assert cluster.run(cluster.attempt()).outcome == "ready"
 
 
+def test_the_repr_from_before_a_restart_does_not_make_a_replica_ready(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, record = cluster.attempt(), cluster.record
+    monkeypatch.setattr(cluster_module, "actor_record", lambda _: record()._replace(state="RESTARTING"))
+    for _ in range(8):
+        attempt.step()
+        cluster.now += 1
+    assert attempt.outcome is None
+
+
 def test_a_replica_that_is_up_but_does_not_respond_is_ready_with_a_code(cluster: SimulatedCluster) -> None:
     cluster.answers = False
     result = cluster.run(cluster.attempt())
@@ -170,10 +182,14 @@ def test_a_wait_for_room_is_reported_once_before_the_replica_is_taken_back(clust
     attempt = cluster.attempt()
     attempt.step()
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
+    reported = list[float]()
     while cluster.now < 20:
         cluster.now += 1
         attempt.step()
+        reported += [cluster.now] if cluster.events[-1] == "roomAwaited" else []
     assert (attempt.outcome, cluster.events) == (None, ["created", "replicaCreated", "roomAwaited"])
+    assert reported[0] == attempt_module.ROOM_REPORT_S
+    assert cluster.sent[-1] == (f"m/2: waiting for room: {cluster.short[0]}", {"model": "m", "replicaId": 2})
 
 
 @pytest.mark.parametrize("short", [[], ["node-a has 0 GPU free, 1 needed"]], ids=["room", "its own grant"])
@@ -200,7 +216,7 @@ def test_a_worker_that_never_starts_is_reported_and_left_alone(
     result = cluster.run(cluster.attempt(), step_s)
     assert (result.outcome, result.code) == ("starting", "NO_WORKER")
     assert cluster.now == WORKER_S + step_s
-    assert cluster.killed == []
+    assert (cluster.killed, "roomAwaited" in cluster.events) == ([], False)
 
 
 def test_a_draining_node_ends_no_replica_that_waits_on_it_or_has_its_worker(cluster: SimulatedCluster) -> None:
