@@ -8,6 +8,7 @@ from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
+from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import Member, Place
 
@@ -144,6 +145,30 @@ def test_a_replica_that_is_up_but_does_not_respond_is_ready_with_a_code(cluster:
     cluster.answers = False
     result = cluster.run(cluster.attempt())
     assert (result.outcome, result.code) == ("ready", "NOT_ANSWERING")
+    assert result.message == "it is up, but its process does not answer"
+    assert cluster.now == attempt_module.ANSWER_S + 0.25
+
+
+def test_a_replica_that_dies_while_it_is_asked_is_not_ready(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def died(*_: object, **__: object) -> None:
+        cluster.states = ["DEAD"]
+        raise RuntimeError("the actor died")
+
+    cluster.death = "worker died"
+    monkeypatch.setattr(attempt_module.ray, "get", died)
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.message) == ("failed", "REPLICA_DIED", "worker died")
+
+
+@pytest.mark.parametrize("report", ["Actor(ModelActor, ab)", '{"fleet": "theirs"}'])
+def test_a_replica_that_this_run_created_is_ready_whatever_it_says_of_itself(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    monkeypatch.setattr(cluster_module, "actor_record", lambda _: ActorRecord("ALIVE", True, report, ""))
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.address) == ("ready", None, None)
 
 
 def test_a_start_on_unchecked_cards_is_reported(cluster: SimulatedCluster) -> None:
@@ -321,13 +346,37 @@ def test_a_restarting_replica_without_a_worker_is_not_awaited_until_its_timeout(
     cluster.placed, cluster.waits_as = False, "RESTARTING"
     result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
     assert (result.outcome, result.code) == ("starting", "NO_WORKER")
-    assert cluster.now < 2 * NO_WORKER_S
+    assert cluster.now == NO_WORKER_S + 0.25
 
 
 def test_a_replica_that_was_starting_before_is_awaited(cluster: SimulatedCluster) -> None:
     cluster.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
-    assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).outcome == "ready"
+    attempt = EarlierAttempt(REPLICA, cluster.context())
+    assert attempt.granted, "no other replica waits for its cards"
+    assert cluster.run(attempt).outcome == "ready"
     assert cluster.events == []
+
+
+def test_a_replica_that_was_starting_before_and_has_a_worker_has_the_time_of_a_start(cluster: SimulatedCluster) -> None:
+    cluster.states = ["PENDING_CREATION"]
+    result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
+    assert (result.outcome, result.code) == ("starting", "STILL_STARTING")
+
+
+def test_a_replica_that_was_starting_before_and_died_or_is_gone_has_failed(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: str) -> None:
+        raise ValueError
+
+    cluster.placed, cluster.waits_as = False, "DEAD"
+    assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).code == "REPLICA_DIED"
+    monkeypatch.setattr(attempt_module.ray, "get_actor", gone)
+    attempt = EarlierAttempt(REPLICA, cluster.context())
+    attempt.step()
+    assert attempt.outcome is not None
+    assert (attempt.outcome.outcome, attempt.outcome.code, attempt.outcome.message) == (
+        "failed", "REPLICA_DIED", "it was starting when this run began and is gone now")
 
 
 def test_a_replica_begins_while_few_wait_for_ray_and_once_earlier_ones_have_their_shared_cards(
