@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 _CHUNK = 1 << 16
 _PACKAGES = Path(__file__).parents[1]
@@ -140,3 +141,19 @@ def run_module(module: str, stdin: bytes, timeout_s: float, limits: Limits | Non
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise OSError(f"ended with {done.returncode}{''.join(f': {line}' for line in last)}")
     return done.stdout
+
+
+def ask_module(module: str, question: object, timeout_s: float, limits: Limits) -> Any:  # noqa: ANN401  any answer
+    """Return the answer of a module of this fleetctl to a question, or raise it if it is an error; both are pickled.
+
+    Raises as `run_module` does, too.
+    """
+    answer = pickle.loads(run_module(module, pickle.dumps(question), timeout_s, limits))  # noqa: S301  our own process
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def answer_question(answer: Callable[[Any], object]) -> None:
+    """In such a module: read the question, and print the answer."""
+    sys.stdout.buffer.write(pickle.dumps(answer(pickle.load(sys.stdin.buffer))))  # noqa: S301  from `ask_module`

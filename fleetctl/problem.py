@@ -92,6 +92,7 @@ CODES: dict[str, str] = {
     "FL085": "an update in place without a reload request",
     "FL086": "an update in place of a model without weights",
     "FL087": "house rules that take too long, or too much memory",
+    "FL088": "spec.history set twice in one fleet",
 }
 
 

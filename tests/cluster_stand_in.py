@@ -20,9 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from fleetctl.agent.failure import about, encode_failure
-from fleetctl.agent.mark import actor_name, describe
+from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.mark import actor_name, describe, place_of, utc_now
+from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Replica
+from fleetctl.agent.wire import document_of
 
+PLANNED = ("group", "copy", "role", "rank", "nodeId", "gpus", "vram", "cpus", "memory")
 Steps = list[tuple[str, str]]
 Answer = tuple[int, str]
 
@@ -135,17 +138,17 @@ class ClusterStandIn:
 
         A starting replica has only its name; the log of the apply that created it contains the rest.
         """
-        member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
-                  "vram": 0, "cpus": 0, "memory": 0}
-        description = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
-                       "specHash": spec_hash, "lifecycle": {"restartMax": 5}, "members": [member]}
-        place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
-                 "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
+        member = Member("main", 0, "Standalone", 0, node_id, "", gpus=gpus)
+        replica = Replica(f"{model}/{replica_id}", model, replica_id, Lifecycle(60.0, restart_max=5), spec_hash,
+                          fleet=fleet or "", namespace=namespace, members=(member,))
+        place = place_of(member)._replace(ip="10.0.0.7", port=7001 + replica_id,
+                                          gpu_indices=list(range(gpus // 10_000)))
         once_up = state in ("ALIVE", "RESTARTING")
         if fleet and not once_up:
             driver_id = f"{len(self.actors):08x}"
+            planned = {key: value for key, value in document_of(member).items() if key in PLANNED}
             record = {"replicas": [{"model": model, "replicaId": replica_id, "specHash": spec_hash,
-                                    "members": [member]}]}
+                                    "members": [planned]}]}
             log = event(0, "planAccepted", "plan accepted", **record)
             self.add_job(f"earlier-{driver_id}", ("RUNNING", log), verb="apply", fleet=fleet, create="1")
             self.jobs[f"earlier-{driver_id}"].driver_id = driver_id
@@ -156,13 +159,12 @@ class ClusterStandIn:
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
             "death_cause": None, "up_ms": up_ms,
-            "repr_name": describe(description, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+            "repr_name": describe(replica, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
                     cards: Sequence[str] = ()) -> None:
         """Add the dead actor of a replica that has just failed."""
-        details = about({"specHash": spec_hash, "fleet": fleet}, {"nodeId": node_id, "gpuUuids": list(cards)})
-        text = encode_failure("ENGINE_EXITED", message, details)
+        text = encode_failure(FailedStart("ENGINE_EXITED", message, utc_now(), spec_hash, fleet, [node_id], cards))
         self.actors.append({
             "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, 0), "state": "DEAD",
             "class_name": "ModelActor", "job_id": "0", "ray_namespace": "fleet", "node_id": node_id,
@@ -222,6 +224,11 @@ class ClusterStandIn:
             job.stopped = True
             self.on_stop(job)
             return 200, '{"stopped": true}'
+        if method == "DELETE":
+            if job.status not in ("SUCCEEDED", "FAILED", "STOPPED"):
+                return 500, "RuntimeError: Attempted to delete a job that is in a non-terminal state"
+            del self.jobs[submission_id]
+            return 200, '{"deleted": true}'
         if what == "logs":
             return 200, json.dumps({"logs": job.log})
         job.step()

@@ -34,24 +34,22 @@ ALLOWED = {
     "fleetfile/rule_process.py": {
         "_answer": "its own process, once the house rules are checked",
     },
-    "agent/apply.py": {
-        "Run.finish": "the job's own process, when its summary is written",
-    },
+    "agent/__main__.py": {"<module>": "the job's own process, when its summary is written"},
     "agent/attempt.py": {
         "<module>": "imports what takes back",
         "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
     "agent/clean_cards.py": {
-        "CleanCards._end": "its own holders: actors without a name that hold a card and run nothing",
+        "_NodeSearch._end": "its own holders: actors without a name that hold a card and run nothing",
     },
     "agent/create.py": {
         "take_back": "ends only a CreatedHere, which only create() builds",
     },
     "agent/evict.py": {
-        "end_all": "the explicit verb: ends the replicas it names",
+        "Evict._end_all": "the explicit verb: ends the replicas it names",
     },
-    "agent/levels.py": {
-        "_take_back": "the explicit verb: a WARM replica that it has just created, whose HOT one stays as it is",
+    "agent/demote.py": {
+        "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",
     },
     "agent/warm.py": {
         "WarmReplica._watch": "its own process, when a part of it on another node has ended; Ray restarts it",
@@ -65,7 +63,7 @@ ALLOWED = {
         "_signal": "the explicit verb: a process with an engine's variables and no replica above it, agreed to",
     },
     "agent/restart.py": {
-        "_restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
+        "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
     "agent/member.py": {
         "MemberSeat.end_engine": "the member's own engine, when an eviction asks its replica to leave",
@@ -91,8 +89,8 @@ ALLOWED = {
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
-        "Replica._require_published_repr": "the replica's own process, whose node and readiness nothing else can know",
+        "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
+        "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",
@@ -111,6 +109,9 @@ ALLOWED = {
     },
     "apply/node_jobs.py": {
         "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",
+    },
+    "apply/old_runs.py": {
+        "_delete": "Ray's record of a run that has ended; Ray refuses it for one that has not, and ends nothing",
     },
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",
@@ -309,21 +310,20 @@ def modules_reached(start: str) -> set[str]:
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|prune|agent\.(warm|levels)")
+    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|prune|agent\.(warm|demote)")
     assert [module for module in reached if verbs.search(module)] == []
 
 
 def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
     """An apply only compares the name of a WARM replica; only the replica itself and the verb ask it to leave."""
     assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
-        ("create.py", "check"), ("levels.py", "level_details"), ("levels.py", "_find_earlier_warm"),
-        ("levels.py", "_create")}
+        ("create.py", "check"), ("demote.py", "gone"), ("demote.py", "_find_earlier_warm"), ("demote.py", "_create")}
     named = {path.name for path in SOURCES if "warm_name" in path.read_text()}
-    assert named == {"mark.py", "create.py", "levels.py", "explicit.py"}
+    assert named == {"mark.py", "create.py", "demote.py", "evict.py"}
     found = [(path.name, function, ast.unparse(call)) for path in SOURCES if PACKAGE / "agent" in path.parents
              for function, call in calls(path, "get_actor")]
-    assert ("warm.py", "_is_unneeded", "ray.get_actor(actor_name(self._replica['model'], self._replica['replicaId']))"
-            ) in found
+    hot = "ray.get_actor(actor_name(self._replica.model, self._replica.replica_id))"
+    assert ("warm.py", "_is_unneeded", hot) in found
     leaving = {(path.name, function) for path in SOURCES for function, call in calls(path, "remote")
                if ast.unparse(call.func).endswith("leave.remote")}
     assert leaving == {("warm.py", "_leave_if_unneeded"), ("evict.py", "_ask_to_leave")}
@@ -370,10 +370,10 @@ def test_a_plan_has_no_operation_that_ends_anything() -> None:
     assert not [name for name in ALLOWED if "reload" in name]
 
 
-def test_only_the_floor_code_requests_nodes() -> None:
+def test_only_one_module_requests_nodes() -> None:
     """Ray adds nodes that are missing from its one request, and removes only idle nodes beyond it."""
     asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
-    assert asking == {("floor.py", "request_nodes")}
+    assert asking == {("node_request.py", "request_nodes")}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:
@@ -408,9 +408,10 @@ def test_reading_a_cluster_sends_only_gets() -> None:
     assert client.read_text().count("self._http.") == 2, "one call sends, one closes"
 
 
-def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
+def test_an_apply_writes_packages_and_jobs_stops_jobs_and_deletes_ended_ones() -> None:
     assert {sent for sent in requests("apply") if sent[0] != "'GET'"} == {
-        ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop")}
+        ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop"),
+        ("'DELETE'", "{}{}")}
 
 
 @pytest.mark.parametrize("folder", ["cli", "render", "planner", "fleetfile", "documents"])

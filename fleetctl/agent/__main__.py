@@ -6,29 +6,33 @@ import json
 import os
 import re
 import sys
-from typing import Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Tuple, Type
 
 import ray
 from ray import cloudpickle
 
+from . import messages
 from .apply import run_apply
 from .events import EventStream
 from .evict import run_evict
 from .examine import run_examine
 from .mailbox import wait_for
+from .node_request import run_release
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
-from .release import run_release
 from .repair import run_repair
 from .restart import run_restart
+from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
-VERBS: Mapping[str, Callable[..., int]] = {
-    "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair,
-    "prefetch": run_prefetch, "caches": run_caches, "prune": run_prune,
-    "release": run_release}
+VERBS: Mapping[str, Tuple[Type[Any], Callable[..., int]]] = {
+    "apply": (messages.ApplyRequest, run_apply), "evict": (messages.ExplicitRequest, run_evict),
+    "restart": (messages.ExplicitRequest, run_restart), "examine": (messages.ExamineRequest, run_examine),
+    "repair": (messages.RepairRequest, run_repair), "prefetch": (messages.PrefetchRequest, run_prefetch),
+    "caches": (messages.CachesRequest, run_caches), "prune": (messages.CachesRequest, run_prune),
+    "release": (messages.ReleaseRequest, run_release)}
 
 
 def hide_package_from_actors() -> None:
@@ -57,8 +61,15 @@ def main() -> int:
     if request is None:
         return events.end(1, f"no request came within {REQUEST_S:g} s")
     trouble = too_old(ray.__version__)
-    return events.end(1, trouble) if trouble else VERBS[verb](request, events)
+    if trouble:
+        return events.end(1, trouble)
+    kind, carry_out = VERBS[verb]
+    try:
+        parsed = parse(kind, request)
+    except WrongDocument as wrong:
+        return events.end(1, f"the request cannot be read: {wrong}")
+    return carry_out(parsed, events)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # Ray's own end waits for half a second, and may hang as any call to Ray may

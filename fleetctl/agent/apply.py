@@ -1,157 +1,134 @@
 """Carry out a plan: take the lock, create replicas in the plan's order, wait until they are ready, report each one.
 
 Partial success is a result: if one replica fails, the others continue. The lock is held until the last new replica has
-its worker. Waiting needs no lock, nor does the last step: nodes fetch the weights that the fleet file keeps there.
-On SIGTERM the run starts nothing more, reports, and exits.
+its worker. Waiting needs no lock, nor do reloads, which have their own, nor the last step: nodes fetch the weights that
+the fleet file keeps there.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections import deque
-from typing import Any, Deque, Dict, List, Mapping, Optional, Set
+from typing import Callable, List, Optional, Set, Union
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from . import cluster
-from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
-from .create import replica_of
+from . import cluster, mailbox
+from .attempt import Attempt, Context, EarlierAttempt
+from .create import CardTurns, Grants, replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
-from .floor import ask_for_nodes
-from .grants import CardTurns, Grants
-from .lock import HeldLock, Interrupted, LockBusy, take_lock
+from .lock import LockBusy
 from .mark import actor_name
+from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
+from .node_request import ask_for_nodes
 from .notes import note
-from .prefetch import run_prefetches
+from .prefetch import fetches_of
 from .reload import forget_dead_actors
 from .reloads import Reloads
-from .replan import Replanning
+from .run import Ended, OnNodes, Run, Task, outcome_of
+from .wire import document_of, parse
 
-POLL_S = 0.1
 HEARTBEAT_S = 10.0
-REPORT_S = 1.2
-"""Ray sends SIGKILL three seconds after SIGTERM; the report must be written by then."""
 DRAINING = "draining"
+MAX_REPLANS = 3
+REPLAN_S = 60.0
+"""How long the client may take to plan again."""
+NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
+"""Codes of refusals that another node may avoid."""
+LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
+"""The level of the event of each outcome; any other is an error."""
 
 
-class Run:
+class Apply(Run):
     """One apply, from its request to its summary."""
 
-    def __init__(self, request: Mapping[str, Any], events: EventStream) -> None:
-        self.request = request
-        self.plan: Mapping[str, Any] = request["plan"]
-        self.events = events
-        self.stop = threading.Event()
-        self.outcomes: Dict[str, Outcome] = {}
-        self.blocked: List[Mapping[str, Any]] = list(self.plan["blocked"])
-        self.fetched: List[Outcome] = []
-        self._pending: Deque[Attempt] = deque()
-        self._under_way: List[Attempt] = []
-        self._ready: List[Attempt] = []
-        self._turns = CardTurns([])
+    def __init__(self, request: ApplyRequest, events: EventStream) -> None:
+        super().__init__(request, events, planId=request.plan.plan_id)
+        self._request, self._plan = request, request.plan
+        self._context: Context
+        self._blocked = list(self._plan.blocked)
         self._promoted: Set[str] = set()
-        self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
-        self._reloads = Reloads(request, events.emit, time.monotonic)
-        self._last_beat = time.monotonic()
+        self._replanning = Replanning(request.job, request.may_replan, events, self.clock)
+        self._reloads = Reloads(request, self)
+        self._fetches = fetches_of(request, self)
+        self._last_beat = self.clock()
 
-    def work(self, lock: HeldLock) -> None:
-        """Create and await all replicas, then fetch the weights that nodes keep. Returns early on SIGTERM.
+    def begin(self) -> None:
+        """Take the fleet's lock and the plan, if it may be applied once only; ask for the nodes that the plan needs."""
+        request, fleet = self._request, self._plan.fleet.name
+        try:
+            lock = self.take(fleet, request.holder, request.lock_timeout, lambda holder: self.events.emit(
+                "lockWaiting", f"the lock of {fleet} is held; to end its holder: fleetctl stop {holder.job}",
+                holder=holder))
+        except LockBusy as busy:
+            self.events.emit("lockHeld", str(busy), level="error", holder=busy.holder)
+            raise
+        earlier = claim_single_use(self._plan.plan_id, request.job) if request.single_use else None
+        if earlier:
+            raise Ended(6, f"this plan was already applied by job {earlier}", usedBy=earlier)
+        self.events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
+        draining = cluster.draining_nodes()
+        if draining:
+            note(request.job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
+        ask_for_nodes(self._plan, self.events)
+        forget_dead_actors()
+        ours = {fleet, self._plan.options.adopt_from or fleet}
+        self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
+                                request.parallelism, set())
 
-        A run that does not wait fetches on a few nodes only, so a watcher can replan soon; the next run continues.
-        """
-        self._create_all(lock)
-        if self.stop.is_set():
-            return
-        for result in run_prefetches(self.request, self.events):
-            self.fetched.append(result)
-            if self.stop.is_set():
-                return
-
-    def _create_all(self, lock: HeldLock) -> None:
-        ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
-        self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
-        self._accept(self.request)
-        self._under_way += self._already_starting()
-        while not self.stop.is_set():
-            began = time.monotonic()
-            self._begin()
-            self._step()
-            for key, result in self._reloads.step().items():
-                self._report(key, result)
+    def work(self) -> None:
+        """Create and await all replicas, reload others, then fetch the weights that nodes keep, until SIGTERM."""
+        self.tasks += self._accept(self._request)
+        self.tasks += self._reloads.tasks
+        self.tasks[:0] = self._already_starting()
+        for ended in self.rounds():
+            for task in ended:
+                if not (isinstance(task, Attempt) and self._replanning.hold_back(task)):
+                    self._report(task)
             if not self._is_creating() and not self._replan():
                 self._release()
-                if self._reloads.may_end and (not self._under_way or not self.request["wait"]):
+                if all(task.outcome or (task.may_be_left and not self._request.wait) for task in self.tasks):
                     break
             self._heartbeat()
-            self.stop.wait(max(POLL_S, time.monotonic() - began))
-        self._recheck_ready()
+        for task in self.tasks:
+            if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
+                self._report(task)
+        for _ in self.rounds(self._fetches):
+            if all(task.outcome or task.may_be_left for task in self._fetches):
+                break
 
-    def _accept(self, request: Mapping[str, Any]) -> None:
-        """Accept a plan: the request's own, or a new one after nodes refused replicas."""
-        self.plan = request["plan"]
-        self.events.emit("planAccepted", f"plan {self.plan['planId'][:12]}: {len(self.plan['actions'])} to create",
-                         level="debug", **request["record"])
-        replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
-        self._turns = CardTurns(replicas)
-        self._promoted.update(replica["id"] for replica in replicas if replica["op"] == "promote")
-        self._pending.extend(Attempt(replica, self._context) for replica in replicas)
+    def _is_creating(self) -> bool:
+        return any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
+
+    def _release(self) -> None:
+        lock = self._context.lock
+        if not lock.released:
+            lock.release()
+            self.events.emit("lockReleased", f"lock of fleet {self._plan.fleet.name} released", level="debug")
+
+    def _accept(self, request: Union[ApplyRequest, PlanRequest]) -> List[Task]:
+        """Accept a plan, the run's own or a new one after nodes refused replicas; return its replicas as tasks."""
+        self._plan = plan = request.plan
+        self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.actions)} to create", level="debug",
+                         **request.record)
+        replicas = [replica_of(plan, action, request.logs) for action in plan.actions]
+        self._promoted.update(replica.id for replica in replicas if replica.op == "promote")
+        context = self._context._replace(turns=CardTurns(replicas))
+        return [Attempt(replica, context) for replica in replicas]
 
     def _not_counted(self, model: str) -> Set[int]:
         """Return the ids of a model's replicas that exist but do not count: lost and unmanaged ones."""
-        records = [*self.plan.get("lost", []), *self.plan.get("unmanaged", [])]
-        return {int(row["replicaId"]) for row in records if row["model"] == model and row.get("replicaId") is not None}
+        return {row.replica_id for row in (*self._plan.lost, *self._plan.unmanaged)
+                if row.model == model and row.replica_id is not None}
 
-    def _already_starting(self) -> List[Attempt]:
+    def _already_starting(self) -> List[Task]:
         """Return the replicas of planned models that were starting before this run; the run awaits them too."""
-        names, planned = cluster.taken_names(), {attempt.key for attempt in self._pending}
-        rows = [
-            {"id": f"{model['key']}/{replica_id}", "model": model["key"], "replicaId": replica_id, "members": [],
-             "lifecycle": model["lifecycle"]}
-            for model in self.request["await"]
-            for replica_id in cluster.live_ids(model["key"], names,
-                                               self._not_counted(model["key"]) | set(model.get("but", ())))
-        ]
+        names, planned = cluster.taken_names(), {task.key for task in self.tasks if isinstance(task, Attempt)}
+        rows = [Replica(f"{model.key}/{replica_id}", model.key, replica_id, model.lifecycle)
+                for model in self._request.await_
+                for replica_id in cluster.live_ids(model.key, names, self._not_counted(model.key) | set(model.but))]
         return [EarlierAttempt(row, self._context) for row in rows
-                if row["id"] not in planned and _is_starting(actor_name(row["model"], row["replicaId"]))]
-
-    def _begin(self) -> None:
-        """Start pending attempts in the plan's order; at most `parallelism` replicas wait for Ray at a time."""
-        creating = sum(not attempt.granted for attempt in self._under_way)
-        for attempt in list(self._pending):
-            if creating >= int(self.request["parallelism"]):
-                return
-            if self._turns.may_begin(attempt.key):
-                self._pending.remove(attempt)
-                self._under_way.append(attempt)
-                creating += 1
-
-    def _step(self) -> None:
-        for attempt in self._under_way:
-            if self.stop.is_set():
-                return
-            attempt.step()
-            if attempt.granted:
-                self._turns.done(attempt.key)
-            if attempt.result is not None and not self._replanning.hold_back(attempt.key, attempt.result):
-                self._report(attempt.key, attempt.result)
-                if attempt.result["outcome"] == "ready":
-                    self._ready.append(attempt)
-        self._under_way = [attempt for attempt in self._under_way if attempt.result is None]
-
-    def _recheck_ready(self) -> None:
-        """Report the replicas that were ready and have gone down since."""
-        for attempt in self._ready:
-            result = None if self.stop.is_set() else attempt.since_ready()
-            if result is not None:
-                self._report(attempt.key, result)
-
-    def _is_creating(self) -> bool:
-        return bool(self._pending) or any(not attempt.granted for attempt in self._under_way)
+                if row.id not in planned and _is_starting(actor_name(row.model, row.replica_id))]
 
     def _replan(self) -> bool:
         """Ask for a new plan if nodes refused replicas. Returns whether there is, or may be, more to create."""
@@ -162,69 +139,107 @@ class Run:
         if answer is None:
             return True
         refused = self._replanning.take_asked()
-        request = answer.get("request")
-        if request is None:
-            self.events.emit("notReplanned", f"the plan stays as it is: {answer.get('why')}", level="warning")
-            for key, result in refused.items():
-                self._report(key, result)
+        if answer.request is None:
+            self.events.emit("notReplanned", f"the plan stays as it is: {answer.why}", level="warning")
+            for task in refused:
+                self._report(task)
             return bool(self._replanning.refused)
-        models = {result["model"] for result in refused.values()}
-        self.blocked = [row for row in self.blocked if row["model"] not in models] + list(request["plan"]["blocked"])
-        self._accept(request)
-        count = len(request["plan"]["actions"])
+        plan = answer.request.plan
+        models = {task.replica.model for task in refused}
+        self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
+        accepted = self._accept(answer.request)
+        self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
+        count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
-        return bool(self._pending or self._replanning.refused)
+        return bool(accepted or self._replanning.refused)
 
-    def _release(self) -> None:
-        if not self._context.lock.released:
-            self._context.lock.release()
-            self.events.emit("lockReleased", f"lock of fleet {self.plan['fleet']['name']} released", level="debug")
-
-    def _report(self, key: str, result: Outcome) -> None:
-        self.outcomes[key] = result
-        kind = result["outcome"]
-        if kind == "ready" and key in self._promoted:
-            result["level"] = "HOT"
-        level = {"ready": "info", "starting": "info", "skipped": "warning"}.get(kind, "error")
-        where = f" on {', '.join(result['nodes'])}" if result["nodes"] else ""
-        why = f": {result['message']}" if result["message"] else ""
-        details = {name: value for name, value in result.items() if name not in ("message", "level")}
-        word = "promoted" if "level" in result else kind
-        self.events.emit("replica" + kind.capitalize(), f"{key}: {word}{where}{why}", level=level, **details)
+    def _report(self, task: Task) -> None:
+        found = task.outcome
+        assert found is not None
+        if found.outcome == "ready" and task.key in self._promoted:
+            task.outcome = found = found._replace(level="HOT")
+        where = f" on {', '.join(found.nodes)}" if found.nodes else ""
+        why = f": {found.message}" if found.message else ""
+        details = {name: value for name, value in document_of(found).items() if name not in ("message", "level")}
+        word = "promoted" if found.level else found.outcome
+        self.events.emit("replica" + found.outcome.capitalize(), f"{task.key}: {word}{where}{why}",
+                         level=LEVELS.get(found.outcome, "error"), **details)
 
     def _heartbeat(self) -> None:
-        if time.monotonic() - self._last_beat >= HEARTBEAT_S:
-            self._last_beat = time.monotonic()
-            total = (len(self.outcomes) + len(self._under_way) + len(self._pending) + len(self._replanning.refused)
-                     + self._reloads.unfinished)
-            blocked = sum(row["replicas"] for row in self.blocked)
-            message = f"{len(self.outcomes)} of {total} done" + (f", {blocked} blocked" if blocked else "")
-            self.events.emit("progress", message, done=len(self.outcomes), total=total)
+        if self.clock() - self._last_beat >= HEARTBEAT_S:
+            self._last_beat = self.clock()
+            done = sum(task.outcome is not None for task in self.tasks) - len(self._replanning.refused)
+            blocked = sum(row.replicas for row in self._blocked)
+            message = f"{done} of {len(self.tasks)} done" + (f", {blocked} blocked" if blocked else "")
+            self.events.emit("progress", message, done=done, total=len(self.tasks))
 
-    def finish(self, interrupted: bool = False) -> None:
-        """Write the summary and exit immediately; a created replica that is not ready yet continues to start."""
-        code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not awaited")
-        self.outcomes.update({**self._replanning.refused, **self._reloads.outcomes_at_end(interrupted)})
-        for attempt in (*self._under_way, *self._pending):
-            self.outcomes[attempt.key] = attempt.result or outcome(
-                attempt.replica, "starting" if attempt.begun else "skipped", code, why)
-        results = sorted(self.outcomes.values(), key=lambda row: (row["model"], row["replicaId"]))
-        results += [{"model": row["model"], "outcome": "blocked", "code": row["code"], "message": row["message"],
-                     "replicas": row["replicas"]} for row in self.blocked]
-        ready = sum(result["outcome"] == "ready" for result in results)
-        wanted = sum(result.get("replicas", 1) for result in results)
-        results += [*self.fetched, *(self._not_fetched() if interrupted else ())]
-        complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
-        os._exit(self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", results, interrupted=interrupted,
-                                 waited=bool(self.request["wait"])))
+    def end(self) -> int:
+        """Write the summary. A created replica that is not ready yet continues to start."""
+        interrupted = self.stop.is_set()
+        results = sorted(self.outcomes(self.tasks), key=lambda row: (row.model, row.replica_id or 0))
+        results += [outcome_of(OnNodes(row.model, ()), "blocked", row.code, row.message, replicas=row.replicas)
+                    for row in self._blocked]
+        ready = sum(row.outcome == "ready" for row in results)
+        wanted = sum(row.replicas or 1 for row in results)
+        fetched = self.outcomes([task for task in self._fetches if task.outcome or interrupted])
+        complete = ready == wanted and not interrupted and all(row.outcome == "ready" for row in fetched)
+        return self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", [*results, *fetched],
+                               interrupted=interrupted, waited=self._request.wait)
 
-    def _not_fetched(self) -> List[Outcome]:
-        """Return the outcomes of the planned prefetches that had not run when the run was interrupted."""
-        done = {(row["model"], node) for row in self.fetched for node in row["nodes"]}
-        return [{"model": prefetch["model"], "outcome": "skipped", "level": "COLD", "code": "INTERRUPTED",
-                 "nodes": [node["node"]], "message": "the apply was interrupted"}
-                for prefetch in self.request["plan"].get("prefetches", []) for node in prefetch["nodes"]
-                if (prefetch["model"], node["node"]) not in done]
+
+class Replanning:
+    """The replicas that nodes refused, and the questions to the client for a new plan: the agent contains no planner.
+
+    Meanwhile the apply awaits its created replicas and holds the lock. Each question lists Ray's free resources as they
+    are then, so the answer can differ. If the client has gone there is no answer, and the plan stays as it is. `job` is
+    part of the names of the answers.
+    """
+
+    def __init__(self, job: str, may_ask: bool, events: EventStream, clock: Callable[[], float]) -> None:
+        self.refused: List[Attempt] = []
+        self._job = job
+        self._requests_left = MAX_REPLANS if may_ask else 0
+        self._events = events
+        self._clock = clock
+        self._answer_name: Optional[str] = None
+        self._asked: List[Attempt] = []
+        self._deadline = 0.0
+
+    def hold_back(self, attempt: Attempt) -> bool:
+        """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
+        if self._requests_left == 0 or attempt.outcome is None or attempt.outcome.code not in NODE_CODES:
+            return False
+        self.refused.append(attempt)
+        return True
+
+    def ask(self) -> None:
+        """Send the state of the nodes, unless a question is open; `answer` returns the reply."""
+        if self._answer_name is not None:
+            return
+        self._answer_name = f"{self._job}-replan-{MAX_REPLANS - self._requests_left}"
+        self._requests_left -= 1
+        self._asked = list(self.refused)
+        self._deadline = self._clock() + REPLAN_S
+        outcomes = [attempt.outcome for attempt in self._asked if attempt.outcome]
+        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
+        self._events.emit(
+            "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
+            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
+            level="warning", refused=outcomes, nodes=cluster.nodes_now(), answer=self._answer_name)
+
+    def answer(self) -> Optional[ReplanAnswer]:
+        """Return the client's answer: a request, or why there is none; None = not yet."""
+        assert self._answer_name is not None
+        found = mailbox.take(self._answer_name)
+        if found is None and self._clock() < self._deadline:
+            return None
+        self._answer_name = None
+        return ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
+
+    def take_asked(self) -> List[Attempt]:
+        """Remove and return the attempts that the latest question named; those held back since stay."""
+        self.refused = [attempt for attempt in self.refused if attempt not in self._asked]
+        return self._asked
 
 
 def _is_starting(name: str) -> bool:
@@ -236,61 +251,14 @@ def _is_starting(name: str) -> bool:
     return cluster.actor_record(actor_id).state not in ("ALIVE", "DEAD")
 
 
-def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
+def claim_single_use(plan_id: str, job: str) -> Optional[str]:
     """Record that this job applies this saved plan. Returns the job that applied it before, or None."""
     key = b"plan:" + plan_id.encode()
     if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
-        return bytes(_internal_kv_get(key, namespace=KV_NAMESPACE))
+        return bytes(_internal_kv_get(key, namespace=KV_NAMESPACE)).decode()
     return None
 
 
-def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
-    """Run one apply. Returns an exit code only if it ends before any action (lock held, plan already applied)."""
-    run = Run(request, events)
-    signal.signal(signal.SIGTERM, lambda *_: run.stop.set())
-    fleet, job = run.plan["fleet"]["name"], request["job"]
-    events.begin(request, planId=run.plan["planId"])
-    try:
-        lock = take_lock(
-            fleet, {**request["holder"], "driver": ray.get_runtime_context().get_job_id()},
-            float(request["lockTimeout"]),
-            lambda holder: events.emit(
-                "lockWaiting", f"the lock of {fleet} is held; to end its holder: fleetctl stop {holder.get('job')}",
-                holder=holder),
-            run.stop.is_set)
-    except Interrupted:
-        return events.end(3, "interrupted before anything was begun", interrupted=True)
-    except LockBusy as busy:
-        events.emit("lockHeld", str(busy), level="error", holder=busy.holder)
-        return events.end(5, str(busy), holder=busy.holder)
-    earlier = claim_single_use(run.plan["planId"], job) if request["singleUse"] else None
-    if earlier:
-        return events.end(6, f"this plan was already applied by job {earlier.decode()}", usedBy=earlier.decode())
-    events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
-    draining = cluster.draining_nodes()
-    if draining:
-        note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
-    ask_for_nodes(run.plan, events)
-    forget_dead_actors()
-    _work(run, lock)
-    return 0
-
-
-def _work(run: Run, lock: HeldLock) -> None:
-    """Work in a separate thread: a call to Ray may hang, and the run must still react to SIGTERM."""
-    failures: List[BaseException] = []
-
-    def work() -> None:
-        try:
-            run.work(lock)
-        except BaseException as error:
-            failures.append(error)
-
-    worker = threading.Thread(target=work, name="apply", daemon=True)
-    worker.start()
-    while worker.is_alive() and not run.stop.is_set():
-        worker.join(0.1)
-    worker.join(REPORT_S)
-    if failures:
-        raise failures[0]
-    run.finish(interrupted=run.stop.is_set())
+def run_apply(request: ApplyRequest, events: EventStream) -> int:
+    """Run one apply and return its exit code."""
+    return Apply(request, events).carry_out()

@@ -5,21 +5,20 @@ An attempt never waits: `step` goes as far as it can and returns, so one loop se
 
 from __future__ import annotations
 
-import json
 import shlex
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Callable, Collection, NamedTuple, Optional, Sequence, Set
 
 import ray
 
-from . import cluster, model_files
+from . import cluster
 from .cards import REFUSED
 from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards
-from .create import CreatedHere, check, create, take_back
-from .failure import Failure, Refused, decode_failure, kept_failure
-from .grants import Grants
+from .create import CardTurns, CreatedHere, Grants, check, create, take_back
+from .failure import Refused, decode_failure, kept_failure
 from .lock import HeldLock
-from .mark import actor_name
-from .ports import serving_at
+from .mark import actor_name, read_mark
+from .messages import FailedStart, Mark, Outcome, Place, Replica
+from .run import Task, outcome_of
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""
@@ -35,11 +34,14 @@ MARGIN_S = 120.0
 """Constructors enforce their own timeout; the agent waits this much longer, then reports `starting`."""
 
 Emit = Callable[..., None]
-Outcome = Dict[str, Any]
 
 
 class Context(NamedTuple):
-    """State that all attempts of a run share. `ours` = fleets whose replicas count as ours; `clock` in seconds."""
+    """State that all attempts of a run share.
+
+    `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the keys of the replicas that wait
+    for Ray, at most `parallelism` at a time.
+    """
 
     not_counted: Callable[[str], Set[int]]
     ours: Collection[str]
@@ -47,25 +49,17 @@ class Context(NamedTuple):
     grants: Grants
     emit: Emit
     clock: Callable[[], float]
+    turns: CardTurns
+    parallelism: int
+    creating: Set[str]
 
 
-def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, message: str = "") -> Outcome:
-    """Return the outcome of one replica: ready, starting, failed, blocked or skipped."""
-    nodes: List[str] = list(dict.fromkeys(member["node"] for member in replica.get("members", [])))
-    result = {"model": replica["model"], "replicaId": replica["replicaId"], "outcome": kind, "nodes": nodes,
-              "message": message}
-    if code:
-        result["code"] = code
-    return result
-
-
-class Attempt:
+class Attempt(Task):
     """The creation of one planned replica. `granted` = Ray has chosen its cards, or never will."""
 
-    def __init__(self, replica: Dict[str, Any], context: Context) -> None:
+    def __init__(self, replica: Replica, context: Context) -> None:
+        super().__init__(replica.id, replica)
         self.replica = replica
-        self.key = str(replica["id"])
-        self.result: Optional[Outcome] = None
         self.created: Optional[CreatedHere] = None
         self.granted = self._shortfall_reported = False
         self._context = context
@@ -77,29 +71,41 @@ class Attempt:
         self._refusal = self._dirty = ""
         self._phase: Callable[[], None] = self._take_turn
 
+    def may_begin(self) -> bool:
+        """Return whether fewer than `parallelism` replicas wait for Ray, and every earlier one has its shared cards."""
+        context = self._context
+        return self.granted or (len(context.creating) < context.parallelism and context.turns.may_begin(self.key))
+
     @property
-    def begun(self) -> bool:
-        """Whether this attempt has found or created the replica's actor."""
-        return self._handle is not None
+    def may_be_left(self) -> bool:
+        """Return whether Ray has chosen its cards: it starts by itself."""
+        return self.granted
+
+    def at_end(self, interrupted: bool) -> Outcome:
+        """Return that a created replica continues to start, and any other was skipped."""
+        code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not awaited")
+        return outcome_of(self.replica, "starting" if self._handle is not None else "skipped", code, why)
 
     def step(self) -> None:
         """Go as far as possible without waiting. An error becomes the outcome of this replica alone."""
         try:
-            while self.result is None:
+            while self.outcome is None:
                 phase = self._phase
                 phase()
                 if self._phase == phase:
                     break
         except Exception as error:
             self._end("failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
-        self.granted = self.granted or self.result is not None
+        self.granted = self.granted or self.outcome is not None
+        if self.granted:
+            self._context.turns.done(self.key)
+        (self._context.creating.discard if self.granted else self._context.creating.add)(self.key)
         self._now()
 
-    def _end(self, kind: str, code: Optional[str] = None, message: str = "") -> None:
+    def _end(self, kind: str, code: Optional[str] = None, message: str = "", places: Sequence[Place] = ()) -> None:
         self._release_cards()
-        self.result = outcome(self.replica, kind, code, message)
-        if self.created is not None:
-            self.result["seconds"] = round(self._context.clock() - self._begun, 2)
+        seconds = None if self.created is None else self._context.clock() - self._begun
+        self.outcome = outcome_of(self.replica, kind, code, message, places=places, seconds=seconds)
 
     def _enter(self, phase: Callable[[], None]) -> None:
         self._phase = phase
@@ -127,18 +133,18 @@ class Attempt:
         if not self._context.lock.hold():
             return self._end("skipped", "LOCK_LOST", "this run no longer holds the lock; another apply may be running")
         try:
-            check(self.replica, self._context.not_counted(self.replica["model"]))
+            check(self.replica, self._context.not_counted(self.replica.model))
             created = create(self.replica)
         except Refused as refusal:
             if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
             return None
         self.created, self._handle, self._tries = created, created.handle, self._tries + 1
-        nodes = outcome(self.replica, "starting")["nodes"]
+        nodes = self.replica.nodes
         self._context.emit("replicaCreated", f"{self.key}: created on {', '.join(nodes)}", nodes=nodes,
-                           model=self.replica["model"], replicaId=self.replica["replicaId"])
-        if len(self.replica["members"]) == 1:
-            self._context.grants.created(created, self.replica["members"][0])
+                           model=self.replica.model, replicaId=self.replica.replica_id)
+        if len(self.replica.members) == 1:
+            self._context.grants.created(created, self.replica.members[0])
             return self._enter(self._await_grant)
         return self._enter(self._await_group)
 
@@ -146,11 +152,11 @@ class Attempt:
         """Turn a refusal into an outcome. If the name exists, another apply has created this replica: await that."""
         if refusal.code == "NAME_TAKEN":
             try:
-                self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
+                self._handle = ray.get_actor(actor_name(self.replica.model, self.replica.replica_id))
             except ValueError:
                 return self._end("failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
             self.granted = True
-            self.replica = {**self.replica, "members": []}  # it may be on other nodes than planned
+            self.replica = self.replica._replace(members=())  # it may be on other nodes than planned
             return self._enter(self._await_ready)
         return self._end("skipped" if refusal.code == "TARGET_REACHED" else "blocked", refusal.code, str(refusal))
 
@@ -158,20 +164,21 @@ class Attempt:
         """Wait for the worker of a single member; take the replica back if Ray has no room for it."""
         created = self.created
         assert created is not None
-        node_id = self.replica["members"][0]["nodeId"]
+        member, lifecycle = self.replica.members[0], self.replica.lifecycle
+        node_id = member.node_id
         record = cluster.actor_record(created.actor_id)
         trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
         if trouble:  # Ray gave up because the node died after our check
-            return self._end("failed", trouble[0], f"{self.replica['members'][0]['node']}: {trouble[1]}")
+            return self._end("failed", trouble[0], f"{member.node}: {trouble[1]}")
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created)
             self._release_cards()
             return self._enter(self._await_ready)
-        timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
+        timeout_s = lifecycle.scheduling_timeout
         if self._passed() < timeout_s:
             return self._report_shortfall(created, node_id)
-        short = cluster.shortfalls(self.replica["members"])
+        short = cluster.shortfalls(self.replica.members)
         if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
             return self._end("failed", "NODE_TAKEN", f"Ray gave it no worker within {timeout_s:g} s: needs "
@@ -185,10 +192,10 @@ class Attempt:
         if self._shortfall_reported or self._passed() < ROOM_REPORT_S:
             return
         self._shortfall_reported = True
-        short = cluster.shortfalls(self.replica["members"])
+        short = cluster.shortfalls(self.replica.members)
         if short and not self._context.grants.may_be_granted(created, node_id):
             self._context.emit("roomAwaited", f"{self.key}: waiting for room: {'; '.join(short)}",
-                               model=self.replica["model"], replicaId=self.replica["replicaId"])
+                               model=self.replica.model, replicaId=self.replica.replica_id)
 
     def _no_worker(self) -> None:
         self._end("starting", "NO_WORKER",
@@ -201,6 +208,7 @@ class Attempt:
         assert created is not None
         if cluster.group_is_granted(created.name) or cluster.actor_record(created.actor_id).state in ("ALIVE", "DEAD"):
             self.granted = True
+            self._release_cards()
             self._enter(self._await_ready)
 
     def _await_ready(self) -> None:
@@ -210,57 +218,60 @@ class Attempt:
             self._answer = self._handle.__ray_ready__.remote()
             return self._enter(self._await_answer)
         if record.state == "DEAD":
-            return self._died(*self._cause_of_death(record.death))
+            return self._died(self._cause_of_death(record.death))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "Ray reports its actor as ALIVE, but its constructor never "
                              f"returned; `fleetctl evict {shlex.quote(self.key)}` removes it")
-        if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
+        if self._passed() >= self.replica.lifecycle.startup_timeout + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 
-    def _cause_of_death(self, death: str) -> Failure:
+    def _cause_of_death(self, death: str) -> FailedStart:
         """Return the failure that a gang has kept or the constructor has raised; else NODE_GONE if a node is dead."""
-        code, message = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
-        if code != "REPLICA_DIED":
-            return code, message
-        for member in self.replica["members"]:
-            trouble = cluster.node_trouble(member["nodeId"])
+        failure = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
+        for member in self.replica.members if failure.code == "REPLICA_DIED" else ():
+            trouble = cluster.node_trouble(member.node_id)
             if trouble and trouble[0] == "NODE_GONE":
-                return trouble[0], f"{member['node']}: {trouble[1]}"
-        return code, message
+                return FailedStart(trouble[0], f"{member.node}: {trouble[1]}")
+        return failure
 
-    def since_ready(self) -> Optional[Outcome]:
-        """Return the new outcome of a replica that was ready; None if it still is, was evicted, or Ray does not say."""
+    def has_gone_down(self) -> bool:
+        """Return whether a replica that was ready is down now, with its new outcome; not if it was evicted."""
+        if self.outcome is None or self.outcome.outcome != "ready":
+            return False
         try:
             record = cluster.actor_record(self._handle._actor_id.hex())
             if record.state == "ALIVE":
-                return None
-            if record.state != "DEAD":
-                return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and is restarting")
-            code, message = self._cause_of_death(record.death)
-        except Exception:
-            return None
+                return False
+            code, why = "STILL_STARTING", "it was ready, went down and is restarting"
+            if record.state == "DEAD":
+                failure = self._cause_of_death(record.death)
+                code, why = failure.code, f"it was ready and went down: {failure.message}"
+        except Exception:  # Ray does not say
+            return False
         if record.killed and code == "REPLICA_DIED":  # evicted; a gang that ended itself has kept its reason
-            return None
-        return outcome(self.replica, "failed", code, f"it was ready and went down: {message}")
+            return False
+        self.outcome = outcome_of(self.replica, "failed" if record.state == "DEAD" else "starting", code, why)
+        return True
 
-    def _died(self, code: str, message: str) -> None:
-        """Report the failure; or, if a single member refused its cards, look for clean ones on its node.
+    def _died(self, failure: FailedStart) -> None:
+        """Report the failure; or, if members refused their cards, look for clean ones on their nodes.
 
-        Its engine has not run, and its name is free again. A gang looks for clean cards itself.
+        No engine has run, and the replica's name is free again.
         """
         if self.created is not None:
             self._context.grants.ended(self.created)
-        alone = len(self.replica["members"]) == 1
-        if code not in REFUSED or not alone or self.created is None or self._tries >= MAX_TRIES:
-            return self._end("failed", code, message)
-        self._context.emit("cardInUse", f"{self.key}: {message}: {SEARCHING}", level="warning",
-                           model=self.replica["model"], replicaId=self.replica["replicaId"])
-        self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
+        if failure.code not in REFUSED or self.created is None or self._tries >= MAX_TRIES:
+            return self._end("failed", failure.code, failure.message)
+        self._context.emit("cardInUse", f"{self.key}: {failure.message}: {SEARCHING}", level="warning",
+                           model=self.replica.model, replicaId=self.replica.replica_id)
+        self.replica = self.replica._replace(earlier_tries=[*self.replica.earlier_tries, self.created.actor_id])
         self.granted = False  # keeps the lock, or releases it once more
-        self._refusal, self._dirty, self._clean_cards = code, message, CleanCards(self.replica["members"])
+        claiming = [member for member in self.replica.members if member.gpus]
+        refusing = [member for member in claiming if member.node_id in failure.node_ids]
+        self._refusal, self._dirty, self._clean_cards = failure.code, failure.message, CleanCards(refusing or claiming)
         return self._enter(self._find_clean_cards)
 
     def _find_clean_cards(self) -> None:
@@ -294,34 +305,27 @@ class Attempt:
         return self._ready("it is up, but its process does not answer" if not done else "")
 
     def _ready(self, note: str) -> None:
-        mark = json.loads(cluster.actor_record(self._handle._actor_id.hex()).report or "{}")
-        if self.created is None and mark.get("fleet") not in self._context.ours:
+        mark = read_mark(cluster.actor_record(self._handle._actor_id.hex()).report) or Mark()
+        if self.created is None and mark.fleet not in self._context.ours:
             return self._end("blocked", "CLAIMED_BY_FLEET",
-                             f"fleet {mark.get('fleet')} has just started a replica of this model")
-        members = mark.get("members") or []
-        unchecked = dict.fromkeys(member["unchecked"] for member in members if member.get("unchecked"))
-        if note:
-            self._end("ready", "NOT_ANSWERING", note)
-        elif unchecked:
-            self._end("ready", "CARDS_UNCHECKED", f"its cards were not checked: {'; '.join(unchecked)}")
-        else:
-            self._end("ready")
-        assert self.result is not None
-        self.result.update(**serving_at(members), **model_files.fetch_summary(members))
-        return None
+                             f"fleet {mark.fleet} has just started a replica of this model")
+        unchecked = dict.fromkeys(place.unchecked for place in mark.members if place.unchecked)
+        code = "NOT_ANSWERING" if note else "CARDS_UNCHECKED" if unchecked else None
+        message = note or (f"its cards were not checked: {'; '.join(unchecked)}" if unchecked else "")
+        return self._end("ready", code, message, mark.members)
 
 
 class EarlierAttempt(Attempt):
     """A replica that was starting before this run: awaited, never taken back. A user can evict it."""
 
-    def __init__(self, replica: Dict[str, Any], context: Context) -> None:
+    def __init__(self, replica: Replica, context: Context) -> None:
         super().__init__(replica, context)
         self.granted = True
         self._phase = self._find
 
     def _find(self) -> None:
         try:
-            self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
+            self._handle = ray.get_actor(actor_name(self.replica.model, self.replica.replica_id))
         except ValueError:
             return self._end("failed", "REPLICA_DIED", "it was starting when this run began and is gone now")
         return self._enter(self._await_worker)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping
+from typing import Dict
 
 import ray
+
+from .messages import Member
 
 SHARE = 10_000
 PRESENCE = 0.001
 
 
-def claim_of(member: Mapping[str, Any]) -> Dict[str, float]:
+def claim_of(member: Member) -> Dict[str, float]:
     """Return the member's claim as Ray resources, without zeros."""
-    claim = {
-        "GPU": _in_ray(int(member["gpus"])),
-        "CPU": _in_ray(int(member["cpus"])),
-        "memory": float(int(member["memory"])),
-    }
+    claim = {"GPU": _in_ray(member.gpus), "CPU": _in_ray(member.cpus), "memory": float(member.memory)}
     return {name: amount for name, amount in claim.items() if amount > 0}
 
 
@@ -27,7 +25,7 @@ def _in_ray(amount: int) -> float:
     return exact if int(exact * SHARE) == amount else math.nextafter(exact, math.inf)
 
 
-def format_claim(member: Mapping[str, Any]) -> str:
+def format_claim(member: Member) -> str:
     """Return the claim as text: `1 GPU, 2 CPU`."""
     return ", ".join(f"{amount:g} {name}" for name, amount in claim_of(member).items()) or "no resources"
 
@@ -41,15 +39,13 @@ def presence_of(node_id: str) -> Dict[str, float]:
     return {}
 
 
-def bundle_for(member: Mapping[str, Any]) -> Dict[str, float]:
+def bundle_for(member: Member) -> Dict[str, float]:
     """Return the placement-group bundle of a member."""
-    return claim_of(member) or presence_of(str(member["nodeId"]))
+    return claim_of(member) or presence_of(member.node_id)
 
 
-def member_options(member: Mapping[str, Any]) -> Dict[str, Any]:
+def member_options(member: Member) -> Dict[str, float]:
     """Return the actor options for exactly the member's claim, overriding Ray's defaults."""
     claim = claim_of(member)
-    options: Dict[str, Any] = {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0)}
-    if "memory" in claim:
-        options["memory"] = int(claim["memory"])
-    return options
+    memory = {"memory": member.memory} if member.memory > 0 else {}
+    return {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0), **memory}

@@ -1,14 +1,13 @@
-"""Find clean cards on a node for a replica that refused dirty ones, and hold the dirty ones until it has its own.
+"""Find clean cards on the nodes of a replica that refused dirty ones, and hold the dirty ones until it has its own.
 
 Ray grants cards without checking their memory, so the replica would get the same dirty card again. Holders are unnamed
-actors of the run that creates the replica, or of a gang's coordinator. They run nothing, and end with their owner at
-the latest.
+actors of the run that creates the replica. They run nothing, and end with the run at the latest.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -17,16 +16,16 @@ from . import cards, cluster, node
 from .claims import SHARE
 from .driver import query_driver
 from .environment import node_environment
+from .messages import Member
 
 MAX_TRIES = 3
 """How many times a replica asks for cards when Ray grants dirty ones although clean ones are free on the node."""
 SEARCHING, NONE_CLEAN = "looking for clean cards there", "no other card of the node is free and clean"
 MAX_HOLDERS = 11
-"""Eight cards, and some more because several holders may get shares of one card."""
+"""On one node: eight cards, and some more because several holders may get shares of one card."""
 UNPLACED_S = 15.0
 """A holder without a worker for this long has found no free card."""
 ANSWER_S = 60.0
-STEP_S = 0.1
 
 
 class CardHolder:
@@ -39,17 +38,42 @@ class CardHolder:
 
 
 class CleanCards:
-    """The search for clean cards for the members of one replica on one node. `clock` in seconds.
+    """The search for clean cards for members of one replica, on each of their nodes. `clock` in seconds."""
 
-    If members claim different shares of a card, or different memory, it searches for the largest of each.
-    """
+    def __init__(self, members: Sequence[Member], clock: Callable[[], float] = time.monotonic) -> None:
+        on_nodes: Dict[str, List[Member]] = {}
+        for member in members:
+            on_nodes.setdefault(member.node_id, []).append(member)
+        self._searches = [_NodeSearch(there, clock) for there in on_nodes.values()]
 
-    def __init__(self, members: Sequence[Mapping[str, Any]], clock: Callable[[], float] = time.monotonic) -> None:
-        self._node_id = members[0]["nodeId"]
-        self._vram = max(int(member["vram"]) for member in members)
-        self._cooling = members[0].get("coolingCards", ())
-        self._share = min(max(int(member["gpus"]) for member in members), SHARE)
-        self._wanted = sum(-(-int(member["gpus"]) // SHARE) for member in members)
+    def step(self) -> Optional[bool]:
+        """Continue without waiting. True = enough clean cards, held like the dirty ones; False = a node has too few."""
+        for search in self._searches:
+            if search.found is None:
+                search.found = search.step()
+        found = [search.found for search in self._searches]
+        return False if False in found else None if None in found else True
+
+    def free_the_clean(self) -> None:
+        """End all holders except those of dirty cards, so the next request gets clean cards."""
+        for search in self._searches:
+            search.free_the_clean()
+
+    def release(self) -> None:
+        """End all remaining holders, which gives their cards back to Ray."""
+        for search in self._searches:
+            search.release()
+
+
+class _NodeSearch:
+    """The search on one node. If members claim different shares of a card, or different memory, the largest counts."""
+
+    def __init__(self, members: Sequence[Member], clock: Callable[[], float]) -> None:
+        self.found: Optional[bool] = None
+        self._node_id, self._cooling = members[0].node_id, list(members[0].cooling_cards)
+        self._vram = max(member.vram for member in members)
+        self._share = min(max(member.gpus for member in members), SHARE)
+        self._wanted = sum(-(-member.gpus // SHARE) for member in members)
         self._clock = clock
         self._holders: List[Any] = []
         self._clean: List[Any] = []
@@ -58,7 +82,7 @@ class CleanCards:
         self._since = 0.0
 
     def step(self) -> Optional[bool]:
-        """Continue without waiting. True = enough clean cards, held like the dirty ones; False = too few.
+        """Continue without waiting. True = enough clean cards; False = too few.
 
         The search continues until it holds a dirty card: Ray may still be reclaiming that one, and would grant it next.
         """
@@ -89,11 +113,11 @@ class CleanCards:
         return waited_s >= (ANSWER_S if placed else UNPLACED_S)
 
     def free_the_clean(self) -> None:
-        """End all holders except those of dirty cards, so the next request gets clean cards."""
+        """End all holders except those of dirty cards."""
         self._end([holder for holder in self._holders if holder not in self._dirty])
 
     def release(self) -> None:
-        """End all remaining holders, which gives their cards back to Ray."""
+        """End all remaining holders."""
         self._end(self._holders)
 
     def _end(self, holders: List[Any]) -> None:
@@ -101,19 +125,3 @@ class CleanCards:
         for holder in holders:
             ray.kill(holder, no_restart=True)
         self._holders = [holder for holder in self._holders if holder not in holders]
-
-
-def find_all(searches: Sequence[CleanCards]) -> bool:
-    """Return whether every node has enough clean cards; if so, those are free and the dirty ones held."""
-    todo = list(searches)
-    while todo:
-        for search in list(todo):
-            found = search.step()
-            if found is False:
-                return False
-            if found:
-                todo.remove(search)
-        time.sleep(STEP_S)
-    for search in searches:
-        search.free_the_clean()
-    return True

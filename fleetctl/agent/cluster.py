@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import ray
 from ray._private import state
@@ -11,6 +11,7 @@ from ray._raylet import GlobalStateAccessor  # type: ignore[attr-defined]  # it 
 from ray.core.generated import gcs_pb2
 
 from .claims import claim_of
+from .messages import Member
 
 SLACK = 1e-6
 REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
@@ -64,13 +65,33 @@ def alive_nodes() -> Dict[str, Mapping[str, str]]:
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
+class NodeNow(NamedTuple):
+    """A node as the client needs it for a new plan: ALIVE, DRAINING or DEAD, and Ray's free resources."""
+
+    node_id: str
+    state: str
+    free: Amounts
+
+
+def nodes_now() -> List[NodeNow]:
+    """Return the state and Ray's free resources of each node."""
+    draining, free = draining_nodes(), free_by_node()
+    nodes = []
+    for record in ray.nodes():
+        node_id = record["NodeID"]
+        node_state = "DEAD" if not record["Alive"] else "DRAINING" if node_id in draining else "ALIVE"
+        amounts = {name: free.get(node_id, {}).get(name, 0.0) for name in ("GPU", "CPU", "memory")}
+        nodes.append(NodeNow(node_id, node_state, amounts))
+    return nodes
+
+
 def is_at(node_id: str, ip: str) -> bool:
     """Return whether a living node has this address, by Ray's own table and not by the words of an actor there."""
     return any(record["Alive"] and record["NodeID"] == node_id and record["NodeManagerAddress"] == ip
                for record in ray.nodes())
 
 
-def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
+def node_trouble(node_id: str) -> Optional[Tuple[str, str]]:
     """Return why a node takes no new actor, as code and text, or None if it does."""
     if node_id not in alive_nodes():
         return "NODE_GONE", "the node is dead or gone"
@@ -100,19 +121,19 @@ def busy_nodes() -> Set[str]:
     return granted | {actor.address.node_id.hex() for actor in live_actors()}
 
 
-def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
+def claims_by_node(members: Collection[Member]) -> Dict[str, Dict[str, float]]:
     """Return the sum of the claims of `members` on each node."""
     claims: Dict[str, Dict[str, float]] = {}
     for member in members:
-        claim = claims.setdefault(member["nodeId"], {})
+        claim = claims.setdefault(member.node_id, {})
         for resource, amount in claim_of(member).items():
             claim[resource] = claim.get(resource, 0.0) + amount
     return claims
 
 
-def shortfalls(members: Collection[Mapping[str, Any]]) -> List[str]:
+def shortfalls(members: Collection[Member]) -> List[str]:
     """Compare Ray's free resources on each node with the claims of `members`; return a text for each shortfall."""
-    names = {member["nodeId"]: member["node"] for member in members}
+    names = {member.node_id: member.node for member in members}
     free = free_by_node()
     return [
         f"{names[node_id]} has {free.get(node_id, {}).get(resource, 0.0):g} {resource} free, {amount:g} needed"

@@ -1,22 +1,31 @@
-"""Create one replica: re-check the plan against the cluster, then make one call. Kills only its own creation."""
+"""Create one replica: re-check the plan against the cluster, then make one call. Kills only its own creation.
+
+Ray picks the card by best fit when it grants a worker. If two fractional replicas arrive in a different order than
+planned, their cards may leave no room for a third. So on each node a claim waits until the previous one has its card.
+
+Ray does not say which of the actors that wait for a worker already hold their resources. But a grant shows on the node:
+since the replica was created, the free amount has fallen by its claim, and neither a later replica of this run nor a
+foreign actor explains that. If in doubt, the replica counts as granted: only one that holds nothing may be taken back.
+"""
 
 from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import Any, Dict, List, Mapping, NamedTuple, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cluster
-from .arguments import in_parts
-from .claims import format_claim, member_options
+from .claims import SHARE, format_claim, member_options
 from .failure import Refused
 from .gang import GangCoordinator
 from .guarded import supervisor_source
 from .mark import actor_name, warm_name
+from .messages import Member, Plan, Replica
 from .replica import ModelActor
+from .wire import in_parts
 
 
 class CreatedHere(NamedTuple):
@@ -33,54 +42,37 @@ class CreatedHere(NamedTuple):
     at_ms: int
 
 
-def ranks_of(group: Mapping[str, Any]) -> List[Mapping[str, Any]]:
-    """Return the members by rank: the leader (or the one Standalone) is 0, then the Workers in file order."""
-    leaders = [member for member in group["members"] if member.get("role", "Standalone") != "Worker"]
-    workers = [member for member in group["members"] if member.get("role") == "Worker"]
-    return [*leaders, *(worker for worker in workers for _ in range(int(worker.get("count", 1))))]
-
-
-def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping[str, str]) -> Dict[str, Any]:
-    """Return the planned action with the engine, log and supervisor of each member.
+def replica_of(plan: Plan, action: Replica, logs: Mapping[str, str]) -> Replica:
+    """Return the planned action with its fleet, and with the engine, log and supervisor of each member.
 
     `logs` maps `<action>|<group>|<copy>|<rank>` to the name of the log file.
     """
-    groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
-    replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
-    replica["op"] = action.get("op", "create")
-    if "engineHash" in action:
-        replica["engineHash"] = action["engineHash"]
-    replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
-    supervisor = supervisor_source()
-    replica["members"] = [
-        dict(member, engine=groups[member["group"]][int(member["rank"])]["engine"], supervisor=supervisor,
-             log=logs[f"{action['id']}|{member['group']}|{member['copy']}|{member['rank']}"])
-        for member in action["members"]
-    ]
-    return replica
+    spec, supervisor = plan.specs[action.spec_hash], supervisor_source()
+    members = [member._replace(engine=spec.engine(member.group, member.rank), supervisor=supervisor,
+                               log=logs[f"{action.id}|{member.group}|{member.copy}|{member.rank}"])
+               for member in action.members]
+    return action._replace(fleet=plan.fleet.name, namespace=plan.fleet.namespace, members=members)
 
 
-def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
+def check(replica: Replica, not_counted: Set[int]) -> None:
     """Re-check a planned replica against the current cluster; raises Refused.
 
     Only a promotion may use the id of a WARM replica, which ends itself once the new one is ready.
     NODE_TAKEN may pass soon: Ray reports its free resources with a delay.
     """
     names = cluster.taken_names()
-    name = actor_name(replica["model"], replica["replicaId"])
-    warm = warm_name(replica["model"], replica["replicaId"])
-    for taken in (name,) if replica.get("op") == "promote" else (name, warm):
+    name, warm = actor_name(replica.model, replica.replica_id), warm_name(replica.model, replica.replica_id)
+    for taken in (name,) if replica.op == "promote" else (name, warm):
         if taken in names:
             raise Refused("NAME_TAKEN", f"{taken} already exists")
-    live = cluster.live_ids(replica["model"], names, not_counted)
-    if len(live) >= int(replica["wanted"]):
-        raise Refused("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")
-    members: List[Mapping[str, Any]] = replica["members"]
-    for node_id, node in {member["nodeId"]: member["node"] for member in members}.items():
+    live = cluster.live_ids(replica.model, names, not_counted)
+    if len(live) >= replica.wanted:
+        raise Refused("TARGET_REACHED", f"{len(live)} of {replica.wanted} are already live")
+    for node_id, node in {member.node_id: member.node for member in replica.members}.items():
         trouble = cluster.node_trouble(node_id)
         if trouble:
             raise Refused(trouble[0], f"{node}: {trouble[1]}")
-    short = cluster.shortfalls(members)
+    short = cluster.shortfalls(replica.members)
     if short:
         raise Refused("NODE_TAKEN", "; ".join(short))
 
@@ -91,33 +83,97 @@ def remote_class(plain: type) -> Any:
     return ray.remote(plain)
 
 
-def create(replica: Dict[str, Any]) -> CreatedHere:
+def create(replica: Replica) -> CreatedHere:
     """Create the replica's detached actor; raises Refused if its name has been taken since the check, or Ray refuses.
 
     The name is unique: if two applies create the same replica, only one succeeds.
     """
-    members = replica["members"]
-    single = len(members) == 1
-    name = actor_name(replica["model"], replica["replicaId"])
-    options: Dict[str, Any] = member_options(members[0]) if single else {"num_cpus": 0, "num_gpus": 0}
+    members = replica.members
+    name = actor_name(replica.model, replica.replica_id)
+    plain, options = ((ModelActor, member_options(members[0])) if len(members) == 1 else
+                      (GangCoordinator, {"num_cpus": 0, "num_gpus": 0}))
     free, now_ms = cluster.free_by_node(), int(time.time() * 1000)
     try:
-        handle = remote_class(ModelActor if single else GangCoordinator).options(
+        handle = remote_class(plain).options(
             name=name,
             lifetime="detached",
-            max_restarts=int(replica["lifecycle"]["restartMax"]),
-            scheduling_strategy=NodeAffinitySchedulingStrategy(members[0]["nodeId"], soft=False),
+            max_restarts=replica.lifecycle.restart_max,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(members[0].node_id, soft=False),
             **options,
         ).remote(*in_parts(replica))
     except ValueError as error:
         if name in cluster.taken_names():
             raise Refused("NAME_TAKEN", f"{name} already exists") from None
         raise Refused("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
-    claim = "; ".join(f"{format_claim(member)} on {member['node']}" for member in members)
-    before = {member["nodeId"]: free.get(member["nodeId"], {}) for member in members}
+    claim = "; ".join(f"{format_claim(member)} on {member.node}" for member in members)
+    before = {member.node_id: free.get(member.node_id, {}) for member in members}
     return CreatedHere(name, handle, handle._actor_id.hex(), claim, before, now_ms)
 
 
 def take_back(created: CreatedHere) -> None:
     """Take back a replica that this run created and Ray gave no worker in time: none of its code has run."""
     ray.kill(created.handle, no_restart=True)
+
+
+class CardTurns:
+    """The earlier replicas that must get their cards before each replica, on nodes where cards are shared."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._before: Dict[str, Set[str]] = {}
+        self._done: Set[str] = set()
+        fractional = {member.node_id for replica in replicas for member in replica.members if 0 < member.gpus < SHARE}
+        last_on: Dict[str, str] = {}
+        for replica in replicas:
+            nodes = {member.node_id for member in replica.members if member.gpus > 0} & fractional
+            self._before[replica.id] = {last_on[node] for node in nodes if node in last_on}
+            last_on.update(dict.fromkeys(nodes, replica.id))
+
+    def may_begin(self, replica_id: str) -> bool:
+        """Return whether every earlier replica on the same shared nodes has its cards, or never will."""
+        return self._before[replica_id] <= self._done
+
+    def done(self, replica_id: str) -> None:
+        """Record that Ray has chosen this replica's cards, or never will."""
+        self._done.add(replica_id)
+
+
+class Grants:
+    """The single-member replicas that this run has created on each node, in order. Ray itself shows a gang's grant."""
+
+    def __init__(self) -> None:
+        self._claims: Dict[str, List[Tuple[str, Mapping[str, float]]]] = {}
+        """Actor id and claim of each replica, by node id."""
+        self._placed: Set[str] = set()
+        """Ids of the actors that have their worker."""
+
+    def created(self, created: CreatedHere, member: Member) -> None:
+        """Record a new single-member replica."""
+        claim = cluster.claims_by_node([member])[member.node_id]
+        self._claims.setdefault(member.node_id, []).append((created.actor_id, claim))
+
+    def placed(self, created: CreatedHere) -> None:
+        """Record that the replica has its worker."""
+        self._placed.add(created.actor_id)
+
+    def ended(self, created: CreatedHere) -> None:
+        """Record that the replica is dead and holds nothing."""
+        for node_id, claims in self._claims.items():
+            self._claims[node_id] = [(actor_id, claim) for actor_id, claim in claims if actor_id != created.actor_id]
+
+    def may_be_granted(self, created: CreatedHere, node_id: str) -> bool:
+        """Return whether what the node is short of has fallen as if Ray had granted the replica's claim.
+
+        Of anything else, something that has ended may have given back as much.
+        """
+        ids, claims = zip(*self._claims[node_id])
+        position = ids.index(created.actor_id)
+        now = cluster.free_by_node().get(node_id, {})
+        foreign = cluster.started_since(node_id, created.at_ms, exclude=ids)
+        granted_since = [claims[later] for later in range(position + 1, len(ids)) if ids[later] in self._placed]
+        for resource, amount in claims[position].items():
+            free = now.get(resource, 0.0)
+            decrease = created.free_before[node_id].get(resource, 0.0) - free
+            explained = foreign.get(resource, 0.0) + sum(claim.get(resource, 0.0) for claim in granted_since)
+            if free + cluster.SLACK < amount and decrease - explained + cluster.SLACK < amount:
+                return False
+        return True

@@ -146,7 +146,8 @@ def host_memory() -> Tuple[int, int]:
     """Return the host's total and available memory; the page cache counts as available."""
     with open(MEMORY, encoding="ascii") as rows:
         found = dict(row.split(":") for row in rows)
-    return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10
+    total, free = (int(found[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable"))
+    return total, free
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

@@ -1,26 +1,31 @@
-"""One engine: its start, readiness, liveness and end, on ports of its own."""
+"""One engine: its start, readiness, reload, liveness and end, on ports of its own."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import signal
 import socket
 import threading
 import time
-from typing import Any, Mapping, Optional, Sequence
+from contextlib import suppress
+from typing import Callable, Mapping, Optional, Sequence, Tuple
 
 from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import engine_environment, expand
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .holders import ports_of
-from .ownership import Ownership, PortTaken
-from .ports import LOOPBACKS, probe_port, taken_by
-from .probes import Check, build_check, pauses
+from .messages import HttpCall, Member, Probe
+from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
+from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
-from .reload_call import RELOAD_ENDED, RELOAD_FAILED, ask_to_reload
 
 DEFAULT_READY_S = 5.0
 CRASH_S = 1.0
+RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
+"""Codes of an engine that has not reloaded, and of one that ended because of the reload."""
+ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
 PORT_FREE_S = 10.0
 """An engine that is being ended may hold its port for its grace period and a little longer."""
 OOM_TEXT = " (meanwhile the kernel killed a process of this host for lack of memory)"
@@ -28,20 +33,18 @@ ADVICE = "give each engine its own port with $(FLEETCTL_PORT), or place one engi
 
 
 class EngineProcess:
-    """An engine on its node, not started yet. `member` is a member of the plan with its engine.
+    """The engine of a member on its node, not started yet.
 
     `injected` = variables that override all others. `reserved` = the sockets that reserve its ports, its own first.
     """
 
     def __init__(
-        self, member: Mapping[str, Any], injected: Mapping[str, str], log: EngineLog,
+        self, member: Member, injected: Mapping[str, str], log: EngineLog,
         reserved: Sequence[socket.socket], address: str = LOOPBACKS[0],
     ) -> None:
-        spec = member["engine"]
-        self._member = member
-        self._spec = spec
-        self._env = engine_environment(spec, injected)
-        self._argv = expand([*spec["command"], *spec.get("args", [])], self._env)
+        self._member, self._engine = member, member.engine
+        self._env = engine_environment(self._engine, injected)
+        self._argv = expand([*self._engine.command, *self._engine.args], self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -55,19 +58,19 @@ class EngineProcess:
         """Start supervisor and engine. Call it from a thread that outlives the engine: an actor's main thread."""
         self._refuse_taken_ports()
         self._oom_kills_before = oom_kills()
-        self._log.begin(f"{self._member['group']}/{self._member['copy']} rank {self._member['rank']}")
+        self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
         self._run = GuardedProcess(
-            self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path)
+            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""
-        is_probed = int(self._member["rank"]) == 0
-        for kind in ("readiness", "liveness") if is_probed else ("liveness",):
-            port = probe_port(self._spec.get(kind) or {})
+        readiness = self._engine.readiness if self._member.rank == 0 else None
+        for kind, probe in (("readiness", readiness), ("liveness", self._engine.liveness)):
+            port = probe.port if probe else None
             found = taken_by(port, self._hosts, PORT_FREE_S) if port else None
             if found:
                 raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
-                                                 f" {self._member['node']}; {ADVICE}")
+                                                 f" {self._member.node}; {ADVICE}")
 
     def stop(self) -> None:
         """End the engine and all processes below it, and wait until they are gone."""
@@ -91,23 +94,23 @@ class EngineProcess:
             self._run.started.wait(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
-                probe = self._spec.get("readiness") or {"exec": {}}
-                self._ready_port = None if "exec" in probe else probe_port(probe) or self._port
+                probe = self._engine.readiness
+                self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
             if not self._restart_without_ports():
                 raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
 
     def _await_readiness(self, deadline: float, allowed_s: float) -> bool:
         """Return True once the engine is ready, False if it ends first; raises StartFailed at `deadline`."""
-        probe = self._spec.get("readiness")
+        probe = self._engine.readiness
         if not probe:
             return not self._run.ended.wait(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
         check = self._build(probe)
-        for pause_s in pauses(float(probe.get("period", 1))):
+        for pause_s in pauses(probe.period):
             try:
                 problem = check()
             except PortTaken as taken:
-                raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member['node']}; {ADVICE}") from None
+                raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member.node}; {ADVICE}") from None
             if problem is None and not self._run.ended.is_set():
                 return True
             if self._run.ended.wait(min(pause_s, max(0.0, deadline - time.monotonic()))):
@@ -117,18 +120,18 @@ class EngineProcess:
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(late))
         raise AssertionError("pauses() never ends")
 
-    def reload(self, request: Mapping[str, Any], variables: Mapping[str, str], deadline: float) -> None:
+    def reload(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> None:
         """Send the reload request and return once the engine is ready with the new weights; raises StartFailed.
 
         `variables` are for the request only; `deadline` is monotonic.
         """
-        port = int(request.get("port") or self._ready_port or self._port)
+        port = call.port or self._ready_port or self._port
         env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
-        expanded = {**request, "shown": request["path"], "path": expand(request["path"], ours),
-                    "body": expand(request.get("body"), env)}
+        expanded = call._replace(path=expand(call.path, ours), body=expand(call.body, env))
+        objection = Ownership(port, self._run.tree).objection
         try:
-            answer = ask_to_reload(expanded, port, self._hosts, deadline, Ownership(port, self._run.tree).objection)
+            answer = ask_to_reload(expanded, port, self._hosts, deadline, objection, shown=call.path)
         except PortTaken as taken:
             raise StartFailed(RELOAD_FAILED, str(taken)) from None
         except StartFailed as failure:  # a crashing engine closes its connection before it ends
@@ -159,19 +162,19 @@ class EngineProcess:
                 return self._with_last_output(reason)
 
     def _watch_run(self, serving: Optional[threading.Event]) -> str:
-        probe = self._spec.get("liveness")
+        probe = self._engine.liveness
         if not probe:
             self._run.ended.wait()
             return self.how_it_ended()
         check, failures = self._build(probe), 0
-        while not self._run.ended.wait(float(probe.get("period", 1))):
+        while not self._run.ended.wait(probe.period):
             try:
                 counts = (serving is None or serving.is_set()) and time.monotonic() >= self._held_until
                 problem = check() if counts else None
             except PortTaken as taken:
                 problem = str(taken)
             failures = failures + 1 if problem and time.monotonic() >= self._held_until else 0
-            if failures >= int(probe.get("failureThreshold", 3)) and not self._run.ended.is_set():
+            if failures >= probe.failure_threshold and not self._run.ended.is_set():
                 self.stop()
                 return f"liveness failed {failures} times in a row ({problem})"
         return self.how_it_ended()
@@ -202,9 +205,57 @@ class EngineProcess:
             return self._port
         return self._ready_port or (served.pop() if len(served) == 1 else self._port)
 
-    def _build(self, probe: Mapping[str, Any]) -> Check:
+    def _build(self, probe: Probe) -> Check:
         return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd)
 
     def _with_last_output(self, reason: str) -> str:
         output = self._log.last_output()
         return f"{reason}{LAST_OUTPUT}{output}" if output else f"{reason}; it wrote nothing"
+
+
+def ask_to_reload(
+    call: HttpCall, port: int, hosts: Sequence[str], deadline: float, objection: Callable[[str], Optional[str]], *,
+    shown: str,
+) -> str:
+    """Send the request, with its variables replaced, once, to the first host that listens; returns the answer as text.
+
+    `shown` = the path to show in messages: a variable may be a secret. Raises StartFailed for an answer without
+    success, for no answer by `deadline` (monotonic), or if `objection` finds that another process listens there.
+    """
+    for host in hosts:
+        refused = objection(host)
+        if refused:
+            raise StartFailed(RELOAD_FAILED, refused)
+        if time.monotonic() >= deadline:
+            raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
+        connected, status, answer = _send(host, port, call, deadline)
+        if connected:
+            break
+    text = f"{call.method} {shown} on port {port}: {answer}"
+    if not 200 <= status < 300:
+        raise StartFailed(RELOAD_FAILED, text)
+    return text
+
+
+def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, int, str]:
+    """Return whether it connected, the HTTP status (0 = no answer), and the answer as text."""
+    body = json.dumps(call.body).encode() if call.body is not None else None
+    headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
+               **({"Content-Type": "application/json"} if body else {})}
+    try:
+        connection = connect_until(deadline, host, port)
+    except OSError as error:
+        return False, 0, error.__class__.__name__
+    data = b""
+    try:
+        connection.request(call.method, call.path, body, headers)
+        answer = connection.getresponse()
+        with suppress(socket.timeout):  # an endless answer counts by its beginning
+            while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
+                data += part
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
+        return True, 0, error.__class__.__name__
+    finally:
+        connection.close()
+    text = data.decode(errors="replace").strip()
+    return True, answer.status, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"

@@ -7,6 +7,7 @@ import re
 from typing import Any, Dict, Mapping
 
 from .failure import StartFailed
+from .messages import Engine
 from .processes import environment_of
 
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -26,17 +27,17 @@ def node_environment() -> Dict[str, str]:
     }
 
 
-def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> Dict[str, str]:
+def engine_environment(engine: Engine, injected: Mapping[str, str]) -> Dict[str, str]:
     """Return the engine's environment: the node's, defaults, the engine's own `env`, ours; later values win."""
     node = node_environment()
     env = {**node, **DEFAULTS}
-    for name, value in spec.get("env", {}).items():
+    for name, value in engine.env.items():
         if isinstance(value, str):
             env[name] = value
-        elif value["fromNode"] in node:
-            env[name] = node[value["fromNode"]]
+        elif value.from_node in node:
+            env[name] = node[value.from_node]
         else:
-            raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value['fromNode']}")
+            raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value.from_node}")
     env.update(injected)
     return env
 
@@ -59,4 +60,4 @@ def expand(value: Any, variables: Mapping[str, str]) -> Any:
         return _REFERENCE.sub(replace, value)
     if isinstance(value, Mapping):
         return {key: expand(part, variables) for key, part in value.items()}
-    return [expand(part, variables) for part in value] if isinstance(value, list) else value
+    return [expand(part, variables) for part in value] if isinstance(value, (list, tuple)) else value

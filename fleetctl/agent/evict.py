@@ -2,67 +2,155 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from contextlib import suppress
-from typing import Any, Dict, List, Mapping, Set
+from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
 
 import ray
 
 from . import cluster
+from .demote import Demotion, report_draining
 from .events import EventStream
-from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
-from .levels import level_details, prepare
-from .mark import actor_name
+from .lock import Interrupted
+from .mark import actor_name, warm_name
+from .messages import ExplicitRequest, Target
 from .reload import forget_dead_actors
+from .run import Run, Steps, Task, outcome_of
 
 LEAVE_S = 20.0
 """How long an engine may take to end and free its cards before its actor is ended anyway."""
 GONE_S = 30.0
 
 
-def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
-    """End the named replicas permanently."""
-    return run_explicit(request, events, request["fleet"], end_all)
+class ExplicitRun(Run):
+    """A run of an explicit verb: requests drain, then it acts under a lock, on exactly the actors that it names.
 
-
-def end_all(job: Job) -> List[Outcome]:
-    """End all replicas of the job together; engines first, so that none of their processes outlives its actor.
-
-    Which replicas are up is read under the lock, just before: others may have ended since the client looked.
+    A replica that goes to WARM serves until its weights are loaded and drains then, so the demotion waits for that.
     """
-    found: Dict[str, Any] = {}
-    stays: Dict[str, Outcome] = {}
-    up = {model: _ready_actors(model) for model in job.keep}
-    for replica in job.replicas:
-        handle, model = find_actor(replica), replica["model"]
-        if handle is None:
-            continue
-        if replica["actorId"] in up.get(model, ()):
-            if len(up[model]) <= job.keep[model]:
-                stays[replica["actorId"]] = result(
-                    replica, "skipped", "TOO_FEW_READY", f"without it {len(up[model]) - 1} of {model} would be ready, "
-                    f"and {job.keep[model]} must stay ready: it keeps running")
-                continue
-            up[model].remove(replica["actorId"])
-        found[replica["actorId"]] = handle
-    stays.update(prepare(job, [replica for replica in job.replicas if replica["actorId"] in found]))
-    ending = [replica for replica in job.replicas if replica["actorId"] in found and replica["actorId"] not in stays]
-    for replica in ending:
-        job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
-                        replicaId=replica["replicaId"])
-    handles = [found[replica["actorId"]] for replica in ending]
-    leaving = [ref for handle in handles for ref in _ask_to_leave(handle)]
-    if leaving:
-        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_S)
-    for handle in handles:
-        ray.kill(handle, no_restart=True)
-    job.lock.release()
-    deadline = time.monotonic() + GONE_S
-    outcomes = [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
-                for replica in job.replicas]
-    with suppress(Exception):  # the outcomes must still be reported
-        forget_dead_actors()
-    return outcomes
+
+    def __init__(self, request: ExplicitRequest, events: EventStream, lock_name: str) -> None:
+        super().__init__(request, events)
+        self.request, self._lock_name = request, lock_name
+
+    def begin(self) -> None:
+        """Wait until requests have drained, and take the lock."""
+        drain_s = 0.0 if self.request.level == "WARM" else self.request.drain
+        if drain_s:
+            report_draining(self.events, drain_s)
+        if self.stop.wait(drain_s):
+            raise Interrupted
+        self.lock = self.take(self._lock_name, self.request.holder, self.request.lock_timeout)
+
+    def work(self) -> None:
+        """Carry out the tasks, and release the lock."""
+        try:
+            super().work()
+        finally:
+            self.lock.release()
+
+
+def find_actor(target: Target) -> Optional[Any]:
+    """Return the actor that the user confirmed; None if it is gone, even if another actor has its name now."""
+    name_of = warm_name if target.level == "WARM" else actor_name
+    try:
+        handle = ray.get_actor(name_of(target.model, target.replica_id))
+    except ValueError:
+        return None
+    return handle if handle._actor_id.hex() == target.actor_id else None
+
+
+def run_evict(request: ExplicitRequest, events: EventStream) -> int:
+    """End the named replicas permanently."""
+    return Evict(request, events, request.fleet).carry_out()
+
+
+class Evict(ExplicitRun):
+    """Ends all replicas of a request together; engines first, so that none of their processes outlives its actor.
+
+    An interrupt stops it only before the first replica ends.
+    """
+
+    def __init__(self, request: ExplicitRequest, events: EventStream, lock_name: str) -> None:
+        super().__init__(request, events, lock_name)
+        self.over = threading.Event()  # never set: its tasks end by themselves
+        self.demotion = Demotion(request, self)
+        self.evictions = [Eviction(target, self) for target in request.replicas]
+        self.tasks += self.evictions
+
+    def rounds(self, tasks: Optional[Sequence[Task]] = None) -> Iterator[List[Task]]:
+        """Step what is done for all replicas together, and then each replica's task."""
+        ending = self._end_all()
+        for ended in super().rounds(tasks):
+            next(ending, None)
+            yield ended
+
+    def _end_all(self) -> Generator[None, None, None]:
+        self._find_all()
+        yield from self.demotion.prepare([one.target for one in self.evictions if one.outcome is None])
+        for one in self.evictions:
+            one.outcome = one.outcome or self.demotion.refused.get(one.target.actor_id)
+        ending = [one for one in self.evictions if one.outcome is None]
+        for one in ending:
+            self.events.emit("replicaEnding", f"{one.key} is being ended", model=one.target.model,
+                             replicaId=one.target.replica_id)
+        begun, leaving = self.clock(), [ref for one in ending for ref in _ask_to_leave(one.handle)]
+        while leaving and self.clock() < begun + LEAVE_S:
+            yield
+            _, leaving = ray.wait(leaving, num_returns=len(leaving), timeout=0)
+        for one in ending:
+            ray.kill(one.handle, no_restart=True)
+            one.killed = True
+        self.lock.release()
+
+    def _find_all(self) -> None:
+        """Find the actors that may end: enough of their models must stay ready.
+
+        Which ones are ready is read under the lock, just before: others may have ended since the client looked.
+        """
+        ready = {model: _ready_actors(model) for model in self.request.keep}
+        for one in self.evictions:
+            one.handle, up = find_actor(one.target), ready.get(one.target.model, set())
+            if one.handle is None:
+                one.outcome = outcome_of(one.target, "failed", "NOT_FOUND", f"{one.key} is already gone")
+            elif one.target.actor_id in up:
+                keep = self.request.keep[one.target.model]
+                if len(up) > keep:
+                    up.remove(one.target.actor_id)
+                else:
+                    one.outcome = outcome_of(
+                        one.target, "skipped", "TOO_FEW_READY", f"without it {len(up) - 1} of {one.target.model} would "
+                        f"be ready, and {keep} must stay ready: it keeps running")
+
+    def end(self) -> int:
+        """Write the summary, and forget what was kept about actors that have ended."""
+        with suppress(Exception):  # the outcomes must still be reported
+            forget_dead_actors()
+        return super().end()
+
+
+class Eviction(Task):
+    """One named replica: it ends together with the others, and then this waits until its actor is gone."""
+
+    handle: Any = None
+    killed = False
+
+    def __init__(self, target: Target, run: Evict) -> None:
+        super().__init__(target.key, target)
+        self.target, self._run = target, run
+
+    def may_begin(self) -> bool:
+        """Return whether its actor was ended."""
+        return self.killed
+
+    def steps(self) -> Steps:
+        """Wait until its actor is gone."""
+        begun = self._run.clock()
+        while cluster.actor_record(self.target.actor_id).state != "DEAD":
+            if self._run.clock() >= begun + GONE_S:
+                why = f"{self.key} was ended, but its actor still exists"
+                return outcome_of(self.target, "failed", "STILL_THERE", why)
+            yield
+        return self._run.demotion.gone(self.target)
 
 
 def _ready_actors(model: str) -> Set[str]:
@@ -84,13 +172,3 @@ def _ask_to_leave(handle: Any) -> List[Any]:
     record = cluster.actor_record(handle._actor_id.hex())
     leave = getattr(handle, "leave", None)
     return [leave.remote()] if leave is not None and record.state == "ALIVE" and record.report else []
-
-
-def _outcome(job: Job, replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
-    if not existed:
-        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is already gone")
-    while cluster.actor_record(replica["actorId"]).state != "DEAD":
-        if time.monotonic() >= deadline:
-            return result(replica, "failed", "STILL_THERE", f"{key_of(replica)} was ended, but its actor still exists")
-        time.sleep(0.05)
-    return result(replica, "gone", **level_details(job, replica))

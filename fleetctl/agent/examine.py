@@ -5,55 +5,80 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import holders, node, sockets
 from .environment import node_environment
 from .events import EventStream
 from .lock import left_locks
+from .messages import ExamineRequest, Need, Orphan
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
 
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
-Unmet = Optional[Tuple[str, str]]
+Problem = Optional[Tuple[str, str]]
 """Code and message of a need that is not met."""
 
 
-def run_examine(request: Mapping[str, Any], events: EventStream) -> int:
+class Unmet(NamedTuple):
+    """A need that a node does not meet."""
+
+    kind: str
+    value: str
+    path: Optional[str]
+    code: str
+    message: str
+
+
+class Disk(NamedTuple):
+    """A path's file system: the space in all and available to us, in bytes, and its device number."""
+
+    path: str
+    total: int
+    free: int
+    device: int
+
+
+class Examined(NamedTuple):
+    """The findings about a node."""
+
+    unmet: Sequence[Unmet]
+    orphans: Sequence[Orphan]
+    disks: Sequence[Disk]
+
+
+def run_examine(request: ExamineRequest, events: EventStream) -> int:
     """Examine every node of the request, and read Ray's table for abandoned locks."""
     events.begin(request)
     silent = report_answers(examine_node, request, events, "nodeExamined", "examined")
     events.emit("locksLeft", "abandoned locks", locks=left_locks())
-    return events.end(0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
+    return events.end(0, f"{len(request.nodes) - silent} of {len(request.nodes)} nodes answered")
 
 
-def examine_node(needs: List[Mapping[str, Any]]) -> Dict[str, Any]:
+def examine_node(needs: Sequence[Need]) -> Examined:
     """Return the findings about the node on which this runs."""
-    return {"unmet": unmet_needs(needs, node_environment()), "orphans": find_orphans(),
-            "disks": [disk(path) for path in dict.fromkeys((node.log_path(""), tempfile.gettempdir()))]}
+    return Examined(unmet_needs(needs, node_environment()), find_orphans(),
+                    [disk(path) for path in dict.fromkeys((node.log_path(""), tempfile.gettempdir()))])
 
 
-def disk(path: str) -> Dict[str, Any]:
-    """Return a path's file system: the space in all and available to us, in bytes, and its device number."""
+def disk(path: str) -> Disk:
+    """Return the file system of a path."""
     usage = shutil.disk_usage(path)
-    return {"path": path, "total": usage.total, "free": usage.free, "device": os.stat(path).st_dev}
+    return Disk(path, usage.total, usage.free, os.stat(path).st_dev)
 
 
-def unmet_needs(needs: List[Mapping[str, Any]], environ: Mapping[str, str]) -> List[Dict[str, Any]]:
+def unmet_needs(needs: Sequence[Need], environ: Mapping[str, str]) -> List[Unmet]:
     """Return the unmet needs; `environ` = the environment of engines."""
-    checks = {"command": lambda need: command(need["value"], need.get("path") or environ.get("PATH", os.defpath)),
-              "variable": lambda need: variable(need["value"], environ), "workdir": lambda need: workdir(need["value"]),
-              "port": lambda need: port(int(need["value"]))}
-    found: List[Dict[str, Any]] = []
-    for need in needs:
-        unmet = checks[need["kind"]](need)
-        if unmet:
-            found.append({**need, "code": unmet[0], "message": unmet[1]})
-    return found
+    checks: Mapping[str, Callable[[Need], Problem]] = {
+        "command": lambda need: command(need.value, need.path or environ.get("PATH", os.defpath)),
+        "variable": lambda need: variable(need.value, environ), "workdir": lambda need: workdir(need.value),
+        "port": lambda need: port(int(need.value))}
+    problems = ((need, checks[need.kind](need)) for need in needs)
+    return [Unmet(*need, *problem) for need, problem in problems if problem]
 
 
-def command(name: str, path: str) -> Unmet:
+def command(name: str, path: str) -> Problem:
     """Look up a command as the engine's start does."""
     if "/" in name and not name.startswith("/"):  # depends on the working directory
         return None
@@ -63,19 +88,19 @@ def command(name: str, path: str) -> Unmet:
     return "COMMAND_MISSING", f"{name} {problem}"
 
 
-def variable(name: str, environ: Mapping[str, str]) -> Unmet:
+def variable(name: str, environ: Mapping[str, str]) -> Problem:
     """Check that the variable of a `fromNode` exists."""
     return None if name in environ else ("VARIABLE_MISSING", f"the node has no variable {name}")
 
 
-def workdir(folder: str) -> Unmet:
+def workdir(folder: str) -> Problem:
     """Check that the engine can enter its working directory."""
     if os.path.isdir(folder) and os.access(folder, os.X_OK):
         return None
     return "WORKDIR_MISSING", f"{folder} is not a folder that this user can enter"
 
 
-def port(number: int) -> Unmet:
+def port(number: int) -> Problem:
     """Check that a fixed port is free or held by an engine of ours, and that Linux gives it to no other process."""
     links = {listener.link for host in LOOPBACKS for listener in sockets.answering(number, host)}
     if any(mark_of(holder.pid) for holder in holders.holders(links, holders.visible_processes()).values()):

@@ -10,27 +10,27 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
+from typing import NoReturn, Optional, Sequence
 
-from .mark import earlier_tries, utc_now
+from .mark import utc_now
+from .messages import FailedStart, Place, Replica
+from .wire import document_of, parse
 
 FAILURE_PREFIX = "FLEETCTL_FAILED "
 KEPT_FAILURE = b"failure:"
 KV_NAMESPACE = b"fleetctl"
-Failure = Tuple[str, str]
-"""A stable code, and a sentence."""
 
 LEAVE_S = 10.0
 """How long a process may take to exit normally before it ends itself by force."""
 
 
 class StartFailed(Exception):
-    """The engine did not become ready; the message has its last output. `place` = the place of the failed member."""
+    """The engine did not become ready; the message has its last output. `places` = those of the failed members."""
 
-    def __init__(self, code: str, message: str, place: Optional[Mapping[str, Any]] = None) -> None:
-        super().__init__(code, message, place)  # all of them, so that the error survives pickling
+    def __init__(self, code: str, message: str, places: Sequence[Place] = ()) -> None:
+        super().__init__(code, message, places)  # all of them, so that the error survives pickling
         self.code = code
-        self.place = place
+        self.places = places
 
     def __str__(self) -> str:
         return str(self.args[1])
@@ -51,20 +51,20 @@ def start_failure(error: Exception) -> StartFailed:
     return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
 
 
-def encode_failure(code: str, message: str, about: Optional[Mapping[str, Any]] = None) -> str:
-    """Pack a failure so that it survives Ray's wrapping of errors; `decode_failure` unpacks it, the client `about`."""
-    return FAILURE_PREFIX + json.dumps({"code": code, "message": message, **(about or {})})
+def about(replica: Replica, failure: StartFailed) -> FailedStart:
+    """Return a failure that happens now with its details: time, spec, fleet, nodes and cards.
 
-
-def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-    """Return the client's details of a failure that happens now: time, spec, fleet, nodes and cards.
-
-    `place` = the place of the failed member with its cards; None = not known, so all members' nodes count.
+    If it is not known which members have failed, all members' nodes count, and no card.
     """
-    where = [place] if place else replica["members"]
-    return {"at": utc_now(), "specHash": replica["specHash"],
-            "fleet": replica["fleet"], "nodeIds": list(dict.fromkeys(member["nodeId"] for member in where)),
-            "gpuUuids": list(place.get("gpuUuids") or []) if place else [], **earlier_tries(replica)}
+    nodes = [place.node_id for place in failure.places] or [member.node_id for member in replica.members]
+    return FailedStart(
+        failure.code, str(failure), utc_now(), replica.spec_hash, replica.fleet, tuple(dict.fromkeys(nodes)),
+        tuple(uuid for place in failure.places for uuid in place.gpu_uuids), replica.earlier_tries or None)
+
+
+def encode_failure(failure: FailedStart) -> str:
+    """Pack a failure so that it survives Ray's wrapping of errors; `decode_failure` and the client unpack it."""
+    return FAILURE_PREFIX + json.dumps(document_of(failure))
 
 
 def exit_in(seconds: float) -> None:
@@ -82,28 +82,27 @@ def end_with(reason: str) -> NoReturn:
     raise end
 
 
-def decode_failure(text: str) -> Failure:
+def decode_failure(text: str) -> FailedStart:
     """Return the failure in Ray's error text; for any other error, REPLICA_DIED with Ray's first line."""
     for line in reversed(text.splitlines()):
         _, found, packed = line.partition(FAILURE_PREFIX)
         if found:
             try:
-                failure, _ = json.JSONDecoder().raw_decode(packed)
-                return str(failure["code"]), str(failure["message"])
-            except (ValueError, KeyError, TypeError):
+                return parse(FailedStart, json.JSONDecoder().raw_decode(packed)[0])
+            except ValueError:
                 continue
-    lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
-    return "REPLICA_DIED", lines[0] if lines else "Ray gave no reason"
+    lines = (line.strip() for line in text.splitlines() if line.strip())
+    return FailedStart("REPLICA_DIED", next(lines, "Ray gave no reason"))
 
 
-def keep_failure(actor_id: str, code: str, message: str) -> None:
+def keep_failure(actor_id: str, failure: FailedStart) -> None:
     """Keep the failure of an actor that will end without raising, in Ray's key-value table."""
     from ray.experimental.internal_kv import _internal_kv_put
 
-    _internal_kv_put(_key(actor_id), encode_failure(code, message).encode(), overwrite=True, namespace=KV_NAMESPACE)
+    _internal_kv_put(_key(actor_id), encode_failure(failure).encode(), overwrite=True, namespace=KV_NAMESPACE)
 
 
-def kept_failure(actor_id: str) -> Optional[Failure]:
+def kept_failure(actor_id: str) -> Optional[FailedStart]:
     """Return the failure an actor has kept, or None."""
     from ray.experimental.internal_kv import _internal_kv_get
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -18,13 +18,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
-from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import alive_nodes, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
-from .mark import actor_name, injected_variables
+from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
-from .replica import EVICTED_S, Replica
+from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
+from .replica import EVICTED_S, ReplicaActor
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -41,44 +41,54 @@ class OutOfReach(StartFailed):
     """A member's process cannot be reached; only Ray knows whether it has died."""
 
 
+class Report(NamedTuple):
+    """What a member says of its engine, or of its latest step. `code` = it has failed, and is no longer at it.
+
+    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended.
+    """
+
+    is_done: bool = False
+    answer: Any = None
+    code: str = ""
+    reason: str = ""
+
+
 class GangMember:
     """One member's actor. It reports its state; the coordinator decides."""
 
-    def __init__(self, member: Dict[str, Any]) -> None:
+    def __init__(self, member: Member) -> None:
         try:
             self._seat = MemberSeat(member)
         except StartFailed as failure:
-            raise RuntimeError(encode_failure(failure.code, str(failure))) from None
-        self._state: Dict[str, Any] = {"state": "seated"}
-        self._step: Dict[str, Any] = {}
+            raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
+        self._report = self._step = Report()
         self._serving = threading.Event()
 
-    def seat(self) -> Tuple[Dict[str, Any], str, int]:
-        """Return the member's place, and the host and port that it uses if it is the leader."""
-        return self._seat.place(), self._seat.ip, self._seat.leader_port
+    def seat(self) -> Tuple[Place, int]:
+        """Return the member's place, and the port for its gang if it is the leader."""
+        return self._seat.place(), self._seat.leader_port
 
-    def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any], within_s: float) -> None:
+    def start(self, injected: Mapping[str, str], lifecycle: Lifecycle, within_s: float) -> None:
         """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
-        self._state = {"state": "starting"}
         threading.Thread(target=self._follow, daemon=True,
                          args=(self._engine, lifecycle, time.monotonic() + within_s)).start()
 
-    def _follow(self, engine: EngineProcess, lifecycle: Mapping[str, Any], deadline: float) -> None:
+    def _follow(self, engine: EngineProcess, lifecycle: Lifecycle, deadline: float) -> None:
         try:
-            if int(self._seat.member["rank"]) == 0:
-                engine.become_ready(deadline, float(lifecycle["startupTimeout"]))
-                self._state = {"state": "ready", "port": engine.served_port()}
+            if self._seat.member.rank == 0:
+                engine.become_ready(deadline, lifecycle.startup_timeout)
+                self._report = Report(True, engine.served_port())
             reason, code = engine.watch(self._serving), "ENGINE_EXITED"
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
             engine.stop()
         log_of(self._seat.member).end(reason)
-        self._state = {"state": "ended", "code": code, "reason": reason}
+        self._report = Report(code=code, reason=reason)
 
-    def serve(self) -> Dict[str, Any]:
-        """Record that the whole gang is ready, and return the updates to the member's place.
+    def serve(self) -> Optional[ServedWeights]:
+        """Record that the whole gang is ready, and return the weights for the member's place.
 
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
@@ -87,31 +97,31 @@ class GangMember:
         return self._seat.served_weights()
 
     def take_step(self, step: str, *given: Any) -> None:
-        """Run a step of a start or a reload, a method of the seat, in a thread; `step` returns its result."""
-        self._step = {}
+        """Run a step of a start or a reload, a method of the seat, in a thread; `step` reports its end."""
+        self._step = Report()
         threading.Thread(target=self._take_step, args=(step, given), daemon=True).start()
 
     def _take_step(self, step: str, given: Tuple[Any, ...]) -> None:
         try:
-            self._step = {"answer": getattr(self._seat, step)(*given)}
+            self._step = Report(True, getattr(self._seat, step)(*given))
         except Exception as error:
             failure = start_failure(error)
-            self._step = {"code": failure.code, "reason": str(failure)}
+            self._step = Report(True, code=failure.code, reason=str(failure))
 
-    def step(self) -> Dict[str, Any]:
-        """Return the latest step's answer, or the code and reason of its failure; empty while it runs."""
+    def step(self) -> Report:
+        """Return the report of the latest step."""
         return self._step
 
     def leave(self) -> None:
         """End the engine and return when all its processes are gone."""
         self._seat.end_engine(self._engine)
 
-    def poll(self) -> Dict[str, Any]:
-        """Return the state: seated, starting, ready (leaders, with their port) or ended with code and reason."""
-        return self._state
+    def poll(self) -> Report:
+        """Return the report of the engine."""
+        return self._report
 
 
-class GangCoordinator(Replica):
+class GangCoordinator(ReplicaActor):
     """The replica as a whole."""
 
     def __init__(self, *parts: bytes) -> None:
@@ -123,13 +133,13 @@ class GangCoordinator(Replica):
         self._give_back()
         self._take_seats()
         self._start_engines()
-        for place, updates in zip(self._places, self._call_all("serve")):
-            place.update(updates)
+        self._places = [place._replace(weights=weights)
+                        for place, weights in zip(self._places, self._call_all("serve"))]
 
     def _require_nodes(self) -> None:
         """Raise StartFailed if a node of ours is dead: the gang is pinned to it, so a restart cannot help."""
         alive = alive_nodes()
-        dead = sorted({member["node"] for member in self._replica["members"] if member["nodeId"] not in alive})
+        dead = sorted({member.node for member in self._replica.members if member.node_id not in alive})
         if dead:
             raise StartFailed("NODE_GONE", f"{', '.join(dead)}: the node is dead or gone")
 
@@ -142,13 +152,13 @@ class GangCoordinator(Replica):
         """
         permanent = failure.code == "NODE_GONE"
         if permanent or not restarted:
-            keep_failure(ray.get_runtime_context().get_actor_id(), failure.code, str(failure))
-            self._failed = {"code": failure.code, "message": str(failure), **about(self._replica, failure.place)}
+            self._failed = about(self._replica, failure)
+            keep_failure(ray.get_runtime_context().get_actor_id(), self._failed)
             threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
         self._end_members()
         self._give_back()
         if permanent:
-            log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
+            log_of(self._replica.members[0]).end(f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
         super()._fail(failure, restarted)
 
@@ -167,15 +177,15 @@ class GangCoordinator(Replica):
 
     def _name(self) -> str:
         """Return the name of this actor and of its placement group."""
-        return actor_name(self._replica["model"], self._replica["replicaId"])
+        return actor_name(self._replica.model, self._replica.replica_id)
 
     def _take_group(self) -> PlacementGroup:
         """Request one bundle per member, each pinned to its node."""
         return placement_group(
-            [bundle_for(member) for member in self._replica["members"]],
+            [bundle_for(member) for member in self._replica.members],
             strategy="PACK",
             name=self._name(),
-            bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]])
+            bundle_label_selector=[{"ray.io/node-id": member.node_id} for member in self._replica.members])
 
     def _give_back(self) -> None:
         """Remove our placement group, of this or an earlier incarnation, and wait until its name is free."""
@@ -190,7 +200,7 @@ class GangCoordinator(Replica):
 
     def _await_grant(self, group: PlacementGroup) -> None:
         """Return when the group is granted. A waiting group holds nothing, so any shortfall is caused by others."""
-        timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
+        timeout_s = self._replica.lifecycle.scheduling_timeout
         begun = time.monotonic()
         deadline = begun + timeout_s
         while not group.wait(min(NODE_CHECK_S, timeout_s)):
@@ -198,78 +208,53 @@ class GangCoordinator(Replica):
             if time.monotonic() < deadline:
                 continue
             deadline += timeout_s
-            short = shortfalls(self._replica["members"])
+            short = shortfalls(self._replica.members)
             if short or time.monotonic() - begun >= GRANT_S:
-                wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
+                wanted = "; ".join(f"{format_claim(member)} on {member.node}" for member in self._replica.members)
                 raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {time.monotonic() - begun:.0f} s: "
                                                 f"{'; '.join(short) or 'reason unknown'}")
 
     def _take_seats(self) -> None:
-        """Seat all members; if Ray granted dirty cards although clean ones are free there, hold those and ask again."""
-        searches: List[CleanCards] = []
-        try:
-            for tries_left in reversed(range(MAX_TRIES)):
-                refusals = self._seat_members(self._take_group())
-                if not refusals:
-                    return
-                failure = refusals[0]
-                if not tries_left:
-                    raise failure
-                self._end_members()
-                self._give_back()
-                log_of(self._replica["members"][0]).say(f"{failure}: {SEARCHING}")
-                nodes = {refusal.place["nodeId"] for refusal in refusals if refusal.place}
-                claiming = [self._members_with_cards(node_id) for node_id in sorted(nodes)]
-                new = [CleanCards(members) for members in claiming if members]
-                searches += new
-                if not find_all(new):
-                    raise StartFailed(failure.code, f"{failure}; {NONE_CLEAN}", failure.place)
-        finally:
-            for search in searches:
-                search.release()
+        """Seat every member. If members refuse their cards, the failure names the places of all that do.
 
-    def _members_with_cards(self, node_id: str) -> List[Mapping[str, Any]]:
-        """Return the members on a node that claim cards."""
-        return [member for member in self._replica["members"] if member["nodeId"] == node_id and int(member["gpus"])]
-
-    def _seat_members(self, group: PlacementGroup) -> List[StartFailed]:
-        """Seat every member. Returns the refusals of members with dirty cards; if there are any, no seat counts."""
+        The run then looks for clean cards on their nodes, as for a replica of one member, and creates the gang again.
+        """
+        group = self._take_group()
         self._await_grant(group)
         remote_class = ray.remote(GangMember)
-        for index, member in enumerate(self._replica["members"]):
+        for index, member in enumerate(self._replica.members):
             self._members.append(remote_class.options(
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
             ).remote(member))
-        seats: List[Any] = []
+        seats: List[Tuple[Place, int]] = []
         refusals: List[StartFailed] = []
         for answer in [actor.seat.remote() for actor in self._members]:
             try:
                 seats += self._get([answer])
             except StartFailed as failure:
-                if failure.code not in REFUSED or failure.place is None:
+                if failure.code not in REFUSED or not failure.places:
                     raise
                 refusals.append(failure)
         if refusals:
-            return refusals
-        self._places = [place for place, _, _ in seats]
-        self._leader_addresses = {
-            (place["group"], place["copy"]): (host, port) for place, host, port in seats if int(place["rank"]) == 0
-        }
-        return []
+            refused = [place for refusal in refusals for place in refusal.places]
+            raise StartFailed(refusals[0].code, str(refusals[0]), refused)
+        self._places = [place for place, _ in seats]
+        self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats
+                                  if place.rank == 0}
 
     def _start_engines(self) -> None:
         """Start all engines once all members have their weights, and return when every gang's leader is ready."""
-        sizes = Counter((place["group"], place["copy"]) for place in self._places)
-        lifecycle, deadline = self._replica["lifecycle"], deadline_after(self._replica["lifecycle"])
+        sizes = Counter((place.group, place.copy) for place in self._places)
+        lifecycle, deadline = self._replica.lifecycle, deadline_after(self._replica.lifecycle)
         variables = []
-        for member, place in zip(self._replica["members"], self._places):
-            gang = (place["group"], place["copy"])
+        for member, place in zip(self._replica.members, self._places):
+            gang = (place.group, place.copy)
             host, port = self._leader_addresses[gang]
-            variables.append(injected_variables(self._replica, member, sizes[gang], place["port"], host, port))
+            variables.append(injected_variables(self._replica, member, sizes[gang], place.port or 0, host, port))
         with_weights = {index: (variables[index], deadline - time.monotonic())
-                        for index, member in enumerate(self._replica["members"]) if member.get("weights")}
+                        for index, member in enumerate(self._replica.members) if member.weights}
         if with_weights:
             self._take_step("fetch_weights", with_weights)
         self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
@@ -278,25 +263,23 @@ class GangCoordinator(Replica):
 
     def _await_leaders(self, deadline: float) -> None:
         """Return when every gang's leader is ready; raises StartFailed if any member ends."""
-        leaders = [place for place in self._places if int(place["rank"]) == 0]
+        leaders = [index for index, place in enumerate(self._places) if place.rank == 0]
         while time.monotonic() < deadline:
-            states = self._call_all("poll")
-            self._raise_if_failed(states)
-            ports = [state["port"] for state in states if state["state"] == "ready"]
-            if len(ports) == len(leaders):
-                for place, port in zip(leaders, ports):
-                    place["port"] = port
+            reports: List[Report] = self._call_all("poll")
+            self._raise_if_failed(reports)
+            if all(reports[index].is_done for index in leaders):
+                for index in leaders:
+                    self._places[index] = self._places[index]._replace(port=reports[index].answer)
                 return
             time.sleep(POLL_S)
-        allowed_s = self._replica["lifecycle"]["startupTimeout"]
-        raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s} s")
+        allowed_s = self._replica.lifecycle.startup_timeout
+        raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s:g} s")
 
-    def _raise_if_failed(self, states: List[Mapping[str, Any]]) -> None:
-        """Raise StartFailed for the first failure among the states or step results of all members."""
-        for state, place in zip(states, self._places):
-            if "code" in state:
-                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}",
-                                  place)
+    def _raise_if_failed(self, reports: Sequence[Report]) -> None:
+        """Raise StartFailed for the first failure among the reports of all members."""
+        for report, place in zip(reports, self._places):
+            if report.code:
+                raise StartFailed(report.code, f"rank {place.rank} of group {place.group}: {report.reason}", [place])
 
     def _call_all(self, method: str) -> List[Any]:
         """Ask all members, again while one is out of reach: its connection may come back, or Ray says that it died."""
@@ -318,25 +301,24 @@ class GangCoordinator(Replica):
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
         except ray.exceptions.RayError as error:  # a member died; after an out-of-memory kill Ray does not say which
-            code, message = decode_failure(str(error))
-            died = getattr(error, "actor_id", None)
-            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
-                          if actor._actor_id.hex() == died), None)
-            subject = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            cause, died = decode_failure(str(error)), getattr(error, "actor_id", None)
+            seats = self._places or list(map(place_of, self._replica.members))
+            places = [place for actor, place in zip(self._members, seats) if actor._actor_id.hex() == died]
+            subject = f"rank {places[0].rank} of group {places[0].group}" if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
-                raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {message}", place) from None
-            raise StartFailed(code, f"{subject} died: {message}", place) from None
+                raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None
+            raise StartFailed(cause.code, f"{subject} died: {cause.message}", places) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         """Let members run a step; each bounds its own time. A reload waits for all, a start fails with the first."""
         self._get([self._members[index].take_step.remote(step, *arguments) for index, arguments in given.items()])
         while True:
-            results = [result if index in given else {} for index, result in enumerate(self._call_all("step"))]
-            all_done = all(results[index] for index in given)
+            reports = [report if index in given else Report() for index, report in enumerate(self._call_all("step"))]
+            all_done = all(reports[index].is_done for index in given)
             if all_done or not self._ready_at:
-                self._raise_if_failed(results)
+                self._raise_if_failed(reports)
             if all_done:
-                return {index: results[index]["answer"] for index in given}
+                return {index: reports[index].answer for index in given}
             time.sleep(POLL_S)
 
     def leave(self) -> None:
@@ -358,6 +340,6 @@ class GangCoordinator(Replica):
             except Exception as error:
                 failure = start_failure(error)
                 if not self._leaving:
-                    log_of(self._replica["members"][0]).end(f"the gang is going down: {failure}")
+                    log_of(self._replica.members[0]).end(f"the gang is going down: {failure}")
                     self._end_members()
                 return failure

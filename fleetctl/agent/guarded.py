@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import marshal
 import os
 import shutil
@@ -19,7 +18,7 @@ from typing import Mapping, Optional, Sequence, Tuple
 from . import supervisor
 from .holders import Tree
 
-LOAD_SUPERVISOR = "import marshal,sys;config=marshal.load(sys.stdin.buffer);exec(config['source']);main(config)"
+LOAD_SUPERVISOR = "import marshal,sys;source,*config=marshal.load(sys.stdin.buffer);exec(source);main(*config)"
 """Actors get our code by value, so their nodes have no supervisor file to run."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
 FUTURE = "from __future__ import annotations\n"
@@ -50,10 +49,7 @@ def launch(
         os.close(write_end)
     assert process.stdin is not None
     with process.stdin as config:
-        config.write(marshal.dumps({
-            "source": source, "argv": list(argv), "env": dict(env), "cwd": cwd, "freshDir": fresh_dir, "log": log,
-            "output": output, "parent": os.getpid(),
-        }))
+        config.write(marshal.dumps((source, list(argv), dict(env), cwd, fresh_dir, log, output, os.getpid())))
     return process, output
 
 
@@ -81,10 +77,12 @@ class GuardedProcess:
         assert self._process.stdout is not None
         with self._process.stdout as reports:
             for line in reports:
-                report = json.loads(line)
-                self.pid = report.get("started", self.pid)
+                what, number = line.split()
+                if what == b"started":
+                    self.pid = int(number)
+                else:
+                    self.exit_code = int(number)
                 self.started.set()
-                self.exit_code = report.get("exited", self.exit_code)
         self._process.wait()
         if self.exit_code is None:
             supervisor.kill_tree(os.getpid(), 0, supervisor.Output(self._output, self._log).drain)

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Callable, Dict, List, Optional
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from .cluster import job_is_alive
 from .failure import KV_NAMESPACE
+from .messages import Holder, LeftLock
+from .wire import document_of, parse
 
 POLL_S = 0.5
-RELEASED = "released"
 
 
 class LockBusy(Exception):
     """Another job holds the lock: the `holder`."""
 
-    def __init__(self, fleet: str, holder: Mapping[str, Any]) -> None:
-        super().__init__(f"the lock of fleet {fleet} is held by job {holder.get('job', 'unknown')}")
-        self.holder = dict(holder)
+    def __init__(self, fleet: str, holder: Holder) -> None:
+        super().__init__(f"the lock of fleet {fleet} is held by job {holder.job or 'unknown'}")
+        self.holder = holder
 
 
 class Interrupted(Exception):
@@ -37,7 +38,7 @@ class Interrupted(Exception):
 class HeldLock:
     """The lock of a fleet, held by this job with a number."""
 
-    def __init__(self, fleet: str, number: int, holder: Mapping[str, Any]) -> None:
+    def __init__(self, fleet: str, number: int, holder: Holder) -> None:
         self._fleet, self._number, self._holder = fleet, number, holder
         self.released = False
 
@@ -53,17 +54,17 @@ class HeldLock:
     def release(self) -> None:
         """Release the lock; the next job may take it immediately."""
         self.released = True
-        released = json.dumps({**self._holder, RELEASED: True}).encode()
-        _internal_kv_put(_key(self._fleet, self._number), released, overwrite=True, namespace=KV_NAMESPACE)
+        entry = _packed(self._holder._replace(released=True))
+        _internal_kv_put(_key(self._fleet, self._number), entry, overwrite=True, namespace=KV_NAMESPACE)
 
 
 def take_lock(
-    fleet: str, holder: Mapping[str, Any], timeout_s: float, waiting: Callable[[Mapping[str, Any]], None],
+    fleet: str, holder: Holder, timeout_s: float, waiting: Callable[[Holder], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
     """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, or Interrupted if `stopped`.
 
-    `holder["driver"]` is the id of our Ray job. `waiting` is called once for each other holder.
+    `holder.driver` is the id of our Ray job. `waiting` is called once for each other holder.
     """
     deadline, reported = time.monotonic() + timeout_s, None
     while True:
@@ -73,29 +74,34 @@ def take_lock(
             if _write(fleet, number + 1, holder):
                 return HeldLock(fleet, number + 1, holder)
             continue  # another job was faster: read the lock again
-        if stopped():
-            raise Interrupted
         if time.monotonic() >= deadline:
             raise LockBusy(fleet, other)
+        if stopped():
+            raise Interrupted
         if other != reported:
             waiting(other)
             reported = other
         time.sleep(min(POLL_S, max(0.05, deadline - time.monotonic())))
 
 
-def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
+def _active_holder(fleet: str, number: int) -> Optional[Holder]:
     """Return the holder of entry `number`; None if there is none, it was released, or its job has ended."""
+    holder = _holder_at(fleet, number)
+    return holder if holder and not holder.released and job_is_alive(str(holder.driver)) else None
+
+
+def _holder_at(fleet: str, number: int) -> Optional[Holder]:
     packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
-    if packed is None:
-        return None
-    holder: Dict[str, Any] = json.loads(packed)
-    return None if holder.get(RELEASED) or not job_is_alive(str(holder.get("driver"))) else holder
+    return parse(Holder, json.loads(packed)) if packed else None
 
 
-def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
+def _packed(holder: Holder) -> bytes:
+    return json.dumps(document_of(holder)).encode()
+
+
+def _write(fleet: str, number: int, holder: Holder) -> bool:
     """Write an entry; returns whether it is the highest, as a newer one may have deleted the key of this number."""
-    entry = json.dumps(holder).encode()
-    if _internal_kv_put(_key(fleet, number), entry, overwrite=False, namespace=KV_NAMESPACE):  # it exists
+    if _internal_kv_put(_key(fleet, number), _packed(holder), overwrite=False, namespace=KV_NAMESPACE):  # it exists
         return False
     known = _numbers(fleet)
     for stale in known:
@@ -120,24 +126,23 @@ def _key(fleet: str, number: int) -> bytes:
     return _prefix(fleet) + str(number).encode()
 
 
-def left_locks() -> List[Dict[str, Any]]:
+def left_locks() -> List[LeftLock]:
     """Return the newest lock of each fleet whose job ended without releasing it. Such a lock no longer counts."""
     newest: Dict[str, int] = {}
     for key in _internal_kv_list(b"lock:", namespace=KV_NAMESPACE):
         fleet, _, number = key.decode()[len("lock:"):].rpartition(":")
         newest[fleet] = max(int(number), newest.get(fleet, 0))
-    found: List[Dict[str, Any]] = []
+    found: List[LeftLock] = []
     for fleet, number in sorted(newest.items()):
-        packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
-        holder = json.loads(packed) if packed else {RELEASED: True}
-        if not holder.get(RELEASED) and not job_is_alive(str(holder.get("driver"))):
-            found.append({"fleet": fleet, "number": number, "job": str(holder.get("job", ""))})
+        holder = _holder_at(fleet, number)
+        if holder and not holder.released and not job_is_alive(str(holder.driver)):
+            found.append(LeftLock(fleet, number, holder.job))
     return found
 
 
 def release_left(fleet: str, number: int) -> bool:
     """Release an abandoned lock; returns False if it is held, released, or has a newer number by now."""
-    left = [lock for lock in left_locks() if (lock["fleet"], lock["number"]) == (fleet, number)]
+    left = [lock for lock in left_locks() if (lock.fleet, lock.number) == (fleet, number)]
     for lock in left:
-        HeldLock(fleet, number, {"job": lock["job"]}).release()
+        HeldLock(fleet, number, Holder(lock.job)).release()
     return bool(left)

@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
+
+from .messages import Json
 
 POLL_S = 0.05
 
 
-def take(name: str) -> Optional[Dict[str, Any]]:
+def take(name: str) -> Optional[Json]:
     """Return the named document and remove it; None = not there (yet)."""
     key = f"gcs://{name}".encode()
     data = _internal_kv_get(key)
     if data is None:
         return None
     _internal_kv_del(key)
-    document: Dict[str, Any] = json.loads(zlib.decompress(data))
-    return document
+    return json.loads(zlib.decompress(data))
 
 
-def wait_for(name: str, timeout_s: float) -> Optional[Dict[str, Any]]:
+def wait_for(name: str, timeout_s: float) -> Optional[Json]:
     """Return the document as soon as it is there; None if it does not arrive in time."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,14 +1,13 @@
-"""A replica's description of itself: its name, its planned claims, and its repr once it is up. No secrets."""
+"""A replica's description of itself: its name, and its repr once it is up. No secrets."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
-MARK_VERSION = 1
-PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
-"""The planned claim of a member, repeated in the repr so that no other record is needed."""
+from .messages import FailedStart, Mark, Member, Place, Replica
+from .wire import document_of, parse
 
 INJECTED = (
     "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
@@ -37,49 +36,37 @@ def warm_name(model: str, replica_id: int) -> str:
     return f"WarmReplica:{model}:{replica_id}"
 
 
+def place_of(member: Member) -> Place:
+    """Return the place of a member as planned: its claim, seat and node."""
+    return Place(member.slot, member.gpus, member.vram, member.cpus, member.memory, member.group, member.copy,
+                 member.role, member.rank, member.node_id)
+
+
 def describe(
-    replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str, *,
-    failed: Optional[Mapping[str, Any]] = None,
+    replica: Replica, places: Sequence[Place], ready_at: str, *, failed: Optional[FailedStart] = None
 ) -> str:
     """Return the `repr` of a replica that is up: since when, and each member's claim, node, cards and port.
 
     `failed` = the failure of a replica that is about to end itself by force; Ray asks for the repr just before that.
     """
-    return compact({
-        "v": MARK_VERSION,
-        "fleet": replica["fleet"],
-        "namespace": replica["namespace"],
-        "specHash": replica["specHash"],
-        **({"engineHash": replica["engineHash"]} if "engineHash" in replica else {}),
-        "readyAt": ready_at,
-        "restartMax": replica["lifecycle"]["restartMax"],
-        **earlier_tries(replica),
-        **({"failed": failed} if failed else {}),
-        "members": [_with_claim(replica["members"], place) for place in places],
-    })
+    return compact(document_of(Mark(
+        fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash, engine_hash=replica.engine_hash,
+        ready_at=ready_at, restart_max=replica.lifecycle.restart_max, earlier_tries=replica.earlier_tries or None,
+        failed=failed, members=places)))
 
 
-def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the actor ids of the earlier tries of a replica that was created again on other cards."""
-    return {"earlierTries": replica["earlierTries"]} if "earlierTries" in replica else {}
-
-
-def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:
-    planned: List[Mapping[str, Any]] = [member for member in members if seat_of(member) == seat_of(place)]
-    claim = {key: planned[0][key] for key in PLANNED if key in planned[0]} if planned else {}
-    return {**claim, **place}
-
-
-def seat_of(member: Mapping[str, Any]) -> "tuple[Any, ...]":
-    """Return the key of a member within its replica, from a plan or a place."""
-    return member["group"], member["copy"], member["rank"]
+def read_mark(text: str) -> Optional[Mark]:
+    """Return what a repr says; None if it is empty, or not one that this release reads."""
+    try:
+        return parse(Mark, json.loads(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def injected_variables(
-    replica: Mapping[str, Any], member: Mapping[str, Any], group_size: int, port: int, leader_host: str,
-    leader_port: int,
+    replica: Replica, member: Member, group_size: int, port: int, leader_host: str, leader_port: int
 ) -> Dict[str, str]:
     """Return the INJECTED variables, in their order."""
-    values = (replica["model"], replica["replicaId"], member["group"], member["copy"], member["rank"], group_size,
-              leader_host, leader_port, port)
+    values = (replica.model, replica.replica_id, member.group, member.copy, member.rank, group_size, leader_host,
+              leader_port, port)
     return dict(zip(INJECTED, map(str, values)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Mapping, Optional
 
 import ray
 
@@ -12,6 +12,8 @@ from .engine import EngineProcess
 from .engine_log import EngineLog
 from .environment import node_environment
 from .failure import StartFailed
+from .mark import place_of
+from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .ports import reserve_port
 
@@ -19,33 +21,27 @@ from .ports import reserve_port
 class MemberSeat:
     """A member that has its node, ports and cards, and no engine yet."""
 
-    def __init__(self, member: Mapping[str, Any]) -> None:
+    def __init__(self, member: Member) -> None:
         self.member = member
         self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
         self.ip: str = ray.util.get_node_ip_address()
-        self._reserved = [reserve_port() for _ in range(2 if int(member["rank"]) == 0 else 1)]
+        self._reserved = [reserve_port() for _ in range(2 if member.rank == 0 else 1)]
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
         self._granted = node.granted_cards()
         self._cards = cards.wait_for_clean_cards(
-            self._granted, int(member["gpus"]), int(member["vram"]), node_environment(),
-            cooling=member.get("coolingCards", ()))
+            self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards)
         if self._cards.objection:
-            raise StartFailed(self._cards.code, f"{self._cards.objection} (node {member['node']})")
+            raise StartFailed(self._cards.code, f"{self._cards.objection} (node {member.node})")
 
-    def place(self) -> Dict[str, Any]:
+    def place(self) -> Place:
         """Return this member's place for the replica's repr; its `unchecked` says why its cards were not checked."""
-        place = {
-            "group": self.member["group"], "copy": self.member["copy"], "role": self.member["role"],
-            "rank": self.member["rank"], "nodeId": ray.get_runtime_context().get_node_id(), "ip": self.ip,
-            "port": self.port, "gpuIndices": cards.numbers(self._granted, self._cards),
-            "gpuUuids": cards.uuids(self._cards),
-        }
-        if self._cards.unchecked:
-            place["unchecked"] = self._cards.unchecked
-        return place
+        return place_of(self.member)._replace(
+            node_id=ray.get_runtime_context().get_node_id(), ip=self.ip, port=self.port,
+            gpu_indices=cards.numbers(self._granted, self._cards), gpu_uuids=cards.uuids(self._cards),
+            unchecked=self._cards.unchecked)
 
     def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights, if it has any, are on this node; raises StartFailed.
@@ -53,13 +49,13 @@ class MemberSeat:
         Other members can fetch them from here while our engine is still starting.
         """
         self._injected = injected
-        if self.member.get("weights"):
+        if self.member.weights:
             self._weights = ModelFiles(self.member, injected, time.monotonic() + within_s, self._log.say)
             self._serve(self._weights)
 
-    def served_weights(self) -> Dict[str, Any]:
-        """Return the `weights` entry for the place of a ready member."""
-        return {"weights": self._served.served} if self._served and self._served.served else {}
+    def served_weights(self) -> Optional[ServedWeights]:
+        """Return the weights that the place of a ready member names."""
+        return self._served.served if self._served else None
 
     def check_weights(self) -> None:
         """Check the weights in the background from now on: the engine, or the whole gang, is ready."""
@@ -77,19 +73,19 @@ class MemberSeat:
             if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR still names the first ones
                 former.release()
 
-    def fetch_new(self, weights: Mapping[str, Any], within_s: float) -> None:
+    def fetch_new(self, weights: PlannedWeights, within_s: float) -> None:
         """Return once the new weights are on this node, beside the engine's current ones; raises StartFailed."""
-        self._new = ModelFiles({**self.member, "weights": weights}, self._injected, time.monotonic() + within_s,
+        self._new = ModelFiles(self.member._replace(weights=weights), self._injected, time.monotonic() + within_s,
                                self._log.say)
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore the engine's liveness for this time, while it may be busy."""
         self._engine.hold_liveness(for_s)
 
-    def reload_engine(self, request: Mapping[str, Any], within_s: float) -> None:
+    def reload_engine(self, call: HttpCall, within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None
-        self._engine.reload(request, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+        self._engine.reload(call, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
 
     def drop_new(self) -> None:
         """Release the new weights, so that other processes may remove them: the engine keeps its current ones."""
@@ -97,13 +93,13 @@ class MemberSeat:
             self._new.release()
             self._new = None
 
-    def serve_new(self) -> Dict[str, Any]:
-        """Serve the new weights instead of the former ones, and return the updates to the member's place."""
+    def serve_new(self) -> Optional[ServedWeights]:
+        """Serve the new weights instead of the former ones, and return what the member's place names."""
         assert self._new is not None
         new, self._new = self._new, None
         self._serve(new)
         new.check()
-        return {"weights": new.served}
+        return new.served
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
@@ -119,15 +115,14 @@ class MemberSeat:
         if self._served:
             self._served.drain()
         engine.stop()
-        cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
-                                   node_environment(), stable=True)
+        cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(), stable=True)
 
 
-def log_of(member: Mapping[str, Any]) -> EngineLog:
+def log_of(member: Member) -> EngineLog:
     """Return the log of a member's engine."""
-    return EngineLog(node.log_path(member["log"]))
+    return EngineLog(node.log_path(member.log))
 
 
-def deadline_after(lifecycle: Mapping[str, Any]) -> float:
+def deadline_after(lifecycle: Lifecycle) -> float:
     """Return the monotonic time by which an engine that starts now must be ready."""
-    return time.monotonic() + float(lifecycle["startupTimeout"])
+    return time.monotonic() + lifecycle.startup_timeout

@@ -69,14 +69,13 @@ class Lifecycle(NamedTuple):
     restart_backoff: float = 0.0
 
 
-class Source(NamedTuple):
-    """A replica that serves the weights a member needs; `view` None = all files."""
+class WeightSource(NamedTuple):
+    """A replica that serves weights; `view` None = all files, `whole` = it has all files, and can make any view."""
 
     replica: str
-    node_id: str
     address: str
     view: Optional[str]
-    whole: bool
+    whole: bool = False
 
 
 class PlannedWeights(NamedTuple):
@@ -84,7 +83,7 @@ class PlannedWeights(NamedTuple):
 
     artifact: str
     from_: Sequence[Mapping[str, str]]
-    sources: Sequence[Source] = ()
+    sources: Sequence[WeightSource] = ()
     view: Json = None
     ports: Optional[str] = None
 
@@ -199,16 +198,16 @@ class WarmCopy(NamedTuple):
 
 
 class FailedStart(NamedTuple):
-    """A failure as its replica describes it: when, of which spec, and on which nodes and cards."""
+    """A failure as its replica describes it: when, of which spec, and on which nodes and cards; None = not known."""
 
     code: str
     message: str
-    at: str = ""
-    spec_hash: str = ""
-    fleet: str = ""
+    at: Optional[str] = None
+    spec_hash: Optional[str] = None
+    fleet: Optional[str] = None
     node_ids: Sequence[str] = ()
     gpu_uuids: Sequence[str] = ()
-    earlier_tries: Sequence[str] = ()
+    earlier_tries: Optional[Sequence[str]] = None
 
 
 class Mark(NamedTuple):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional
 
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from .cold import note_cold, note_wrong
 from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
+from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights
 from .weights.check import BackgroundCheck, Finding, Held
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
 from .weights.verified import Verified
+from .weights.views import read_view
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
 """The variables with the folder of an engine's weights, and with that of the new ones for a reload."""
@@ -37,24 +39,25 @@ class ModelFiles:
     `injected` = the member's FLEETCTL_ variables. `deadline` is monotonic. `say` writes to the engine's log.
     """
 
-    def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
+    def __init__(self, member: Member, injected: Mapping[str, str], deadline: float,
                  say: Callable[[str], None]) -> None:
+        assert member.weights is not None
         self._secret = session_secret()
-        self._say, self._ports = say, member["weights"].get("ports")
+        self._say, self._ports = say, member.weights.ports
         self._root = cache_root()
         self._server: Optional[WeightsServer] = None
         self._source: Optional[Source] = None
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
-        self.served: Optional[Dict[str, Any]] = None
-        """The `weights` entry of the member's place: what is served, or why not, and where it came from."""
+        self.served: Optional[ServedWeights] = None
+        """What the member's place says: what is served, or why not, and where it came from."""
         try:
-            self._wanted = wanted_by(member, injected, self._secret)
+            self._wanted = wanted_by(member.weights, member.engine, injected, self._secret)
             fetch = Fetch(self._root, self._wanted, deadline, say)
             self._fetched, self._kept = noted(fetch), fetch.kept
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
-            raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member['node']})") from None
+            raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member.node})") from None
         self._verified = Verified(self._root, self._wanted.artifact, self._secret)
         self._check = BackgroundCheck(self._held, self._verified, self._fetch_again, self._take)
         note_cold(self._root, self._fetched, self._verified)
@@ -69,15 +72,10 @@ class ModelFiles:
         """Serve the weights from now on; they replace the `former` ones, on the same port."""
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
         source.on_report = self._check.request
-        self._server, at = serve_weights(source, ip, self._ports, former._server if former else None)
+        self._server, served = serve_weights(source, ip, self._ports, former._server if former else None)
         if self._server is None:
-            self._say(f"weights: not served to other nodes: {at['unserved']}")
-        got = self._fetched
-        self.served = {
-            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None, **at,
-            "bytes": got.held.size, "fetched": fetch_document(got)}
-        since = self._verified.since(got.entry, got.held)
-        self.served.update({"verified": since} if since else {})
+            self._say(f"weights: not served to other nodes: {served.unserved}")
+        self.served = served._replace(fetched=fetch_document(self._fetched))
 
     def check(self) -> None:
         """Check the files from now on, in the background: the engine is ready."""
@@ -138,20 +136,19 @@ def noted(fetch: Fetch) -> Fetched:
     return got
 
 
-def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
+def wanted_by(weights: PlannedWeights, engine: Engine, injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return the weights that the plan wants for a member, with variables replaced as in its engine's arguments."""
-    weights = member["weights"]
-    env = engine_environment(member["engine"], injected)
-    origins = expand(weights["from"], env)
-    view = expand(weights.get("view"), env)
-    return Wanted(weights["artifact"], view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
-                  origins, list(weights.get("sources") or []), secret)
+    env = engine_environment(engine, injected)
+    view = read_view(expand(weights.view, env))
+    origins = [expand(origin, env) for origin in weights.from_]
+    return Wanted(weights.artifact, view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
+                  origins, weights.sources, secret)
 
 
-def fetch_document(got: Fetched) -> Dict[str, Any]:
-    """Return the JSON form of a fetch: source, bytes, seconds, and the sources that it gave up."""
-    return {"source": got.source, "from": got.name, "bytes": got.size, "seconds": round(got.seconds, 2),
-            "reused": got.reused, "left": [f"{name}: {why}"[:MAX_NOTE] for name, why in got.left]}
+def fetch_document(got: Fetched) -> GotWeights:
+    """Return what a place or an event says of a fetch: source, bytes, seconds, and the sources that it gave up."""
+    left = tuple(f"{name}: {why}"[:MAX_NOTE] for name, why in got.left)
+    return GotWeights(got.source, got.name, got.size, round(got.seconds, 2), got.reused, left)
 
 
 def _log_line(got: Fetched) -> str:
@@ -159,16 +156,3 @@ def _log_line(got: Fetched) -> str:
     if not got.size:
         return f"weights: already on this node, {got.reused} bytes in {got.entry.folder}"
     return f"weights: {got.size} bytes from {got.name} in {got.seconds:.1f} s{reused}, in {got.entry.folder}"
-
-
-def fetch_summary(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return `weights` and `notes` of an outcome: the sums over the members, with the source of the largest fetch."""
-    fetches: List[Mapping[str, Any]] = [place["weights"]["fetched"] for place in places if place.get("weights")]
-    if not fetches:
-        return {}
-    largest = max(fetches, key=lambda fetch: fetch["bytes"])
-    notes = list(dict.fromkeys(note for fetch in fetches for note in fetch["left"]))
-    return {"weights": {
-        "source": largest["source"], "from": largest["from"], "bytes": sum(fetch["bytes"] for fetch in fetches),
-        "seconds": max(fetch["seconds"] for fetch in fetches), "reused": sum(fetch["reused"] for fetch in fetches),
-    }, **({"notes": notes} if notes else {})}

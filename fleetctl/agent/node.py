@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 import ray
 import ray._private.state
 import ray._private.worker
+
+from .messages import Lifecycle
 
 MAX_BACKOFF_S = 300.0
 CUDA, HIP, ONEAPI = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"
@@ -74,7 +76,7 @@ def restart_count() -> int:
         return 1
 
 
-def back_off(lifecycle: Mapping[str, Any]) -> None:
+def back_off(lifecycle: Lifecycle) -> None:
     """Wait before a restart: the model's backoff, doubled with each restart, up to five minutes."""
-    base_s = float(lifecycle["restartBackoff"])
-    time.sleep(min(MAX_BACKOFF_S, base_s * 2 ** min(16, max(0, restart_count() - 1))))
+    doublings = min(16, max(0, restart_count() - 1))
+    time.sleep(min(MAX_BACKOFF_S, lifecycle.restart_backoff * 2 ** doublings))

@@ -3,57 +3,84 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Callable, Generic, Iterator, Mapping, Optional, TypeVar, Union
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .events import EventStream
+from .messages import CachesRequest, ExamineRequest
+from .wire import document_of
+
+Argument = TypeVar("Argument")
+Found = TypeVar("Found")
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer(Generic[Found]):
     """The answer of one node, or why there is none."""
 
     node_id: str
-    content: Any = None
+    content: Optional[Found] = None
     trouble: str = ""
 
 
 def ask_nodes(
-    task: Callable[[Any], Any], arguments: Mapping[str, Any], timeout_s: float, parallel: Optional[int] = None
-) -> Iterator[Answer]:
+    task: Callable[[Argument], Found], arguments: Mapping[str, Argument], timeout_s: float
+) -> Iterator[Answer[Found]]:
     """Run `task` on nodes and yield their answers as they arrive; `arguments` = its argument by node id.
 
     The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
-    `parallel` = the most nodes at a time; each worker then ends with its task. None = all nodes at a time.
     """
-    remote = ray.remote(task) if parallel is None else ray.remote(max_calls=1)(task)
-    waiting = list(arguments.items())[::-1]
-    running: Dict[Any, Tuple[str, float]] = {}
-    while waiting or running:
-        while waiting and (parallel is None or len(running) < parallel):
-            node_id, argument = waiting.pop()
-            running[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
-        first = min(deadline for _, deadline in running.values())
-        ray.wait(list(running), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+    remote, deadline = ray.remote(task), time.monotonic() + timeout_s
+    running = {_ask(remote, node_id, argument): node_id for node_id, argument in arguments.items()}
+    while running:
+        ray.wait(list(running), num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-        late = [] if done else [ref for ref, (_, deadline) in running.items() if deadline <= time.monotonic()]
         for ref in done:
-            yield _answer(ref, running.pop(ref)[0])
-        for ref in late:
-            yield Answer(running.pop(ref)[0], None, f"no worker answered there within {timeout_s:g} s")
+            yield _answer(ref, running.pop(ref))
+        if not done and time.monotonic() >= deadline:
+            yield from (_late(node_id, timeout_s) for node_id in running.values())
+            return
+
+
+class Asked(Generic[Found]):
+    """A task on one node, for a run that does not wait for it. Its worker ends with it."""
+
+    def __init__(self, task: Callable[[Argument], Found], node_id: str, argument: Argument, timeout_s: float) -> None:
+        self._node_id, self._timeout_s = node_id, timeout_s
+        self._ref = _ask(_run_once(task), node_id, argument)
+        self._deadline = time.monotonic() + timeout_s
+
+    def answer(self) -> Optional[Answer[Found]]:
+        """Return the node's answer, or that it has given none in time; None = it still may."""
+        if ray.wait([self._ref], timeout=0)[0]:
+            return _answer(self._ref, self._node_id)
+        return _late(self._node_id, self._timeout_s) if time.monotonic() >= self._deadline else None
 
 
 def report_answers(
-    task: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, success: str
+    task: Callable[[Any], object], request: Union[ExamineRequest, CachesRequest], events: EventStream, kind: str,
+    success: str,
 ) -> int:
-    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
+    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer.
+
+    The event has the fields of the task's answer, a NamedTuple.
+    """
     silent = 0
-    for answer in ask_nodes(task, request["nodes"], float(request["timeout"])):
+    for answer in ask_nodes(task, request.nodes, request.timeout):
         silent += bool(answer.trouble)
         events.emit(kind, answer.trouble or success, level="warning" if answer.trouble else "info",
-                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+                    nodeId=answer.node_id, trouble=answer.trouble, **document_of(answer.content or {}))
     return silent
+
+
+@lru_cache(maxsize=None)
+def _run_once(task: Callable[..., Any]) -> Any:
+    """Return Ray's task whose worker ends with it, one for all nodes: Ray packs and sends each new one again."""
+    return ray.remote(max_calls=1)(task)
 
 
 def _ask(remote: Any, node_id: str, argument: Any) -> Any:
@@ -61,9 +88,13 @@ def _ask(remote: Any, node_id: str, argument: Any) -> Any:
         node_id, soft=False)).remote(argument)
 
 
-def _answer(ref: Any, node_id: str) -> Answer:
+def _answer(ref: Any, node_id: str) -> Answer[Any]:
     try:
         return Answer(node_id, ray.get(ref))
     except Exception as error:  # any error concerns this node alone
         lines = str(error).strip().splitlines()
         return Answer(node_id, None, lines[-1][:300] if lines else type(error).__name__)
+
+
+def _late(node_id: str, timeout_s: float) -> Answer[Any]:
+    return Answer(node_id, None, f"no worker answered there within {timeout_s:g} s")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from . import holders
 from .mark import INJECTED
+from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
 from .supervisor import GRACE_S
 
@@ -24,7 +25,7 @@ def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
-def find_orphans() -> List[Dict[str, Any]]:
+def find_orphans() -> List[Orphan]:
     """Return the processes that have our mark but no ancestor that is a guard of ours or a Ray worker.
 
     The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
@@ -33,8 +34,7 @@ def find_orphans() -> List[Dict[str, Any]]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid)}
     guarded_marks = {marks[pid] for pid in guarded}
-    return [{"pid": pid, "began": parent_and_start(pid)[1], "command": command_line(pid), "model": mark[0],
-             "replicaId": mark[1]}
+    return [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
             for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
 
 
@@ -57,22 +57,18 @@ def command_line(pid: int) -> str:
     return os.fsdecode(b" ".join(_words(pid)[:2]).strip())[:SHOWN]
 
 
-def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """End those of the `agreed` processes that are still orphans; returns for each whether it is gone.
+def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
+    """End those of the `agreed` processes that are still orphans; returns for each why it still runs, "" = it is gone.
 
     A process is identified by pid and start time, because the pid may have been reused.
     """
-    wanted = {_identity(row) for row in agreed}
-    found = [_identity(row) for row in find_orphans() if _identity(row) in wanted]
+    wanted = [(orphan.pid, orphan.began) for orphan in agreed]
+    found = [(orphan.pid, orphan.began) for orphan in find_orphans() if (orphan.pid, orphan.began) in wanted]
     left = _signalled(found, signal.SIGTERM)
     left = _signalled(left, signal.SIGKILL)
-    why = dict.fromkeys(filter(_is_running, wanted.difference(found)), "it is no longer an orphan")
+    why = dict.fromkeys(filter(_is_running, set(wanted).difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
-    return [{**row, "done": _identity(row) not in why, "message": why.get(_identity(row), "")} for row in agreed]
-
-
-def _identity(row: Mapping[str, Any]) -> Tuple[int, int]:
-    return row["pid"], row["began"]
+    return [why.get(process, "") for process in wanted]
 
 
 def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:

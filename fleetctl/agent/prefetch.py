@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import List, NamedTuple, Optional, Sequence, Set
 
 from .cold import note_cold
-from .create import ranks_of
 from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
-from .model_files import fetch_document, fetch_summary, noted, session_secret, wanted_by
+from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
+from .model_files import fetch_document, noted, session_secret, wanted_by
 from .notes import note
-from .on_nodes import ask_nodes
+from .on_nodes import Asked
+from .run import OnNodes, Run, Steps, Task, outcome_of
 from .weights.check import check_changed
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
 from .weights.store import cache_root
 from .weights.verified import Verified
+from .wire import document_of
 
 MARGIN_S = 30.0
 MAX_PARALLEL = 4
@@ -30,80 +32,175 @@ UNFETCHED = "unfetched"
 """The key of our job's metadata under which failures are noted; see inventory/cold.py."""
 
 
-def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
-    """Fetch on the nodes of the request, a few at a time; returns 0 if all fetches succeeded, else 3."""
-    events.begin(request)
-    rows = fetch_on_nodes(request["nodes"], float(request["timeout"]), int(request["atOnce"]))
-    failed = 0
-    for row in rows:
-        failed += bool(row.get("trouble"))
-        events.emit("weightsFetched", row.get("trouble") or "fetched", **row,
-                    level="warning" if row.get("trouble") else "info")
-    return events.end(3 if failed else 0, f"{failed} failed" if failed else "all weights are there")
+class Order(NamedTuple):
+    """What a node fetches, and how many seconds it has for all of it."""
+
+    members: Sequence[PrefetchMember]
+    timeout: float
 
 
-def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, parallel: int) -> Iterator[Dict[str, Any]]:
-    """Fetch the weights of members on their nodes, and yield a row for each node and artifact."""
-    orders = {node_id: {"members": members, "timeout": limit_s} for node_id, members in nodes.items()}
-    for answer in ask_nodes(fetch_here, orders, limit_s + MARGIN_S, parallel):
-        for row in answer.content or [{"artifact": member["weights"]["artifact"], "trouble": answer.trouble}
-                                      for member in nodes[answer.node_id]]:
-            yield {"nodeId": answer.node_id, **row}
+class Row(NamedTuple):
+    """The result for one artifact on a node: what was fetched, or the trouble."""
+
+    artifact: str
+    fetched: Optional[GotWeights] = None
+    trouble: Optional[str] = None
 
 
-def run_prefetches(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
-    """Carry out the prefetches of a plan and yield an outcome per prefetch and node.
+class Unfetched(NamedTuple):
+    """A failed fetch, as later plans read it."""
 
-    A request that does not wait covers `MAX_PARALLEL` nodes. Failures are noted, so later plans skip them for a while.
+    node_id: str
+    artifact: str
+    at: str
+
+
+class _Node:
+    """A node and its order. `busy` = the nodes that carry out one now, at most `at_once`; a node does one at a time."""
+
+    def __init__(self, node_id: str, order: Order, busy: Set[str], at_once: int) -> None:
+        self.id, self._order, self._busy, self._at_once = node_id, order, busy, at_once
+        self._asked: Optional[Asked[List[Row]]] = None
+        self._rows: Optional[List[Row]] = None
+
+    def begin(self) -> bool:
+        """Ask the node, if its turn has come; returns whether it has."""
+        if self._asked is None and self.id not in self._busy and len(self._busy) < self._at_once:
+            self._busy.add(self.id)
+            self._asked = Asked(fetch_here, self.id, self._order, self._order.timeout + MARGIN_S)
+        return self._asked is not None
+
+    def rows(self) -> Optional[List[Row]]:
+        """Return the result for each member of the order, or None while the node has not answered."""
+        answer = self._asked.answer() if self._asked is not None and self._rows is None else None
+        if answer is not None:
+            self._busy.discard(self.id)
+            self._rows = answer.content or [
+                Row(member.weights.artifact, trouble=answer.trouble) for member in self._order.members]
+        return self._rows
+
+
+class FetchTask(Task):
+    """The fetch of one artifact to one node: the order's member number `index`."""
+
+    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int) -> None:
+        super().__init__(f"{subject.model} on {node.id}", subject)
+        self.run, self.node, self._index = run, node, index
+
+    def may_begin(self) -> bool:
+        """Return whether the node was asked."""
+        return self.node.begin()
+
+    def steps(self) -> Steps:
+        """Wait for the node's answer, and report this artifact's result."""
+        while (rows := self.node.rows()) is None:
+            yield
+        row = rows[self._index]
+        self.report(row)
+        if row.trouble:
+            return outcome_of(self.subject, "failed", "WEIGHTS_FAILED", row.trouble, level="COLD")
+        place = Place(weights=ServedWeights(row.artifact, None, fetched=row.fetched))
+        return outcome_of(self.subject, "ready", places=(place,), level="COLD")
+
+    def report(self, row: Row) -> None:
+        """Report the result as the verb does."""
+        self.emit(row, row.trouble or "fetched")
+
+    def emit(self, row: Row, message: str, **fields: str) -> None:
+        """Write the event of a result."""
+        self.run.events.emit("weightsFetched", message, level="warning" if row.trouble else "info", **fields,
+                             nodeId=self.node.id, **document_of(row))
+
+
+class PlannedFetch(FetchTask):
+    """A fetch of an apply. A failure is noted in `failed`, so later plans skip the node for a while."""
+
+    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int, job: str, failed: List[Unfetched],
+                 left: bool) -> None:
+        super().__init__(run, subject, node, index)
+        self._job, self._failed, self._left = job, failed, left
+
+    def may_begin(self) -> bool:
+        """Return whether the node was asked."""
+        return not self._left and super().may_begin()
+
+    @property
+    def may_be_left(self) -> bool:
+        """Return whether this is for the next run."""
+        return self._left
+
+    def report(self, row: Row) -> None:
+        """Report the result as an apply does, and note a failure."""
+        [name] = self.subject.nodes
+        if row.trouble:
+            self._failed.append(Unfetched(self.node.id, row.artifact, utc_now()))
+            note(self._job, UNFETCHED, json.dumps(document_of(self._failed), separators=(",", ":")))
+        where = f"not on {name}: {row.trouble}" if row.trouble else f"on {name}"
+        self.emit(row, f"{self.subject.model}: weights {where}", model=self.subject.model, node=name)
+
+    def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
+        """Return the outcome of an interrupted fetch."""
+        return outcome_of(self.subject, "skipped", "INTERRUPTED", "the apply was interrupted", level="COLD")
+
+
+def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
+    """Return the fetches of a plan as tasks.
+
+    A run that does not wait fetches on `MAX_PARALLEL` nodes only, so a watcher can plan again soon: the next one
+    continues.
     """
-    failed: List[Mapping[str, Any]] = []
-    plan = request["plan"]
-    nodes_left = None if request["wait"] else MAX_PARALLEL
-    for prefetch in plan.get("prefetches", []):
-        nodes = prefetch["nodes"][:nodes_left]
-        if not nodes:
-            return
-        nodes_left = None if nodes_left is None else nodes_left - len(nodes)
-        groups = {group["name"]: ranks_of(group) for group in plan["specs"][prefetch["specHash"]]["workers"]}
-        names = {node["nodeId"]: node["node"] for node in nodes}
-        members = {node["nodeId"]: [_with_engine(member, groups) for member in node["members"]] for node in nodes}
-        for row in fetch_on_nodes(members, float(prefetch["timeout"]), MAX_PARALLEL):
-            if row.get("trouble"):
-                failed.append({"nodeId": row["nodeId"], "artifact": row["artifact"], "at": utc_now()})
-                note(request["job"], UNFETCHED, json.dumps(failed, separators=(",", ":")))
-            yield _prefetch_outcome(prefetch["model"], names[row["nodeId"]], row, events)
+    tasks: List[Task] = []
+    busy: Set[str] = set()
+    failed: List[Unfetched] = []
+    nodes = [(prefetch, node) for prefetch in request.plan.prefetches for node in prefetch.nodes]
+    for number, (prefetch, one) in enumerate(nodes):
+        spec = request.plan.specs[prefetch.spec_hash]
+        members = [member._replace(engine=spec.engine(
+            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in one.members]
+        node = _Node(one.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
+        subject, left = OnNodes(prefetch.model, (one.node,)), not request.wait and number >= MAX_PARALLEL
+        tasks += [PlannedFetch(run, subject, node, index, request.job, failed, left) for index in range(len(members))]
+    return tasks
 
 
-def _with_engine(member: Mapping[str, Any], groups: Mapping[str, List[Mapping[str, Any]]]) -> Mapping[str, Any]:
-    ranks = groups[member["variables"]["FLEETCTL_GROUP"]]
-    return {**member, "engine": ranks[int(member["variables"]["FLEETCTL_RANK"])]["engine"]}
+def run_prefetch(request: PrefetchRequest, events: EventStream) -> int:
+    """Fetch on the nodes of the request, a few at a time; returns 0 if all fetches succeeded, else 3."""
+    return PrefetchRun(request, events).carry_out()
 
 
-def _prefetch_outcome(model: str, node: str, row: Mapping[str, Any], events: EventStream) -> Dict[str, Any]:
-    trouble = row.get("trouble")
-    events.emit("weightsFetched", f"{model}: weights {f'not on {node}: {trouble}' if trouble else f'on {node}'}",
-                level="warning" if trouble else "info", model=model, node=node, **row)
-    result = {"model": model, "outcome": "failed" if trouble else "ready", "level": "COLD", "nodes": [node],
-              "message": trouble or ""}
-    return {**result, "code": "WEIGHTS_FAILED"} if trouble else {
-        **result, **fetch_summary([{"weights": {"fetched": row["fetched"]}}])}
+class PrefetchRun(Run):
+    """A run of the verb."""
+
+    def __init__(self, request: PrefetchRequest, events: EventStream) -> None:
+        super().__init__(request, events)
+        busy: Set[str] = set()
+        for node_id, members in request.nodes.items():
+            node = _Node(node_id, Order(members, request.timeout), busy, request.at_once)
+            self.tasks += [FetchTask(self, OnNodes("", (node_id,)), node, index) for index in range(len(members))]
+
+    def end(self) -> int:
+        """Write the summary."""
+        failed = sum(task.outcome is None or task.outcome.outcome != "ready" for task in self.tasks)
+        return self.events.end(3 if failed else 0, f"{failed} failed" if failed else "all weights are there",
+                               interrupted=self.stop.is_set())
 
 
-def fetch_here(order: Mapping[str, Any]) -> List[Dict[str, Any]]:
+def fetch_here(order: Order) -> List[Row]:
     """Fetch the weights of the members in the order, one after another, to the node on which this runs."""
-    deadline = time.monotonic() + order["timeout"]
-    return [{"artifact": member["weights"]["artifact"], **_fetched(member, deadline)} for member in order["members"]]
+    deadline = time.monotonic() + order.timeout
+    return [_fetched(member, deadline) for member in order.members]
 
 
-def _fetched(member: Mapping[str, Any], deadline: float) -> Dict[str, Any]:
+def _fetched(member: PrefetchMember, deadline: float) -> Row:
+    artifact = member.weights.artifact
     try:
-        wanted = wanted_by(member, member["variables"], session_secret())
+        wanted = wanted_by(member.weights, member.engine, member.variables, session_secret())
         root = cache_root()
         verified = Verified(root, wanted.artifact, wanted.secret)
         got = noted(Fetch(root, wanted, deadline, lambda _: None))
         if check_changed(got.entry, got.held, verified):  # no engine waits for this
             got = noted(Fetch(root, wanted, deadline, lambda _: None))
         note_cold(root, got, verified)
-        return {"fetched": fetch_document(got)}
+        return Row(artifact, fetch_document(got))
     except (StartFailed, WeightsError) as error:
-        return {"trouble": str(error)}
+        return Row(artifact, trouble=str(error))

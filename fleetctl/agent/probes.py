@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import time
 from contextlib import closing, suppress
@@ -12,9 +13,8 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from .environment import expand
 from .holders import Tree
-from .http_deadline import connect_until
-from .ownership import Ownership
-from .ports import connect, probe_port
+from .messages import Probe
+from .ports import Ownership, connect
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S, LONGER = 0.05, 1.25
@@ -22,6 +22,33 @@ FIRST_PAUSE_S, LONGER = 0.05, 1.25
 Check = Callable[[], Optional[str]]
 NO_LISTENER = ("ConnectionRefusedError", " OSError")
 """How a reason ends if no process listens, or this host does not have the address."""
+
+
+class _DeadlineSocket(socket.socket):
+    """A socket that receives until `deadline` (monotonic): a plain timeout restarts with each byte."""
+
+    deadline = 0.0
+
+    def recv_into(self, *arguments: Any) -> int:
+        """Receive within the remaining time; raises socket.timeout."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise socket.timeout("timed out")
+        self.settimeout(left)
+        return super().recv_into(*arguments)
+
+
+def connect_until(deadline: float, host: str, port: int) -> http.client.HTTPConnection:
+    """Return a connection with a deadline (monotonic) for the whole answer, however slowly it arrives.
+
+    At the deadline it raises socket.timeout, an OSError. Raises OSError if it cannot connect.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=max(0.001, deadline - time.monotonic()))
+    connection.connect()
+    connection.sock = _DeadlineSocket(fileno=connection.sock.detach())
+    connection.sock.settimeout(connection.timeout)
+    connection.sock.deadline = deadline
+    return connection
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
@@ -81,22 +108,22 @@ def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owne
 
 
 def build_check(
-    probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str
+    probe: Probe, hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str
 ) -> Check:
-    """Return the check for a probe of the plan; its port defaults to the member's own, at any of `hosts`.
+    """Return the check for a probe; its port defaults to the member's own, at any of `hosts`.
 
     An answer counts only if it comes from a process of the engine, or if its owner is unknown; see Ownership.
     """
-    timeout_s = float(probe.get("timeout", 5))
-    probed = probe_port(probe) or port
+    probed = probe.port or port
     owner = Ownership(probed, engine)
-    if "http" in probe:
-        path = str(probe["http"].get("path", "/"))
-        return lambda: first_answer(hosts, lambda host: http_check(host, probed, path, timeout_s), owner)
-    if "tcp" in probe:
-        return lambda: first_answer(hosts, lambda host: tcp_check(host, probed, timeout_s), owner)
-    argv = expand(probe["exec"]["command"], env)
-    return lambda: exec_check(argv, env, cwd, timeout_s)
+    if probe.http:
+        path = probe.http.path
+        return lambda: first_answer(hosts, lambda host: http_check(host, probed, path, probe.timeout), owner)
+    if probe.tcp:
+        return lambda: first_answer(hosts, lambda host: tcp_check(host, probed, probe.timeout), owner)
+    assert probe.exec_ is not None
+    argv = expand(probe.exec_.command, env)
+    return lambda: exec_check(argv, env, cwd, probe.timeout)
 
 
 def pauses(period_s: float) -> Iterator[float]:

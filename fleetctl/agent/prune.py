@@ -9,44 +9,50 @@ import contextlib
 import glob
 import os
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Callable, NamedTuple, Sequence
 
 from .cold import NOTE, WRONG_NOTE, path_prefix
 from .events import EventStream
+from .messages import CachesRequest
 from .on_nodes import report_answers
-from .weights.cache import cached, remove
-from .weights.store import cache_root
+from .weights.store import CachedArtifact, cache_root, cached, remove
 
 
-def _run(task: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream) -> int:
+class Cache(NamedTuple):
+    """The cache of a node: its folder, and the artifacts that were asked for."""
+
+    root: str
+    artifacts: Sequence[CachedArtifact]
+
+
+def _run(task: Callable[[Sequence[str]], Cache], request: CachesRequest, events: EventStream) -> int:
     events.begin(request)
     silent = report_answers(task, request, events, "weightsCached", "answered")
-    return events.end(3 if silent else 0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
+    return events.end(3 if silent else 0, f"{len(request.nodes) - silent} of {len(request.nodes)} nodes answered")
 
 
-def list_here(keep: List[str]) -> Dict[str, Any]:
+def list_here(keep: Sequence[str]) -> Cache:
     """Return the cached artifacts of the node on which this runs, except those to keep."""
     root = cache_root()
-    return {"root": root, "artifacts": [row for row in cached(root) if row["artifact"] not in keep]}
+    return Cache(root, [found for found in cached(root) if found.artifact not in keep])
 
 
-def remove_here(artifacts: List[str]) -> Dict[str, Any]:
+def remove_here(artifacts: Sequence[str]) -> Cache:
     """Remove artifacts from the cache of the node on which this runs; a failure does not stop the others."""
     root = cache_root()
-    return {"root": root, "artifacts": [
-        {**row, **_outcome(root, row["artifact"])} for row in cached(root) if row["artifact"] in artifacts]}
+    return Cache(root, [_removed(root, found) for found in cached(root) if found.artifact in artifacts])
 
 
-def _outcome(root: str, artifact: str) -> Dict[str, Any]:
+def _removed(root: str, found: CachedArtifact) -> CachedArtifact:
     try:
-        removed = remove(root, artifact)
+        removed = remove(root, found.artifact)
     except OSError as error:
-        return {"removed": False, "trouble": error.strerror or str(error)}
+        return found._replace(removed=False, trouble=error.strerror or str(error))
     for prefix in (NOTE, WRONG_NOTE) if removed else ():
-        for path in glob.glob(f"{glob.escape(path_prefix(artifact, prefix))}*.json"):
+        for path in glob.glob(f"{glob.escape(path_prefix(found.artifact, prefix))}*.json"):
             with contextlib.suppress(OSError):
                 os.remove(path)
-    return {"removed": removed}
+    return found._replace(removed=removed)
 
 
 run_caches = partial(_run, list_here)

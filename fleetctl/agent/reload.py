@@ -17,9 +17,11 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from . import cluster, node
+from .engine import RELOAD_FAILED
 from .failure import KEPT_FAILURE, KV_NAMESPACE, StartFailed, start_failure
-from .mark import seat_of, utc_now
-from .reload_call import RELOAD_FAILED
+from .mark import utc_now
+from .messages import Json, Place, ReloadRequest, ReloadState, Replica, seat_of
+from .wire import document_of, parse
 
 UNKNOWN_SPEC = "unknown"
 """The spec of a replica in a plan if it is not known; see inventory/reloads.py."""
@@ -34,103 +36,105 @@ Steps = Callable[[str, Mapping[int, Tuple[Any, ...]]], Dict[int, Any]]
 class Reloading:
     """The reloads of one replica, one at a time, in a thread, so that its actor can answer meanwhile.
 
-    `replica` and `places` are the actor's own; both are updated once a reload has succeeded.
+    `replica` and `places` describe the replica as it is now; a reload that succeeds changes both.
     """
 
-    def __init__(self, replica: Dict[str, Any], places: Sequence[Dict[str, Any]], steps: Steps) -> None:
-        self._replica, self._places, self._steps = replica, places, steps
-        self._runs: Optional[str] = replica["specHash"]
-        self._state: Dict[str, Any] = {}
+    def __init__(self, replica: Replica, places: Sequence[Place], steps: Steps) -> None:
+        self.replica, self.places, self._steps = replica, list(places), steps
+        self._runs: Optional[str] = replica.spec_hash
+        self._state = ReloadState()
         self._read = True
         self._busy = threading.Lock()
 
-    def begin(self, request: Mapping[str, Any]) -> None:
+    def begin(self, request: ReloadRequest) -> None:
         """Start the requested reload, unless another one is running; `state` then describes that one.
 
         If this reload has failed and no agent has read that yet, the failure is the answer: otherwise a reload that no
         run waits for would be retried forever.
         """
-        if self._state.get("state") == "failed" and self._state["specHash"] == request["specHash"] and not self._read:
+        if self._state.state == "failed" and self._state.spec_hash == request.spec_hash and not self._read:
             return
         if self._busy.acquire(blocking=False):
             self._read = False
-            self._state = {"state": "reloading", "specHash": request["specHash"]}
+            self._state = ReloadState("reloading", request.spec_hash)
             threading.Thread(target=self._run, args=(request,), name="fleetctl-reload", daemon=True).start()
 
-    def state(self) -> Dict[str, Any]:
-        """Return the state of the latest reload: reloading, done, refused or failed, with its spec.
+    def state(self) -> Json:
+        """Return the state of the latest reload as JSON; empty if there was none."""
+        state = self._state
+        self._read = state.state != "reloading"
+        found: Json = {"state": state.state, "specHash": state.spec_hash}
+        ends = {"done": {"restarts": state.restarts}, "failed": {"code": state.code, "reason": state.reason},
+                "refused": {}}
+        if state.state in ends:
+            places = [{"nodeId": place.node_id, "ip": place.ip, "port": place.port, "rank": place.rank,
+                       "weights": document_of(place.weights)} for place in state.places]
+            found.update(ends[state.state], runs=state.runs, at=state.at, places=places)
+        return found if state.state else {}
 
-        Once it has ended, `runs` = the replica's spec now, None = not known, and `places` = its members' places.
-        """
-        self._read = self._state.get("state") != "reloading"
-        return self._state
-
-    def _run(self, request: Mapping[str, Any]) -> None:
-        result: Dict[str, Any]
+    def _run(self, request: ReloadRequest) -> None:
         try:
-            if self._runs != request["specHash"] and request["runs"] not in (self._runs, UNKNOWN_SPEC):
-                result = {"state": "refused"}
+            if self._runs != request.spec_hash and request.runs not in (self._runs, UNKNOWN_SPEC):
+                result = ReloadState("refused")
             else:
-                if self._runs != request["specHash"]:
+                if self._runs != request.spec_hash:
                     self._reload(request)
-                result = {"state": "done", "restarts": node.restart_count()}
+                result = ReloadState("done", restarts=node.restart_count())
         except Exception as error:
             failure = start_failure(error)
-            result = {"state": "failed", "code": failure.code, "reason": str(failure)}
-        self._state = {**result, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
-            {key: place.get(key) for key in ("nodeId", "ip", "port", "rank", "weights")} for place in self._places]}
+            result = ReloadState("failed", code=failure.code, reason=str(failure))
+        self._state = result._replace(
+            spec_hash=request.spec_hash, runs=self._runs, at=utc_now(), places=tuple(self.places))
         self._busy.release()
 
-    def _reload(self, request: Mapping[str, Any]) -> None:
-        deadline = time.monotonic() + float(request["startupTimeout"])
-        new = changed(self._replica, request)
-        fetching = [index for index, member in enumerate(new["members"]) if member.get("weights")]
-        leaders = [index for index in fetching if int(new["members"][index]["rank"]) == 0]
+    def _reload(self, request: ReloadRequest) -> None:
+        deadline = time.monotonic() + request.startup_timeout
+        new = changed(self.replica, request)
+        fetching = [index for index, member in enumerate(new.members) if member.weights]
+        leaders = [index for index in fetching if new.members[index].rank == 0]
         try:
-            self._steps("fetch_new", {index: (new["members"][index]["weights"], deadline - time.monotonic())
+            self._steps("fetch_new", {index: (new.members[index].weights, deadline - time.monotonic())
                                       for index in fetching})
             if deadline - time.monotonic() < ASK_S:
                 raise StartFailed(RELOAD_FAILED, "fetching weights used up its startupTimeout: it was not asked")
             self._ask(request, leaders, deadline)
-            _internal_kv_put(_key(), json.dumps({key: request[key] for key in ("specHash", "members")}).encode(),
-                             overwrite=True, namespace=KV_NAMESPACE)
+            _internal_kv_put(_key(), json.dumps(document_of(request)).encode(), overwrite=True, namespace=KV_NAMESPACE)
         except Exception:
             with suppress(Exception):  # a dead member has none
                 self._steps("drop_new", dict.fromkeys(fetching, ()))
             raise
         for index, weights in self._steps("serve_new", dict.fromkeys(fetching, ())).items():
-            self._places[index].update(weights)
-        self._replica.update(new)
-        self._runs = request["specHash"]
+            self.places[index] = self.places[index]._replace(weights=weights)
+        self.replica = new
+        self._runs = request.spec_hash
 
-    def _ask(self, request: Mapping[str, Any], leaders: Sequence[int], deadline: float) -> None:
+    def _ask(self, request: ReloadRequest, leaders: Sequence[int], deadline: float) -> None:
         """Ask the engines to reload; liveness does not count meanwhile, on any rank."""
-        ranks = range(len(self._replica["members"]))
+        ranks = range(len(self.replica.members))
         self._steps("hold_liveness", {index: (deadline - time.monotonic(),) for index in ranks})
         self._runs = None
         try:
-            self._steps("reload_engine", {index: (request["http"], deadline - time.monotonic()) for index in leaders})
+            self._steps("reload_engine", {index: (request.http, deadline - time.monotonic()) for index in leaders})
         finally:
             with suppress(Exception):  # the hold also ends at its deadline
                 self._steps("hold_liveness", dict.fromkeys(ranks, (0.0,)))
 
 
-def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str, Any]:
+def changed(replica: Replica, request: ReloadRequest) -> Replica:
     """Return the replica with the spec and weights of a reload."""
-    weights = {seat_of(member): member["weights"] for member in request["members"]}
-    return {**replica, "specHash": request["specHash"], "members": [
-        {**member, "weights": weights.get(seat_of(member))} for member in replica["members"]]}
+    weights = {seat_of(member): member.weights for member in request.members}
+    members = tuple(member._replace(weights=weights.get(seat_of(member))) for member in replica.members)
+    return replica._replace(spec_hash=request.spec_hash, members=members)
 
 
-def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
+def as_reloaded(replica: Replica) -> Replica:
     """Return the replica of a restarted actor as its last reload left it.
 
     It no longer refuses cards that were cooling when it was created: they may be usable by now.
     """
     kept: Optional[bytes] = _internal_kv_get(_key(), namespace=KV_NAMESPACE)
-    latest = changed(replica, json.loads(kept)) if kept else replica
-    return {**latest, "members": [{key: value for key, value in member.items() if key != "coolingCards"}
-                                  for member in latest["members"]]}
+    latest = changed(replica, parse(ReloadRequest, json.loads(kept))) if kept else replica
+    return latest._replace(members=tuple(member._replace(cooling_cards=()) for member in latest.members))
 
 
 def forget_dead_actors() -> None:

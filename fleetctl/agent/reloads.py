@@ -7,19 +7,30 @@ replica is asked and when it has ended, because a replica's repr describes it as
 from __future__ import annotations
 
 import json
-from collections import deque
 from contextlib import suppress
-from functools import partial
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import ray
 
-from . import cluster, model_files
-from .lock import HeldLock, LockBusy, take_lock
+from . import cluster
+from .engine import RELOAD_ENDED, RELOAD_FAILED
+from .lock import HeldLock, LockBusy
 from .mark import actor_name, utc_now
+from .messages import (
+    ApplyRequest,
+    Outcome,
+    Place,
+    PlannedReload,
+    ReloadMember,
+    ReloadRequest,
+    ReloadState,
+    ServedWeights,
+    WeightSource,
+)
 from .notes import note
-from .ports import host_port, serving_at
-from .reload_call import RELOAD_ENDED, RELOAD_FAILED
+from .ports import host_port
+from .run import Run, Task, outcome_of
+from .wire import document_of, parse
 
 RELOADS = "reloads"
 """The key of our job's metadata with the notes about reloads; see inventory/reloads.py."""
@@ -31,225 +42,227 @@ NO_NOTE = "the note in Ray's record of this job could not be written"
 GONE = "it is gone, or another actor has its name"
 ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
-Row = Dict[str, Any]
-Outcome = Dict[str, Any]
+
+class NotedReload(NamedTuple):
+    """What later plans read of a reload. `asked` = its engines were asked and may have loaded anything."""
+
+    model: str
+    replica_id: int
+    actor_id: str
+    spec_hash: str
+    node_ids: Sequence[str]
+    at: str
+    restarts: int
+    asked: Optional[bool] = None
+    code: Optional[str] = None
+    message: Optional[str] = None
+    weights: Optional[Sequence[Optional[ServedWeights]]] = None
 
 
 class Reloads:
-    """The reloads of a request. Nothing waits: `step` goes as far as it can."""
+    """The reloads of a request, as `tasks`, and what they share: their lock, notes, and sources of weights."""
 
-    def __init__(self, request: Mapping[str, Any], emit: Callable[..., None], clock: Callable[[], float]) -> None:
-        self._request, self._emit, self._clock = request, emit, clock
-        self._queues: Dict[str, Deque[Row]] = {}
-        for row in request["plan"].get("reloads", []):
-            self._queues.setdefault(row["model"], deque()).append(dict(row))
-        self._under_way: Dict[str, _Reload] = {}
-        self._noted: Dict[str, Mapping[str, Any]] = {}
-        self._sources: Dict[str, List[Mapping[str, Any]]] = {}
+    def __init__(self, request: ApplyRequest, run: Run) -> None:
+        self.run, self._request = run, request
+        self.waits = request.wait
+        self.tasks: List[Reload] = []
+        self.failed: Dict[str, str] = {}
+        """By model, the id of the replica whose reload did not succeed."""
+        self.busy: Optional[LockBusy] = None
         self._lock: Optional[HeldLock] = None
-        self._waits = bool(request.get("wait", True))
-        self._started: Set[str] = set()
+        self._noted: Dict[str, NotedReload] = {}
+        self._sources: Dict[str, List[WeightSource]] = {}
+        latest: Dict[str, Reload] = {}
+        for row in request.plan.reloads:
+            latest[row.model] = Reload(row, latest.get(row.model), self)
+            self.tasks.append(latest[row.model])
 
-    @property
-    def may_end(self) -> bool:
-        """Return whether the run may end: all have a result, or, without waiting, one of each model has begun."""
-        if self._waits or self._lock is None:
-            return not self.unfinished
-        return all(reload.answered for reload in self._under_way.values())
-
-    @property
-    def unfinished(self) -> int:
-        """Return how many reloads have no result yet."""
-        return len(self._under_way) + sum(map(len, self._queues.values()))
-
-    def step(self) -> Dict[str, Outcome]:
-        """Continue the reloads of all models, and return the new results by replica."""
-        if not self.unfinished:
-            return {}
-        if self._lock is None:
+    def take_lock(self) -> None:
+        """Take the lock of all reloads of the fleet, once; if another run holds it, `busy` says so."""
+        if self._lock is None and self.busy is None:
             try:
-                self._lock = self._take_lock()
+                self._lock = self.run.take(f"{self._request.plan.fleet.name}/reload", self._request.holder, 0.0)
             except LockBusy as busy:
-                return self._skip("LOCK_HELD", f"another run is reloading this fleet's replicas: {busy}", *self._queues)
-        results: Dict[str, Outcome] = {}
-        for model, queue in self._queues.items():
-            if model not in self._under_way and queue and (self._waits or model not in self._started):
-                self._started.add(model)
-                self._under_way[model] = self._start(queue.popleft())
-            if model in self._under_way:
-                results.update(self._step(model, self._under_way[model]))
-        if not self.unfinished:
+                self.busy = busy
+
+    def release_lock(self) -> None:
+        """Release the lock if no reload is left."""
+        if self._lock is not None and all(task.outcome for task in self.tasks):
             self._lock.release()
-        return results
 
-    def outcomes_at_end(self, interrupted: bool) -> Dict[str, Outcome]:
-        """Return the results of the reloads that have none when the run ends."""
-        code = "INTERRUPTED" if interrupted else None
-        running = {reload.row["id"]: reload.outcome("starting", code, "its reload continues by itself")
-                   for reload in self._under_way.values()}
-        if interrupted:
-            return {**running, **self._skip("INTERRUPTED", "interrupted: it runs as before", *self._queues)}
-        why = "replicas of a model reload one at a time, and this run does not wait: the next apply continues"
-        return {**running, **self._skip("WAITS_TURN", why, *self._queues)}
-
-    def _take_lock(self) -> HeldLock:
-        holder = {**self._request["holder"], "driver": ray.get_runtime_context().get_job_id()}
-        return take_lock(f"{self._request['plan']['fleet']['name']}/reload", holder, 0.0, lambda _: None, lambda: False)
-
-    def _skip(self, code: str, why: str, *models: str) -> Dict[str, Outcome]:
-        rows = [row for model in models for row in self._queues[model]]
-        for model in models:
-            self._queues[model].clear()
-        return {row["id"]: _Reload(row, self._clock, self._note).outcome("skipped", code, why) for row in rows}
-
-    def _note(self, row: Row, state: Optional[Mapping[str, Any]]) -> bool:
+    def note(self, actor_id: str, state: Optional[NotedReload]) -> bool:
         """Note the state of a replica's reload, None = remove its note; returns whether that succeeded."""
-        self._noted.pop(row["actorId"], None)
+        self._noted.pop(actor_id, None)
         if state:
-            self._noted[row["actorId"]] = {
-                **{key: row[key] for key in ("model", "replicaId", "actorId", "specHash")},
-                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])), **state}
-        text = json.dumps(list(self._noted.values()), separators=(",", ":"))
-        return note(self._request["job"], RELOADS, text)
+            self._noted[actor_id] = state
+        text = json.dumps(document_of(list(self._noted.values())), separators=(",", ":"))
+        return note(self._request.job, RELOADS, text)
 
-    def _start(self, row: Row) -> "_Reload":
-        for member in row["members"]:
-            weights = member.get("weights")
-            if weights:
-                more = self._sources.get(weights["artifact"], [])[-MAX_SOURCES:]
-                member["weights"] = {**weights, "sources": [*more, *weights["sources"]]}
-        nodes = ", ".join(dict.fromkeys(member["node"] for member in row["members"]))
-        self._emit("replicaReloading", f"{row['id']}: reloading its weights on {nodes}; it keeps serving",
-                   model=row["model"], replicaId=row["replicaId"])
-        return _Reload(row, self._clock, self._note)
+    def add_source(self, replica: str, place: Place) -> None:
+        """Keep a member that has reloaded as a source for the next replica."""
+        weights = place.weights
+        if weights and weights.port and cluster.is_at(place.node_id, place.ip):
+            source = WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole)
+            self._sources.setdefault(weights.artifact, []).append(source)
 
-    def _step(self, model: str, reload: "_Reload") -> Dict[str, Outcome]:
-        result = reload.step()
-        if result is None:
-            return {}
-        del self._under_way[model]
-        results = {reload.row["id"]: result}
-        for place in reload.places:
-            if place["weights"] and place["weights"]["port"] and cluster.is_at(place["nodeId"], place["ip"]):
-                self._sources.setdefault(place["weights"]["artifact"], []).append(_source(reload.row["id"], place))
-        if result["outcome"] != "ready":
-            why = f"the reload of {reload.row['id']} before it did not succeed: it runs as before"
-            results.update(self._skip("NOT_BEGUN", why, model))
-        return results
+    def with_sources(self, member: ReloadMember) -> ReloadMember:
+        """Return the member with the latest sources before those of the plan."""
+        if member.weights is None:
+            return member
+        more = self._sources.get(member.weights.artifact, [])[-MAX_SOURCES:]
+        return member._replace(weights=member.weights._replace(sources=[*more, *member.weights.sources]))
 
 
-def _source(replica: str, place: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a member that has reloaded as a source for the next replica."""
-    weights = place["weights"]
-    return {"replica": replica, "nodeId": place["nodeId"], "address": host_port(place["ip"], weights["port"]),
-            "view": weights["view"], "whole": weights["whole"]}
+class Reload(Task):
+    """One replica's reload: asks its actor to reload, then polls it until the reload has ended.
 
+    `before` = the reload of the same model before it.
+    """
 
-class _Reload:
-    """One replica's reload: asks its actor to reload, then polls it until the reload has ended."""
-
-    def __init__(self, row: Row, clock: Callable[[], float], note_of: Callable[..., bool]) -> None:
-        self.row, self._clock, self._note = row, clock, partial(note_of, row)
-        self.places: List[Mapping[str, Any]] = []
-        self._begun_at = self._next = clock()
+    def __init__(self, row: PlannedReload, before: Optional[Reload], shared: Reloads) -> None:
+        super().__init__(row.id, row)
+        self.row, self._before, self._shared = row, before, shared
+        self._clock = shared.run.clock
+        self._begun_at = self._next = 0.0
         self._handle: Any = None
         self._answer: Any = None
         self._restarts = 0
-        self.answered = False
+        self._answered = False
 
-    def outcome(self, kind: str, code: Optional[str], message: str, **more: Any) -> Outcome:
-        """Return the result of this replica."""
-        return {"model": self.row["model"], "replicaId": self.row["replicaId"], "outcome": kind, "code": code,
-                "nodes": list(dict.fromkeys(member["node"] for member in self.row["members"])), "message": message,
-                "seconds": round(self._clock() - self._begun_at, 2), **more}
+    def may_begin(self) -> bool:
+        """Return whether the one before it has ended; a run that does not wait begins only one of each model."""
+        if self._before is None:
+            return True
+        ended = self._before.outcome
+        return ended is not None and (self._shared.waits or ended.outcome != "ready")
 
-    def step(self) -> Optional[Outcome]:
-        """Continue without waiting; return the result once there is one."""
+    @property
+    def may_be_left(self) -> bool:
+        """Return whether its replica has answered, so that it reloads by itself, or its turn is in a later run."""
+        return self._answered if self.begun else self._before is not None
+
+    def at_end(self, interrupted: bool) -> Outcome:
+        """Return that it continues by itself, or that it was not begun."""
+        if self.begun:
+            return self._said("starting", "INTERRUPTED" if interrupted else None, "its reload continues by itself")
+        if interrupted:
+            return self._said("skipped", "INTERRUPTED", "interrupted: it runs as before")
+        return self._said("skipped", "WAITS_TURN", "replicas of a model reload one at a time, and this run does not "
+                                                   "wait: the next apply continues")
+
+    def step(self) -> None:
+        """Continue without waiting."""
         try:
-            return self._step()
+            self.outcome = self._step() if self._handle else self._start()
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # old and new weights may not both fit
-            return self._ended_meanwhile()
+            self.outcome = self._ended_meanwhile()
         except Exception as error:
-            return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0], asked=True)
+            why = f"{error.__class__.__name__}: {error}".splitlines()[0]
+            self.outcome = self._failed("AGENT_ERROR", why, asked=True)
+        if self.outcome is not None:
+            if self.outcome.outcome != "ready":
+                self._shared.failed.setdefault(self.row.model, self.key)
+            self._shared.release_lock()
 
-    def _step(self) -> Optional[Outcome]:
-        if self._handle is None:
-            return self._find()
-        if self._clock() < self._next:
-            return None
-        done, _ = ray.wait([self._answer], timeout=0)
-        if done:
-            state = ray.get(self._answer)
-            self.answered = True
-            if not state:  # a new actor; do not ask again, as the reload may have ended its engine
-                return self._failed(RELOAD_ENDED, ENDED)
-            running = state["state"] == "reloading"
-            if state["specHash"] == self.row["specHash"] and not running:
-                return self._ended(state)
-            self._ask(request=not running)
-        if self._is_late():
-            return self.outcome("starting", "STILL_STARTING", "it continues by itself; the next apply has the result")
-        return None
+    def _said(self, kind: str, code: Optional[str], message: str, places: Sequence[Place] = ()) -> Outcome:
+        seconds = self._clock() - self._begun_at if self._begun_at else 0.0
+        return outcome_of(self.row, kind, code, message, places=places, seconds=seconds)
 
-    def _find(self) -> Optional[Outcome]:
+    def _start(self) -> Optional[Outcome]:
         """Find the planned actor and ask it to reload; note that first, so that a plan knows even if this job dies."""
+        shared, row = self._shared, self.row
+        shared.take_lock()
+        if shared.busy is not None:
+            why = f"another run is reloading this fleet's replicas: {shared.busy}"
+            return self._said("skipped", "LOCK_HELD", why)
+        if row.model in shared.failed:
+            why = f"the reload of {shared.failed[row.model]} before it did not succeed: it runs as before"
+            return self._said("skipped", "NOT_BEGUN", why)
+        self._begun_at = self._clock()
+        shared.run.events.emit("replicaReloading", f"{self.key}: reloading its weights on {', '.join(row.nodes)}; it "
+                               "keeps serving", model=row.model, replicaId=row.replica_id)
+        handle = None
         with suppress(ValueError):
-            self._handle = ray.get_actor(actor_name(self.row["model"], self.row["replicaId"]))
-        if self._handle is None or self._handle._actor_id.hex() != self.row["actorId"]:
-            return self.outcome("skipped", "NOT_FOUND", GONE)
-        self._restarts = cluster.actor_record(self.row["actorId"]).restarts
-        if not self._note({"at": utc_now(), "restarts": self._restarts, "asked": True}):
+            handle = ray.get_actor(actor_name(row.model, row.replica_id))
+        if handle is None or handle._actor_id.hex() != row.actor_id:
+            return self._said("skipped", "NOT_FOUND", GONE)
+        self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
+        if not self._note(asked=True):
             why = f"{NO_NOTE}, so later plans would not know of the reload: it was not asked to"
-            return self.outcome("failed", RELOAD_FAILED, why)
+            return self._said("failed", RELOAD_FAILED, why)
         self._ask()
         return None
 
     def _ask(self, request: bool = True) -> None:
         """Ask for the state; `request` = ask for the reload first, because none or a different one was running."""
+        row = self.row
         if request:
-            self._handle.reload.remote({
-                "runs": self.row["runs"], "specHash": self.row["specHash"], "http": self.row["http"],
-                "startupTimeout": self.row["lifecycle"]["startupTimeout"],
-                "members": [{key: member.get(key) for key in ("group", "copy", "rank", "weights")}
-                            for member in self.row["members"]]})
+            members = [self._shared.with_sources(member) for member in row.members]
+            self._handle.reload.remote(document_of(ReloadRequest(
+                row.runs, row.spec_hash, row.http, row.lifecycle.startup_timeout, members)))
         self._answer = self._handle.reloading.remote()
         self._next = self._clock() + POLL_S
 
-    def _ended(self, state: Mapping[str, Any]) -> Outcome:
-        if state["state"] == "failed":
-            return self._failed(state["code"], state["reason"], asked=state.get("runs", "") is None)
-        if state["state"] == "refused":
-            self._note(None)
+    def _step(self) -> Optional[Outcome]:
+        if self._clock() < self._next:
+            return None
+        done, _ = ray.wait([self._answer], timeout=0)
+        if done:
+            state = parse(ReloadState, ray.get(self._answer))
+            self._answered = True
+            if not state.state:  # a new actor; do not ask again, as the reload may have ended its engine
+                return self._failed(RELOAD_ENDED, ENDED)
+            running = state.state == "reloading"
+            if state.spec_hash == self.row.spec_hash and not running:
+                return self._ended(state)
+            self._ask(request=not running)
+        if self._is_late():
+            return self._said("starting", "STILL_STARTING", "it continues by itself; the next apply has the result")
+        return None
+
+    def _ended(self, state: ReloadState) -> Outcome:
+        if state.state == "failed":
+            return self._failed(state.code, state.reason, asked=state.runs is None)
+        if state.state == "refused":
+            self._shared.note(self.row.actor_id, None)
             why = "it has reloaded since the plan was made: it runs another spec"
-            return self.outcome("skipped", "SPEC_MOVED", why)
-        self.places = state["places"]
-        noted = self._note({"at": state["at"], "restarts": state["restarts"], "weights": [
-            {key: value for key, value in place["weights"].items() if key != "fetched"} if place["weights"] else None
-            for place in self.places]})
-        if not noted:
+            return self._said("skipped", "SPEC_MOVED", why)
+        for place in state.places:
+            self._shared.add_source(self.key, place)
+        self._restarts = state.restarts
+        if not self._note(at=state.at, weights=[place.weights and place.weights._replace(fetched=None)
+                                                for place in state.places]):
             why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
-            return self.outcome("starting", "STILL_STARTING", why)
-        return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
-                            **serving_at(self.places), **model_files.fetch_summary(self.places))
+            return self._said("starting", "STILL_STARTING", why)
+        return self._said("ready", "RELOADED", "its engine has loaded other weights in place", state.places)
 
     def _ended_meanwhile(self) -> Optional[Outcome]:
         """Return the result if the actor has ended since it was asked; otherwise ask it for the state again."""
-        record = cluster.actor_record(self.row["actorId"])
+        record = cluster.actor_record(self.row.actor_id)
         if record.state == "DEAD":
-            self._note(None)
-            return self.outcome("skipped", "NOT_FOUND", GONE)
+            self._shared.note(self.row.actor_id, None)
+            return self._said("skipped", "NOT_FOUND", GONE)
         if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
             self._ask(request=False)
             return None
         return self._failed(RELOAD_ENDED, ENDED)
 
     def _is_late(self) -> bool:
-        return self._clock() - self._begun_at > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S
+        return self._clock() - self._begun_at > self.row.lifecycle.startup_timeout + MARGIN_S
 
     def _failed(self, code: str, why: str, asked: bool = False) -> Outcome:
         """Return the result of a failure; `asked` = its engines were asked, so what they have loaded is not known."""
-        self._note({"at": utc_now(), "restarts": self._restarts, "code": code, "message": why[:MAX_MESSAGE],
-                    "asked": asked})
+        self._note(asked=asked, code=code, message=why[:MAX_MESSAGE])
         effect = ("its engines were asked and may have loaded the new weights: its spec is not known" if asked
                   else "it keeps running its former spec")
-        return self.outcome("failed", code, f"{why}\n{effect}")
+        return self._said("failed", code, f"{why}\n{effect}")
+
+    def _note(
+        self, at: Optional[str] = None, *, asked: Optional[bool] = None, code: Optional[str] = None,
+        message: Optional[str] = None, weights: Optional[Sequence[Optional[ServedWeights]]] = None,
+    ) -> bool:
+        row = self.row
+        node_ids = list(dict.fromkeys(member.node_id for member in row.members))
+        return self._shared.note(row.actor_id, NotedReload(
+            row.model, row.replica_id, row.actor_id, row.spec_hash, node_ids, at or utc_now(), self._restarts, asked,
+            code, message, weights))

@@ -5,7 +5,7 @@ Each is checked again before it is removed. Apply never imports this.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import ray
 from ray.core.generated import gcs_pb2
@@ -14,39 +14,36 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from . import cluster
 from .events import EventStream
 from .lock import release_left
+from .messages import Orphan, RepairRequest
 from .on_nodes import ask_nodes
 from .orphans import end_orphans
 
 PREFIX = "ModelActor:"
+Result = Tuple[str, str, str]
+"""The kind of a leftover, its name, and why it stays; "" = it is removed."""
 
 
-def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
+def run_repair(request: RepairRequest, events: EventStream) -> int:
     """Remove placement groups, end orphaned engines, release locks; returns 0 all done, 3 some not."""
     events.begin(request)
-    rows: List[Dict[str, Any]] = []
-    for group in request["groups"]:
-        why = remove_group(group["id"], group["name"])
-        rows.append({"thing": "placementGroup", "subject": group["name"], "done": why is None, "message": why or ""})
-    for lock in request["locks"]:
-        done = release_left(lock["fleet"], int(lock["number"]))
-        rows.append({"thing": "lock", "subject": lock["fleet"], "done": done,
-                     "message": "" if done else "it is held, or already released"})
-    rows += end_engines(request["orphans"], float(request["timeout"]))
-    for row in rows:
-        events.emit("repaired", row["message"], level="info" if row["done"] else "warning", thing=row["thing"],
-                    subject=row["subject"], done=row["done"])
-    repaired = sum(row["done"] for row in rows)
-    return events.end(0 if repaired == len(rows) else 3, f"{repaired} of {len(rows)} repaired")
+    results: List[Result] = [("placementGroup", group.name, remove_group(group.id, group.name) or "")
+                             for group in request.groups]
+    for lock in request.locks:
+        done = release_left(lock.fleet, lock.number)
+        results.append(("lock", lock.fleet, "" if done else "it is held, or already released"))
+    results += end_engines(request.orphans, request.timeout)
+    for thing, subject, why in results:
+        events.emit("repaired", why, level="warning" if why else "info", thing=thing, subject=subject, done=not why)
+    repaired = sum(not why for _, _, why in results)
+    return events.end(0 if repaired == len(results) else 3, f"{repaired} of {len(results)} repaired")
 
 
-def end_engines(orphans: Mapping[str, List[Mapping[str, Any]]], timeout_s: float) -> List[Dict[str, Any]]:
-    """End the orphans, listed by node id, and return a row per process."""
-    rows: List[Dict[str, Any]] = []
+def end_engines(orphans: Mapping[str, Sequence[Orphan]], timeout_s: float) -> Iterator[Result]:
+    """End the orphans, listed by node id, and yield the result for each process."""
     for answer in ask_nodes(end_orphans, orphans, timeout_s):
-        not_ended = [{**orphan, "done": False, "message": answer.trouble} for orphan in orphans[answer.node_id]]
-        rows += [{"thing": "engine", "subject": f"process {orphan['pid']} of {orphan['model']}/{orphan['replicaId']}",
-                  "done": orphan["done"], "message": orphan["message"]} for orphan in answer.content or not_ended]
-    return rows
+        agreed = orphans[answer.node_id]
+        for orphan, why in zip(agreed, answer.content or [answer.trouble] * len(agreed)):
+            yield "engine", f"process {orphan.pid} of {orphan.model}/{orphan.replica_id}", why
 
 
 def remove_group(group_id: str, name: str) -> Optional[str]:

@@ -14,11 +14,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import ray
 
 from . import cluster, node
-from .arguments import from_parts
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
+from .messages import FailedStart, Json, Place, ReloadRequest, Replica
 from .reload import Reloading, Steps, as_reloaded
+from .wire import from_parts, parse
 
 EVICTED_S = 60.0
 """How long an eviction may take to end an actor that it has asked to leave."""
@@ -27,8 +28,8 @@ MAX_UNPUBLISHED = 2
 """Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
 
 
-class Replica:
-    """Base class of the actor of every replica. `parts` = the planned action with each member's engine and log."""
+class ReplicaActor:
+    """Base class of the actor of every replica. `parts` = the planned replica with each member's engine and log."""
 
     _start: Callable[[], None]
     """Return when the replica is ready."""
@@ -38,15 +39,15 @@ class Replica:
     """Run a step of a start or a reload, a method of the members' seats."""
 
     def __init__(self, *parts: bytes) -> None:
-        self._replica = from_parts(parts)
-        self._places: List[Dict[str, Any]] = []
+        self._replica = from_parts(Replica, parts)
+        self._places: List[Place] = []
         self._ready_at = ""
-        self._failed: Optional[Dict[str, Any]] = None
+        self._failed: Optional[FailedStart] = None
         self._leaving = False
         restarted = node.was_restarted()
         threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
         if restarted:
-            node.back_off(self._replica["lifecycle"])
+            node.back_off(self._replica.lifecycle)
         try:
             if restarted:
                 self._replica = as_reloaded(self._replica)
@@ -59,24 +60,23 @@ class Replica:
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
         """End a failed start: the first one raises, so the replica is DEAD with its reason; a restart is retried."""
-        log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
+        log_of(self._replica.members[0]).end(f"{failure.code}: {failure}")
+        packed = encode_failure(about(self._replica, failure))
         if restarted:
-            end_with(self._packed(failure))
-        raise RuntimeError(self._packed(failure)) from None
+            end_with(packed)
+        raise RuntimeError(packed) from None
 
     def _end_with_engines(self) -> None:
         """End this actor when an engine has ended, through its method `end`, so that Ray keeps the reason."""
         try:
             failure = self._await_end()
             if not self._leaving:
-                ray.get_runtime_context().current_actor.end.remote(self._packed(failure))
+                reason = encode_failure(about(self._reloads.replica, failure))
+                ray.get_runtime_context().current_actor.end.remote(reason)
                 time.sleep(LEAVE_S)
         finally:
             if not self._leaving:
                 os._exit(1)
-
-    def _packed(self, failure: StartFailed) -> str:
-        return encode_failure(failure.code, str(failure), about(self._replica, failure.place))
 
     def _end_members(self) -> None:
         """End the members' actors, if they have their own."""
@@ -98,15 +98,15 @@ class Replica:
             if self._failed or (record.state == "ALIVE" and self._ready_at and self._ready_at in record.report):
                 return
             unpublished = unpublished + 1 if record.state == "ALIVE" else 0
-        log_of(self._replica["members"][0]).end("Ray's head was restarted during its start; it starts again")
+        log_of(self._replica.members[0]).end("Ray's head was restarted during its start; it starts again")
         self._end_members()
         os._exit(1)
 
-    def reload(self, request: Dict[str, Any]) -> None:
-        """Start a reload: the engines load the weights of the request, and keep serving."""
-        self._reloads.begin(request)
+    def reload(self, request: Json) -> None:
+        """Start a reload: the engines load the weights of the request, a ReloadRequest, and keep serving."""
+        self._reloads.begin(parse(ReloadRequest, request))
 
-    def reloading(self) -> Dict[str, Any]:
+    def reloading(self) -> Json:
         """Return the progress of the latest reload."""
         return self._reloads.state()
 
@@ -119,34 +119,34 @@ class Replica:
         return describe(self._replica, self._places, self._ready_at, failed=self._failed)
 
 
-class ModelActor(Replica):
+class ModelActor(ReplicaActor):
     """One replica, one engine."""
 
     def _start(self) -> None:
-        deadline = deadline_after(self._replica["lifecycle"])
-        self._seat = seat = MemberSeat(self._replica["members"][0])
+        deadline = deadline_after(self._replica.lifecycle)
+        self._seat = seat = MemberSeat(self._replica.members[0])
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
         seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
-            engine.become_ready(deadline, float(self._replica["lifecycle"]["startupTimeout"]))
+            engine.become_ready(deadline, self._replica.lifecycle.startup_timeout)
         except StartFailed:
             engine.stop()
             raise
-        self._places[0].update(seat.served_weights(), port=engine.served_port())
+        self._places = [self._places[0]._replace(port=engine.served_port(), weights=seat.served_weights())]
         seat.check_weights()
         self._engine = engine
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
-        failure.place = failure.place or next(iter(self._places), None)
+        failure.places = failure.places or self._places
         super()._fail(failure, restarted)
 
     def _await_end(self) -> StartFailed:
         reason = self._engine.watch()
         if not self._leaving:
-            log_of(self._replica["members"][0]).end(reason)
-        return StartFailed("ENGINE_EXITED", reason, self._places[0])
+            log_of(self._replica.members[0]).end(reason)
+        return StartFailed("ENGINE_EXITED", reason, self._places)
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}

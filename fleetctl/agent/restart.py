@@ -7,66 +7,81 @@ replica with none left is refused: ending it would be permanent.
 from __future__ import annotations
 
 import shlex
-import time
-from typing import Any, List, Mapping
+from typing import Optional
 
 import ray
 
 from . import cluster
 from .events import EventStream
-from .explicit import Job, Outcome, Replica, find_actor, key_of, result, run_explicit
+from .evict import ExplicitRun, find_actor
 from .failure import decode_failure, kept_failure
+from .messages import ExplicitRequest, Outcome, Target
+from .run import Run, Steps, Task, outcome_of
 
-POLL_S = 0.2
 MARGIN_S = 120.0
 
 
-def run_restart(request: Mapping[str, Any], events: EventStream) -> int:
+def run_restart(request: ExplicitRequest, events: EventStream) -> int:
     """Restart the named replicas. The lock is for restarts only: an apply may run meanwhile."""
-    return run_explicit(request, events, f"{request['fleet']}/restart", restart_all)
+    run = ExplicitRun(request, events, f"{request.fleet}/restart")
+    before: Optional[Restart] = None
+    for target in request.replicas:
+        before = Restart(target, run, before)
+        run.tasks.append(before)
+    return run.carry_out()
 
 
-def restart_all(job: Job) -> List[Outcome]:
-    """Restart the replicas one after another, each ready before the next starts; skip the rest after a failure."""
-    outcomes: List[Outcome] = []
-    for replica in job.replicas:
-        if job.stop.is_set():
-            outcomes.append(result(replica, "skipped", "INTERRUPTED", "interrupted: it runs as before"))
-        elif outcomes and outcomes[-1]["outcome"] != "ready":
-            outcomes.append(result(replica, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before"))
-        else:
-            outcomes.append(_restart(replica, job))
-            job.events.emit("replicaRestarted", f"{key_of(replica)}: {outcomes[-1]['outcome']}",
-                            model=replica["model"], replicaId=replica["replicaId"])
-    return outcomes
+class Restart(Task):
+    """One named replica; its turn comes once the one before it has its outcome. Skipped if that one is not ready."""
 
+    def __init__(self, target: Target, run: Run, before: Optional[Restart]) -> None:
+        super().__init__(target.key, target)
+        self._target, self._run, self._before = target, run, before
+        self._killed = False
 
-def _restart(replica: Replica, job: Job) -> Outcome:
-    begun = time.monotonic()
-    handle = find_actor(replica)
-    if handle is None:
-        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is already gone")
-    before = cluster.actor_record(replica["actorId"])
-    if before.restarts_left == 0:
-        return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "
-                      f"would be permanent: run `fleetctl evict {shlex.quote(key_of(replica))}`; the next apply "
-                      "starts another one")
-    job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
-                    replicaId=replica["replicaId"])
-    ray.kill(handle, no_restart=False)
-    return _await_ready(replica, job, before.restarts, begun)
+    def may_begin(self) -> bool:
+        """Return whether the replica before it has its outcome."""
+        return self._before is None or self._before.outcome is not None
 
+    def steps(self) -> Steps:
+        """Restart the replica and wait until it is ready again."""
+        if self._before and self._before.outcome and self._before.outcome.outcome != "ready":
+            return outcome_of(self._target, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before")
+        outcome = yield from self._restart()
+        return self._reported(outcome)
 
-def _await_ready(replica: Replica, job: Job, restarts_before: int, begun: float) -> Outcome:
-    deadline = begun + float(replica["startupTimeout"]) + MARGIN_S
-    while time.monotonic() < deadline:
-        record = cluster.actor_record(replica["actorId"])
-        seconds = round(time.monotonic() - begun, 2)
-        if record.state == "ALIVE" and record.report and record.restarts > restarts_before:
-            return result(replica, "ready", seconds=seconds)
-        if record.state == "DEAD":
-            code, message = kept_failure(replica["actorId"]) or decode_failure(record.death)
-            return result(replica, "failed", code, message, seconds=seconds)
-        if job.stop.wait(POLL_S):
-            return result(replica, "starting", "INTERRUPTED", "interrupted: its start continues by itself")
-    return result(replica, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
+    def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
+        """Return the outcome of an interrupted restart."""
+        if not self._killed:
+            return outcome_of(self._target, "skipped", "INTERRUPTED", "interrupted: it runs as before")
+        return self._reported(
+            outcome_of(self._target, "starting", "INTERRUPTED", "interrupted: its start continues by itself"))
+
+    def _reported(self, outcome: Outcome) -> Outcome:
+        self._run.events.emit("replicaRestarted", f"{self.key}: {outcome.outcome}", model=self._target.model,
+                              replicaId=self._target.replica_id)
+        return outcome
+
+    def _restart(self) -> Steps:
+        target, begun = self._target, self._run.clock()
+        handle = find_actor(target)
+        if handle is None:
+            return outcome_of(target, "failed", "NOT_FOUND", f"{self.key} is already gone")
+        before = cluster.actor_record(target.actor_id)
+        if before.restarts_left == 0:
+            return outcome_of(
+                target, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it would "
+                f"be permanent: run `fleetctl evict {shlex.quote(self.key)}`; the next apply starts another one")
+        self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
+                              replicaId=target.replica_id)
+        self._killed = True
+        ray.kill(handle, no_restart=False)
+        while self._run.clock() < begun + target.startup_timeout + MARGIN_S:
+            record, seconds = cluster.actor_record(target.actor_id), self._run.clock() - begun
+            if record.state == "ALIVE" and record.report and record.restarts > before.restarts:
+                return outcome_of(target, "ready", seconds=seconds)
+            if record.state == "DEAD":
+                failure = kept_failure(target.actor_id) or decode_failure(record.death)
+                return outcome_of(target, "failed", failure.code, failure.message, seconds=seconds)
+            yield
+        return outcome_of(target, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")

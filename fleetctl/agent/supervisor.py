@@ -8,10 +8,9 @@ children, so a single guard would die before it could act.
 The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
 reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
 
-It runs from its source text alone, which includes that of own_files.py, with a configuration {argv, env, cwd, freshDir,
-log, output, parent}, and writes `{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has
-two guards, so there are no slow imports: `_signal` is `signal` without its enumerations, which would take a third of
-the start time.
+It runs from its source text alone, which includes that of own_files.py, and writes the lines `started PID` and `exited
+STATUS` to standard output. Every engine has two guards, so there are no slow imports: `_signal` is `signal` without its
+enumerations, which would take a third of the start time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .own_files import open_own
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, Dict, List, Optional
 else:
     import _signal as signal
 
@@ -271,7 +270,14 @@ def exit_like(status: int) -> None:
     os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
 
 
-def run_engine(config: Dict[str, Any]) -> None:
+class Engine:
+    """An engine's command, environment and working directory; `fresh_dir` = its own, removed at the end."""
+
+    def __init__(self, argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str]) -> None:
+        self.argv, self.env, self.cwd, self.fresh_dir = argv, env, cwd, fresh_dir
+
+
+def run_engine(engine: Engine) -> None:
     """Become the engine; if its command cannot start, the log says why."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
@@ -280,50 +286,51 @@ def run_engine(config: Dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # exec closes all other open files
     try:
-        os.chdir(config["cwd"])
+        os.chdir(engine.cwd)
     except OSError as error:
-        os.write(2, ("fleetctl: cannot use the working directory %s: %s\n" % (config["cwd"], error.strerror)).encode())
+        os.write(2, ("fleetctl: cannot use the working directory %s: %s\n" % (engine.cwd, error.strerror)).encode())
         os._exit(126)
     try:
-        os.execvpe(config["argv"][0], config["argv"], config["env"])
+        os.execvpe(engine.argv[0], engine.argv, engine.env)
     except OSError as error:
-        os.write(2, ("fleetctl: cannot start %s: %s\n" % (config["argv"][0], error.strerror)).encode())
+        os.write(2, ("fleetctl: cannot start %s: %s\n" % (engine.argv[0], error.strerror)).encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def remove_fresh_dir(config: Dict[str, Any]) -> None:
-    """Remove the engine's own working directory: the actor that created it may be gone."""
-    if config.get("freshDir"):
+def remove_fresh_dir(engine: Engine) -> None:
+    """Remove the engine's own working directory, if it has one: the actor that created it may be gone."""
+    if engine.fresh_dir:
         import shutil  # here, because it is slow to import
 
-        shutil.rmtree(config["freshDir"], ignore_errors=True)
+        shutil.rmtree(engine.fresh_dir, ignore_errors=True)
 
 
-def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
+def run_inner(engine: Engine, parent: int, output: Output) -> None:
     """The inner guard: starts the engine, reports its pid, and moves its output."""
     reader = become_guard(parent)
-    engine = os.fork()
-    if engine == 0:
-        run_engine(config)
-    os.write(1, b'{"started": %d}\n' % engine)
-    status = guard(engine, reader, output, [output.pipe])
+    pid = os.fork()
+    if pid == 0:
+        run_engine(engine)
+    os.write(1, b"started %d\n" % pid)
+    status = guard(pid, reader, output, [output.pipe])
     if os.getppid() != parent:  # else the outer guard removes it later: a probe may still run in that directory
-        remove_fresh_dir(config)
+        remove_fresh_dir(engine)
     exit_like(status)
 
 
-def main(config: Dict[str, Any]) -> None:
-    """The outer guard: starts the inner one and reports its exit status."""
-    outer = os.getpid()
-    os.set_inheritable(config["output"], False)
-    output = Output(config["output"], config["log"])
-    reader = become_guard(config["parent"])
+def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], log: str, output_pipe: int,
+         parent: int) -> None:
+    """The outer guard: starts the inner one and reports its exit status. `parent` = the pid of the actor."""
+    engine, outer = Engine(argv, env, cwd, fresh_dir), os.getpid()
+    os.set_inheritable(output_pipe, False)
+    output = Output(output_pipe, log)
+    reader = become_guard(parent)
     inner = os.fork()
     if inner == 0:
-        run_inner(config, outer, output)
+        run_inner(engine, outer, output)
     status = guard(inner, reader, output, [])
-    remove_fresh_dir(config)
+    remove_fresh_dir(engine)
     try:
-        os.write(1, b'{"exited": %d}\n' % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
+        os.write(1, b"exited %d\n" % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
     finally:
         exit_like(status)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import node
-from .arguments import from_parts
 from .cold import note_wrong
 from .failure import encode_failure
-from .mark import MARK_VERSION, actor_name, compact, seat_of, utc_now
+from .mark import actor_name, compact, utc_now
+from .messages import FailedStart, Lifecycle, Mark, Place, ServedWeights, WarmCopy, seat_of
 from .model_files import session_secret
 from .weights.check import BackgroundCheck, Held
 from .weights.fetch import on_disk
@@ -26,23 +26,22 @@ from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
 from .weights.serve import Source, serve_weights
 from .weights.store import Entry, cache_root
+from .wire import document_of, from_parts, parse
 
 POLL_S = 1.0
 TOUCH_S = 60.0
 ABANDONED_S = 600.0
 """If the replica that it was made from has not ended after this time, the eviction counts as abandoned."""
-BACKOFF = {"restartBackoff": 1}
-
-Place = Mapping[str, Any]
+BACKOFF = Lifecycle(0.0, restart_backoff=1.0)
 
 
 def bytes_by_node(places: Sequence[Place]) -> Dict[str, int]:
     """Return the members' bytes of weights on each node; weights that members of a node share count once."""
-    entries = {(place["nodeId"], place["weights"]["artifact"], place["weights"]["view"]): place["weights"]["bytes"]
-               for place in places if place.get("weights")}
+    entries = {(place.node_id, place.weights.artifact, place.weights.view): place.weights.bytes
+               for place in places if place.weights}
     sizes: Dict[str, int] = {}
     for (node_id, _, _), size in entries.items():
-        sizes[node_id] = sizes.get(node_id, 0) + int(size)
+        sizes[node_id] = sizes.get(node_id, 0) + size
     return sizes
 
 
@@ -58,47 +57,45 @@ class WarmHolder:
     A gang has one such actor on each further node. The gang's WarmReplica owns these actors, so they end with it.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Any]) -> None:
         self._files: List[InMemory] = []
-        self._places: List[Dict[str, Any]] = []
+        self._places = [parse(Place, place) for place in places]
         try:
-            self._hold_all(places)
+            self._hold_all()
         except (WeightsError, OSError) as error:
-            raise RuntimeError(encode_failure("NOT_HELD", f"could not load the weights into memory: {error}")) from None
+            why = FailedStart("NOT_HELD", f"could not load the weights into memory: {error}")
+            raise RuntimeError(encode_failure(why)) from None
         self._locked = all(file.locked for file in self._files)
         if not self._locked:
             threading.Thread(target=self._touch, name="fleetctl-touch", daemon=True).start()
 
-    def _hold_all(self, places: Sequence[Place]) -> None:
+    def _hold_all(self) -> None:
         root, secret = cache_root(), session_secret()
         ip = ray.util.get_node_ip_address()
-        require_memory(sum(bytes_by_node(places).values()))
-        served: Dict[Tuple[str, Optional[str]], Dict[str, Any]] = {}
-        for place in places:
-            if place.get("weights"):
-                key = place["weights"]["artifact"], place["weights"]["view"]
-                served[key] = served.get(key) or self._hold(root, secret, ip, *key, place["weights"].get("ports"))
-                place = {**place, "ip": ip, "weights": served[key]}
-            self._places.append(dict(place))
+        require_memory(sum(bytes_by_node(self._places).values()))
+        served: Dict[Tuple[str, Optional[str]], ServedWeights] = {}
+        for index, place in enumerate(self._places):
+            if place.weights:
+                key = place.weights.artifact, place.weights.view
+                served[key] = served.get(key) or self._hold(root, secret, ip, place.weights)
+                self._places[index] = place._replace(ip=ip, weights=served[key])
 
-    def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str],
-              ports: Optional[str]) -> Dict[str, Any]:
-        got = on_disk(root, artifact, view)
+    def _hold(self, root: str, secret: bytes, ip: str, wanted: ServedWeights) -> ServedWeights:
+        got = on_disk(root, wanted.artifact, wanted.view)
         self._files.append(InMemory(got.entry, got.held))
         source = Source(root, got, secret)
-        _, at = serve_weights(source, ip, ports)
+        _, served = serve_weights(source, ip, wanted.ports)
 
         def held() -> List[Held]:  # nothing is fetched again here: the next start does that
             source.remove_wrong()
-            whole = [Held(Entry(root, artifact, None), got.artifact, own=False)] if got.whole and view else []
+            whole = [Held(Entry(root, wanted.artifact, None), got.artifact, own=False)] if (
+                got.whole and wanted.view) else []
             return [Held(got.entry, got.held, own=False), *whole, *source.views()]
 
         check = BackgroundCheck(held, source.verified, lambda _: None, note_wrong)
         source.on_report = check.request
         check.start()
-        since = source.verified.since(got.entry, got.held)
-        return {"artifact": artifact, "view": view, "whole": got.whole is not None, **at,
-                "bytes": got.held.size, **({"verified": since} if since else {})}
+        return served
 
     def _touch(self) -> None:
         while True:
@@ -106,33 +103,35 @@ class WarmHolder:
             for file in self._files:
                 file.touch()
 
-    def report(self) -> Tuple[List[Dict[str, Any]], bool]:
-        """Return the places of its members, and whether all files are locked in memory."""
-        return self._places, self._locked
+    def report(self) -> Tuple[List[Any], bool]:
+        """Return the documents of its members' places, and whether all files are locked in memory."""
+        return [document_of(place) for place in self._places], self._locked
 
 
 class WarmReplica:
-    """One WARM replica. `parts` = its fleet and id, its members' places, and `madeFrom`, the HOT one's actor id."""
+    """One WARM replica. `parts` = its WarmCopy: its fleet and id, its members' places, and the HOT one's actor id."""
 
     def __init__(self, *parts: bytes) -> None:
-        self._replica = replica = from_parts(parts)
-        self._places: List[Dict[str, Any]] = []
-        self._ready_refs: Dict[str, Any] = {}
+        self._replica = replica = from_parts(WarmCopy, parts)
+        self._places: List[Place] = []
+        self._ready_refs: Dict[str, ray.ObjectRef[bool]] = {}
         self._since = time.monotonic()
         self._leave_lock, self._leaving = threading.Lock(), False
         if node.was_restarted():
             node.back_off(BACKOFF)
-        places, sizes = replica["members"], bytes_by_node(replica["members"])
+        sizes = bytes_by_node(replica.members)
         own_node = ray.get_runtime_context().get_node_id()
-        others = {node_id: [place for place in places if place["nodeId"] == node_id] for node_id in sizes
-                  if node_id != own_node}
+        others = {node_id: [document_of(place) for place in replica.members if place.node_id == node_id]
+                  for node_id in sizes if node_id != own_node}
         self._holders = [ray.remote(WarmHolder).options(**actor_options(node_id, sizes[node_id])).remote(their_places)
                          for node_id, their_places in others.items()]
-        local = WarmHolder([place for place in places if place["nodeId"] not in others])
+        local = WarmHolder([document_of(place) for place in replica.members if place.node_id not in others])
         reports = [local.report(), *ray.get([holder.report.remote() for holder in self._holders])]
         self._locked = all(locked for _, locked in reports)
-        found = {seat_of(place): place for held_places, _ in reports for place in held_places}
-        self._places = [{**found[seat_of(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
+        held = [parse(Place, place) for their_places, _ in reports for place in their_places]
+        found = {seat_of(place): place for place in held}
+        self._places = [found[seat_of(place)]._replace(memory=sizes.pop(place.node_id, 0))
+                        for place in replica.members]
         self._ready_at = utc_now()
         self._since = time.monotonic()
         threading.Thread(target=self._watch, name="fleetctl-watch", daemon=True).start()
@@ -161,11 +160,11 @@ class WarmReplica:
     def _is_unneeded(self, waited_s: float) -> bool:
         """Return whether a HOT replica of this id is ready, or the eviction that created this one was abandoned."""
         try:
-            hot = ray.get_actor(actor_name(self._replica["model"], self._replica["replicaId"]))
+            hot = ray.get_actor(actor_name(self._replica.model, self._replica.replica_id))
         except ValueError:
             return False
         actor_id = hot._actor_id.hex()
-        if actor_id == self._replica["madeFrom"]:
+        if actor_id == self._replica.made_from:
             return waited_s >= ABANDONED_S
         if actor_id not in self._ready_refs:
             self._ready_refs = {actor_id: hot.__ray_ready__.remote()}  # answered once its constructor has returned
@@ -190,8 +189,9 @@ class WarmReplica:
 
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised."""
+        replica = self._replica
         if not self._places:
-            return f"WarmReplica of {self._replica['model']}/{self._replica['replicaId']}"
-        origin = {key: self._replica[key] for key in ("fleet", "namespace", "specHash", "madeFrom")}
-        return compact({"v": MARK_VERSION, "level": "WARM", **origin, "readyAt": self._ready_at,
-                        "locked": self._locked, "members": self._places})
+            return f"WarmReplica of {replica.model}/{replica.replica_id}"
+        return compact(document_of(Mark(
+            level="WARM", fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash,
+            made_from=replica.made_from, ready_at=self._ready_at, locked=self._locked, members=self._places)))

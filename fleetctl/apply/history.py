@@ -174,14 +174,18 @@ def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf
     Stops reading logs when all are found. Raises InventoryError if the list of jobs cannot be read.
     """
     found: dict[SpecOf, Recorded] = {}
-    applies = (job for job in runs_of(client, fleet) if job.metadata.get("verb") == "apply"
-               and (job.metadata.get("create") != "0" or RELOADS in job.metadata))
+    applies = filter(may_record, runs_of(client, fleet))
     while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
         for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
             for recorded in recorded_in(text or "", job.submission_id):
                 if (key := (recorded.model.key, recorded.model.spec_hash)) in wanted:
                     found.setdefault(key, recorded)
     return found
+
+
+def may_record(job: Job) -> bool:
+    """Return whether the log of a run may have the record of a model: it created or reloaded replicas."""
+    return job.metadata.get("verb") == "apply" and (job.metadata.get("create") != "0" or RELOADS in job.metadata)
 
 
 def recorded_in(log: str, job: str) -> Iterator[Recorded]:

@@ -22,7 +22,7 @@ from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
-from fleetctl.inventory.used import PlacementGroup
+from fleetctl.inventory.listed_claims import PlacementGroup
 from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
 

@@ -1,17 +1,23 @@
-"""`fleetctl prune`: the explicit verb that removes weights that no fleet file names from the disks of nodes."""
+"""`fleetctl prune`: removes weights that no fleet file names from the disks of nodes, or runs that no history keeps."""
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import typer
 
 from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, JobRunner, ask_caches
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.old_runs import prune_runs
 from fleetctl.cli.prefetch import NodeLabels
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.reporting import show_answer
 from fleetctl.documents.cold import NodeCache, Pruned
 from fleetctl.documents.quantity import count_of, format_bytes
+from fleetctl.errors import UsageError
 from fleetctl.inventory.jobs import CACHES
 from fleetctl.planner.complete import require_complete
 from fleetctl.render.report.of_cold import pruned_report
@@ -23,6 +29,7 @@ from fleetctl.workflow.dashboard import live_source
 app = command_app(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
     "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=h100",
+    "fleetctl prune -f fleets/prod.yaml --runs   # ended runs beyond spec.history",
     exit_codes="0 removed, or nothing to remove, 1 error, or not confirmed, 3 a node did not answer, or "
                "something could not be removed, 64 usage")
 
@@ -32,6 +39,8 @@ def prune(
     *,
     files: flags.Files,
     nodes: NodeLabels = None,
+    runs: Annotated[bool, typer.Option(
+        "--runs", help="Delete ended runs that spec.history does not keep, instead of weights.")] = False,
     where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
@@ -41,10 +50,20 @@ def prune(
 
     Give the fleet files of all fleets on the cluster. Only the folders that fleetctl fetches weights into are examined.
     Weights that a process on the node uses or a replica serves stay. No replica is touched.
+
+    With --runs it deletes what every apply deletes a part of: ended runs beyond spec.history that nothing needs.
     """
+    if runs and nodes:
+        raise UsageError("--runs and --nodes: runs belong to no node")
     invocation = invocation_on_one_cluster(where.address)
     fleets = fleets_in(invocation, files)
     with live_source(invocation, where, fleets[0].cluster) as source:
+        if runs:
+            pruned = prune_runs(invocation, source.client, fleets, source.namespace, dry_run=dry_run, yes=yes)
+            if pruned is None:
+                return 1
+            show_answer(pruned, output_format, pruned_report)
+            return pruned.exit_code
         seen = read(invocation, source)
         require_complete(seen)
         names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)

@@ -20,6 +20,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.old_runs import delete_after
 from fleetctl.cli.process import now_text, this_invocation
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
@@ -27,7 +28,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.file_tree import read_whole
-from fleetctl.inventory.access import SECRET_BYTES
+from fleetctl.inventory.access import SECRET_BYTES, is_local
 from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
@@ -117,15 +118,19 @@ def watch(
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_in_subprocess)
     cluster = f"{given_address(invocation, where.address) or ''} {where.namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
-    watcher = Watcher(invocation, source, where, time.monotonic, _run,
+    watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set()),
                       State(interval, report_only), keeps_history=listen is not None)
     address = _line_in(webhook_file, "--webhook-file") if webhook_file else None
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
     if address:
         warn_if_readable(invocation, address, "the address of the webhook")
-    with serving(watcher, listen, _token(token_file, listen), names or ()) as served:
+    token = _token(token_file, listen)
+    with serving(watcher, listen, token, names or ()) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
+            if token is None and not is_local(served.url):
+                say("warning", f"whoever reaches {listen} can read the page and the metrics; --listen-token-file FILE "
+                               "protects them by a token")
         try:
             _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
                   served.turned if served else lambda: None)
@@ -222,8 +227,11 @@ def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
         webhook.send(f"{fleet or 'fleetctl watch'}: {text}\n{more['link']}".rstrip(), more)
 
 
-def _run(task: ApplyTask) -> RunSummary:
-    """Apply, and follow until everything is created. Ctrl-C stops the apply, then the watch, however the apply ends."""
+def _run(said: set[str], task: ApplyTask) -> RunSummary:
+    """Apply, follow until everything is created, and delete old runs, with each problem of that `said` once.
+
+    Ctrl-C stops the apply, then the watch, however the apply ends.
+    """
     job, interrupts = new_job_id("apply"), list[str]()
     reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
@@ -240,4 +248,5 @@ def _run(task: ApplyTask) -> RunSummary:
         raise KeyboardInterrupt from None
     if interrupts:
         raise KeyboardInterrupt
+    delete_after(task, said)
     return summary

@@ -8,13 +8,13 @@ from fleetctl.apply.run_state import NEVER_STARTED, read_log, summary_of
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.documents.quantity import amount_of
+from fleetctl.documents.quantity import amount_of, count_of
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
+from fleetctl.inventory.listed_claims import PlacementGroup
 from fleetctl.inventory.marks import parse_actor_name, refused_claims
 from fleetctl.inventory.notes import NOTES
-from fleetctl.inventory.used import PlacementGroup
 
 
 def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -53,6 +53,30 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
             code="READING" if harmless else "NOT_READ_WHOLE", severity="warning" if harmless else "error",
             area="cluster", subject="inventory", message=warning, command="fleetctl inventory",
             advice="" if harmless else "until everything can be read, nothing is planned or applied")
+
+
+MANY_ROWS, LONG_S = 5_000, 5.0
+"""A list of this length takes about a second on an idle head node; a list that takes longer than LONG_S is slow."""
+
+
+def check_job_list(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield that Ray's list of jobs could not be read, or is long: Ray itself never shortens it."""
+    vitals = evidence.vitals
+    if vitals.no_jobs:
+        yield Diagnosed(
+            code="JOB_LIST_UNREAD", severity="error", area="cluster", subject="jobs",
+            message=f"Ray's list of jobs could not be read: {vitals.no_jobs}",
+            advice="if it is too long, delete what you can: `fleetctl prune --runs` for runs of fleetctl, `ray job "
+                   "delete` for others; what is left goes with a new Ray session",
+            command="fleetctl history")
+    elif vitals.job_rows > MANY_ROWS or vitals.job_list_s > LONG_S:
+        yield Diagnosed(
+            code="JOB_LIST_LONG", severity="warning", area="cluster", subject="jobs",
+            message=f"Ray lists {count_of(vitals.job_rows, 'job')}, of which {len(vitals.jobs)} are runs of fleetctl; "
+                    f"reading the list took {vitals.job_list_s:.1f} s, and `fleetctl history` takes as long each time",
+            advice="`fleetctl prune -f FLEET --runs` deletes runs that spec.history does not keep, `ray job delete` a "
+                   "job of another program",
+            command="fleetctl history")
 
 
 STARTS_WITHIN_S, ENDS_WITHIN_S = 300, 2 * 3600

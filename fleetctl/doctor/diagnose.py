@@ -14,6 +14,7 @@ CHECKS = (
     Check("Ray is new enough", "cluster", "cluster", cluster.check_ray),
     Check("the cluster asks for a token", "cluster", "cluster", cluster.check_token),
     Check("the inventory is complete", "cluster", "cluster", cluster.check_reading),
+    Check("Ray's list of jobs is short enough to read", "cluster", "cluster", cluster.check_job_list),
     Check("the latest run could start", "cluster", "cluster", cluster.check_start),
     Check("no run hangs", "cluster", "cluster", cluster.check_end),
     Check("no placement group is leaked", "cluster", "whole cluster", cluster.check_groups),

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from fleetctl.documents.base import Stored, Versioned
-from fleetctl.documents.served_weights import Artifact, GotWeights
+from fleetctl.documents.base import Moment, Stored, Versioned
+from fleetctl.documents.served_weights import Artifact, GotWeights, is_absent
 
 
 class FetchedWeights(Stored):
@@ -56,16 +56,29 @@ class NodeCache(Stored):
     trouble: str = Field("", description="why the node did not answer")
 
 
+class PrunedRuns(Stored):
+    """The ended runs of one verb that the history of their fleet does not keep, and how many of them were removed."""
+
+    fleet: str = Field("", description="empty = they belong to no fleet, such as notes about nodes")
+    verb: str
+    found: int
+    removed: int
+    newest: Moment | None = Field(None, description="when the newest of them began")
+
+
 class Pruned(Versioned):
     """The result of `prune`: what it found, and what it removed."""
 
     kind: Literal["Pruned"] = "Pruned"
     dry_run: bool = False
     nodes: list[NodeCache]
+    runs: list[PrunedRuns] | None = Field(
+        None, exclude_if=is_absent, description="only with --runs: runs instead of weights")
 
     @computed_field(description="3 if a node did not answer, or something was not removed, else 0")  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
         """Return the exit code of `prune`; keeping what is in use is no failure."""
         left = any(not (one.removed or one.used or self.dry_run) for node in self.nodes for one in node.artifacts)
+        left = left or any(row.removed < row.found and not self.dry_run for row in self.runs or ())
         return 3 if left or any(node.trouble for node in self.nodes) else 0

@@ -36,6 +36,7 @@ MAX_COUNT = 1_024
 MAX_PROTECTED = 256
 MAX_QUOTAS = 256
 MAX_SCHEMAS = 16
+MIN_KEPT_S = 3600
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
@@ -306,6 +307,21 @@ class Policy(Authored):
                                           "that the rendered fleet must match")
 
 
+def _check_keep_for(seconds: float) -> float:
+    if seconds < MIN_KEPT_S:  # whoever follows a run reads its log for a while after its end
+        raise refusal("absurd_quantity", "{found} is out of range; expected {allowed}", seconds, "at least 1h")
+    return seconds
+
+
+class History(Authored):
+    """How long the cluster keeps the ended runs that `fleetctl history` lists; docs/history.md."""
+
+    keep_runs: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        1000, description="the newest runs of the fleet that are kept, whatever their age")
+    keep_for: Annotated[Seconds, AfterValidator(_check_keep_for)] = Field(
+        7 * 86_400, description="the age up to which all other runs are kept, too: 1h to 30d; older ones are deleted")
+
+
 def matches_pattern(pattern: str, key: str) -> bool:
     """Return whether an entry of `protectedModels` names a model: its key, or a pattern that matches it.
 
@@ -319,6 +335,7 @@ class FleetSpec(Authored):
 
     cluster: Cluster | None = Field(None, description="the cluster, once per fleet")
     policy: Policy | None = Field(None, description="limits of one plan, and house rules, once per fleet")
+    history: History | None = Field(None, description="how long ended runs are kept, once per fleet")
     defaults: ModelDefaults | None = Field(
         None, description="values for every model that does not set them, once per fleet")
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")

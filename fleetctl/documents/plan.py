@@ -30,6 +30,13 @@ class GitFacts(Stored):
     dirty: bool = False
 
 
+class PlanHistory(Stored):
+    """How long the cluster keeps ended runs, if the fleet file says so; an apply deletes older ones."""
+
+    keep_runs: int
+    keep_for: float = Field(description="seconds")
+
+
 class PlanFleet(Stored):
     """The fleet this plan is for."""
 
@@ -37,6 +44,8 @@ class PlanFleet(Stored):
     namespace: str = "fleet"
     files: list[FleetSource] = Field(default_factory=list)
     git: GitFacts | None = None
+    history: PlanHistory | None = Field(
+        None, exclude_if=is_absent, description="spec.history of the fleet file; absent = its defaults")
 
 
 class PlanInventory(Stored):

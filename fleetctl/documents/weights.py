@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from fleetctl.documents.base import Authored, OneOf, PathFromRoot, Text, full_match, refusal
 
@@ -28,10 +28,12 @@ def regex_error(text: str) -> str | None:
     return None
 
 
-def _check_ports(text: str) -> str:
+def parse_ports(value: object) -> str:
+    """Return the value if it is a range of ports, or none; a number alone is neither."""
+    text = str(value)
     first, last = (int(end) for end in text.split("-")) if re.fullmatch("[0-9]{4,5}-[0-9]{4,5}", text) else (0, 0)
     if text != "none" and not 1024 <= first <= last <= 65535:
-        raise refusal("bad_ports", "{found} is not {allowed}", text,
+        raise refusal("bad_ports", "{found} is not {allowed}", value,
                       "FIRST-LAST, two ports from 1024 to 65535, such as 20000-20063, or none")
     return text
 
@@ -51,7 +53,7 @@ _Name = Annotated[Text, full_match(
     r"(?!/)(?!.*://)\S*", "bad_origin", "{found} is not {allowed}",
     "bucket/prefix for s3 or name@revision for hf, without scheme or spaces")]
 _PORTS = r"^(none|[0-9]{4,5}-[0-9]{4,5})$"
-Ports = Annotated[Text, AfterValidator(_check_ports), Field(json_schema_extra={"pattern": _PORTS})]
+Ports = Annotated[Text, BeforeValidator(parse_ports), Field(json_schema_extra={"pattern": _PORTS})]
 """The ports at which weights are served: `first-last`, or `none`."""
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]

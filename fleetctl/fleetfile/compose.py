@@ -24,6 +24,7 @@ from fleetctl.problem import Problem
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 """The most values in the files of one fleet, counting each alias in full, and each 64 characters of a text as one."""
+MANY_FLEETS = "several fleets, each with a metadata.name of its own and a part of the models"
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""
 MAX_DOCUMENTS = 10_000
@@ -121,7 +122,8 @@ class _Composer:
             self.anchors = {}
             self.count += 1
             if self.count > MAX_DOCUMENTS:
-                raise self.fatal("FL014", event.start_mark.index, f"more than {MAX_DOCUMENTS} documents in one file")
+                raise self.fatal("FL014", event.start_mark.index, f"more than {MAX_DOCUMENTS} documents in one file",
+                                 "several files, or one document with all its models")
 
     def note(self, code: str, at: int, message: str, *, allowed: str | None = None, suggestion: str | None = None,
              secret: bool = False) -> None:
@@ -131,16 +133,17 @@ class _Composer:
         self.result.problems.append(self.source.problem(code, at, message, allowed=allowed, suggestion=suggestion,
                                                         secret=secret or self.in_env()))
 
-    def fatal(self, code: str, at: int, message: str) -> FleetFileError:
+    def fatal(self, code: str, at: int, message: str, allowed: str | None = None) -> FleetFileError:
         """Return the error that stops the parser."""
-        return FleetFileError([self.source.problem(code, at, message, secret=self.in_env())])
+        return FleetFileError([self.source.problem(code, at, message, allowed=allowed, secret=self.in_env())])
 
     def scalar(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if event.tag is not None:
             self.refuse_tag(event.tag, at)
         if len(event.value) > MAX_TEXT:
-            raise self.fatal("FL014", at, f"a text of {len(event.value)} characters, more than {MAX_TEXT}")
+            raise self.fatal("FL014", at, f"a text of {len(event.value)} characters, more than {MAX_TEXT}",
+                             "a file on the nodes, whose name the engine gets instead")
         plain = event.implicit[0] and not event.style
         value: Scalar = event.value
         if plain:
@@ -157,7 +160,8 @@ class _Composer:
     def open(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if len(self.stack) >= MAX_DEPTH:
-            raise self.fatal("FL014", at, f"nested more than {MAX_DEPTH} levels deep")
+            raise self.fatal("FL014", at, f"nested more than {MAX_DEPTH} levels deep",
+                             "no key of a fleet file is deeper than 20 levels: is a bracket or an indentation wrong?")
         if event.tag is not None:
             self.refuse_tag(event.tag, at)
         if event.anchor is not None:
@@ -198,7 +202,8 @@ class _Composer:
             self.result.documents.append(Document(self.source, node))
         # an alias counts in full, so an alias bomb is found before anything is expanded
         if size > self.left:
-            raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one fleet, with aliases expanded")
+            raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one fleet, with aliases expanded",
+                             MANY_FLEETS)
 
     def in_env(self) -> bool:
         """Return whether this is inside an `env` mapping, where an unquoted secret may look like YAML syntax."""

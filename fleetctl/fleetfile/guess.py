@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
+from fleetctl.documents.weights import parse_ports
 from fleetctl.fleetfile.scalars import is_text_to_all
 
 MOST_WORDS = 200
@@ -97,6 +98,12 @@ def bool_meant(text: str) -> str | None:
     """Return the boolean that YAML 1.1 reads in `text`, such as true for `yes`."""
     return {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false",
             "true": "true", "false": "false"}.get(text.lower())
+
+
+def ports_meant(text: str) -> str | None:
+    """Return the range that `text` means: `20000-20000` for a single port, `20000-20063` for `20000:20063`."""
+    ends = re.findall("[0-9]+", text)
+    return _if_valid(f"{ends[0]}-{ends[-1]}", parse_ports) if 1 <= len(ends) <= 2 else None
 
 
 def _if_valid(text: str, parse: Callable[[str], object]) -> str | None:

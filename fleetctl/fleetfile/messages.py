@@ -303,7 +303,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "weights_kind": partial(_not_one_kind, "FL080"),
     "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
     "bad_url": partial(_own, "FL035", None),
-    "bad_ports": partial(_own, "FL035", None),
+    "bad_ports": partial(_own, "FL035", guess.ports_meant),
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_of": partial(_own, "FL082", None),
     "bad_body": partial(_own, "FL035", None),

@@ -39,6 +39,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                        for document, fleet in checked if fleet.spec.policy is not None
                        for key in document.value["spec"]["policy"]},
         house_rules=tuple(house_rules),
+        history=next((spec.history for spec in specs if spec.history is not None), None),
     )
 
 

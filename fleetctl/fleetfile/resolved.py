@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
+from fleetctl.documents.fleet import Cluster, History, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.update import HttpReload
 
@@ -51,7 +51,7 @@ class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
     `policy_places` = the place of each key set in `policy`, by its name in the file; `house_rules` = the files named
-    by `policy.schemas`, in order.
+    by `policy.schemas`, in order. `history` is None if no file sets it.
     """
 
     name: str
@@ -62,6 +62,7 @@ class ResolvedFleet:
     policy: Policy = field(default_factory=Policy)
     policy_places: Mapping[str, Position] = field(default_factory=dict)
     house_rules: tuple[FleetSource, ...] = ()
+    history: History | None = None
 
     @property
     def labels(self) -> dict[str, Mapping[str, str]]:

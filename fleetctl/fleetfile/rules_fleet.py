@@ -17,7 +17,7 @@ from fleetctl.fleetfile.raw import Raw, models, repeated, root
 from fleetctl.fleetfile.rules_weights import check_regexes, check_updates
 from fleetctl.problem import Problem
 
-_ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
+_ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057", "history": "FL088"}
 
 
 def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:

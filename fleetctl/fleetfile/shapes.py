@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import some
-from fleetctl.fleetfile.compose import MAX_NODES
+from fleetctl.fleetfile.compose import MANY_FLEETS, MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
 from fleetctl.fleetfile.nodes import Document, Value, size_of
 from fleetctl.fleetfile.raw import Raw, models, shapes_of
@@ -41,7 +41,8 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
             used.add(name)
             total += sizes.get(name, 0)
             if total > MAX_NODES:
-                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape"))
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape",
+                                              allowed=MANY_FLEETS))
                 break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name

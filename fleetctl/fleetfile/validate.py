@@ -65,10 +65,12 @@ def _checked_in_parts(document: Document) -> Checked:
     node = document.node(("spec", "models"))
     models: list[Entry] = node.children if node and isinstance(node.children, list) else []
     sizes = [size_of(model) for *_, model in models]
-    problems = [document.problem("FL014", ("spec", "models", index), f"more than {PART} values in one model")
+    problems = [document.problem("FL014", ("spec", "models", index), f"more than {PART} values in one model",
+                                 allowed="copies and counts instead of groups and members that are written out")
                 for index, size in enumerate(sizes) if size > PART]
     if size_of(document.root) - sum(sizes) > MAX_BESIDE_MODELS:
-        problems.append(document.problem("FL014", (), f"more than {MAX_BESIDE_MODELS} values beside the models"))
+        problems.append(document.problem("FL014", (), f"more than {MAX_BESIDE_MODELS} values beside the models",
+                                         allowed="fewer entries, such as node policies that select nodes by labels"))
     if problems:
         return Checked(document, None, tuple(problems))
     without = {**document.value, "spec": {**document.value["spec"], "models": []}} if models else document.value

@@ -21,10 +21,10 @@ from fleetctl.inventory.cards import (
 )
 from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts
 from fleetctl.inventory.json_values import list_of, object_of, whole_of
+from fleetctl.inventory.listed_claims import PlacementGroup, listed_by_node
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.inventory.nodes import unique_names
 from fleetctl.inventory.replicas import FoundReplica
-from fleetctl.inventory.used import PlacementGroup, listed_by_node
 
 NO_ACTOR = "f" * 32
 """The actor id in the statistics of a worker that runs a task."""

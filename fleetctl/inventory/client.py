@@ -11,7 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
@@ -57,6 +59,7 @@ class DashboardClient:
         self._access = access
         self._bounds = bounds
         self._sleep = sleep
+        self._until = inf
         self._contact = Contact(on_waiting, interrupts)
         self._route = Route(self.base_url)
         # Ray refuses changes from a browser's User-Agent, and hides environments from it
@@ -69,6 +72,12 @@ class DashboardClient:
         """Return a client for the same dashboard that sends no token, header or certificate, and retries at once."""
         return DashboardClient(self.base_url, bounds=self._bounds, interrupts=self._contact.interrupts,
                                sleep=lambda _: None)
+
+    def within(self, seconds: float) -> DashboardClient:
+        """Return a client with the same connections whose requests all end `seconds` from now."""
+        limited = copy(self)
+        limited._until = time.monotonic() + seconds
+        return limited
 
     def __enter__(self) -> DashboardClient:
         return self
@@ -89,7 +98,7 @@ class DashboardClient:
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
         InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
         """
-        deadline = Deadline(self._contact, self._bounds, self._bounds.total_s)
+        deadline = Deadline(self._contact, self._bounds, self._at_most(self._bounds.total_s))
         sent = {"params": params, "json": json, "content": content, "headers": headers}
         send = self._sender(deadline, method, path, sent)
 
@@ -129,7 +138,7 @@ class DashboardClient:
         """
         bounds = self._bounds
         total_s, limit = (bounds.stream_s, bounds.stream_bytes) if large else (bounds.total_s, bounds.answer_bytes)
-        deadline = Deadline(self._contact, bounds, total_s)
+        deadline = Deadline(self._contact, bounds, self._at_most(total_s))
         send = self._sender(deadline, "GET", path, {"params": params})
 
         def attempt() -> tuple[list[Result], Mapping[str, Any]]:
@@ -145,6 +154,9 @@ class DashboardClient:
 
         with self._errors_explained(path):
             return self._with_retries("GET", attempt)
+
+    def _at_most(self, total_s: float) -> float:
+        return min(total_s, max(0.0, self._until - time.monotonic()))
 
     def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)

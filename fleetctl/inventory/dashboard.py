@@ -20,6 +20,7 @@ from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import Ended, after_failures, list_ended
 from fleetctl.inventory.jobs import Job, list_jobs
 from fleetctl.inventory.json_values import list_of, object_of, text_of
+from fleetctl.inventory.listed_claims import list_placement_groups
 from fleetctl.inventory.lives import with_deaths, with_lives
 from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
@@ -28,7 +29,6 @@ from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.state_api import Listing, Row, list_rows
-from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}

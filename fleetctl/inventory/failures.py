@@ -46,20 +46,30 @@ class Ended(NamedTuple):
 def list_ended(client: DashboardClient, namespace: str) -> Ended:
     """Return the ended replicas that Ray remembers in `namespace`.
 
-    A replica that was created again on other cards has not failed: only its last try counts. Raises InventoryError
-    also if the list is incomplete: then failures in a row cannot be counted.
+    Raises InventoryError also if the list is incomplete: then failures in a row cannot be counted.
+    """
+    ended, losses = read_ended(client, namespace)
+    if losses:
+        raise InventoryError("; ".join(losses))
+    return ended
+
+
+def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str]]:
+    """Return the ended replicas that Ray lists, and why the list may lack some; raises InventoryError.
+
+    A replica that was created again on other cards has not failed: only its last try counts.
     """
     found, tried_again, silent = list[Failure | Success](), set[str](), list[Silent]()
+    losses: list[str] = []
     for name in CLASSES:
         listing: Listing[Failure | Success] = list_rows(
             client, "actors", lambda row: _read(row, namespace, tried_again, silent),
             filters=[("state", "=", "DEAD"), ("class_name", "=", name)])
-        if listing.losses:
-            raise InventoryError("; ".join(listing.losses))
+        losses += listing.losses
         found.extend(listing.rows)
     failures = [outcome for outcome in found if isinstance(outcome, Failure) and outcome.actor_id not in tried_again]
     return Ended(sorted(failures, key=lambda outcome: outcome.actor_id or ""),
-                 [outcome for outcome in found if isinstance(outcome, Success)], silent)
+                 [outcome for outcome in found if isinstance(outcome, Success)], silent), losses
 
 
 def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -72,13 +72,25 @@ def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     return _job(_content(answer))
 
 
+class JobTable(NamedTuple):
+    """Our jobs, oldest first, and how many rows Ray's list has in all: other programs submit jobs, too."""
+
+    jobs: list[Job]
+    rows: int
+
+
 def list_jobs(client: DashboardClient) -> list[Job]:
     """Return all jobs that fleetctl has submitted, oldest first; raises InventoryError if the answer is not a list."""
+    return read_job_table(client).jobs
+
+
+def read_job_table(client: DashboardClient) -> JobTable:
+    """Return our jobs and the length of the list; raises as `list_jobs` does."""
     records = client.get_json(JOBS_PATH)
     if not isinstance(records, list):
         raise InventoryError(f"{JOBS_PATH} answered without a list of jobs")
     jobs = [_job(record) for record in records if object_of(object_of(record).get("metadata")).get("tool") == TOOL]
-    return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
+    return JobTable(sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id)), len(records))
 
 
 def log_of(client: DashboardClient, submission_id: str) -> str | None:

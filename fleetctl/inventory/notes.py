@@ -19,7 +19,7 @@ CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
 
 ENDING = "ending"
-"""The metadata key under which an eviction to WARM names the replicas that it ends now; see agent/levels.py."""
+"""The metadata key under which an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
 
 Note = Mapping[str, str]
 NO_NOTE = Job("", "")

@@ -49,7 +49,7 @@ class ReloadNote(Stored):
 def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Replica]:
     """Return the replicas with the spec and the weights that they have reloaded; `jobs` from oldest to newest."""
     newest = dict[str, ReloadNote]()
-    for _, note in _notes(jobs):
+    for _, note in reload_notes(jobs):
         former = newest.get(note.actor_id)
         if (note.asked or note.code is None) and (former is None or as_datetime(former.at) <= as_datetime(note.at)):
             newest[note.actor_id] = note
@@ -62,7 +62,7 @@ def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
 
     An engine's end no longer counts once a replica has loaded the same spec in place.
     """
-    ours = [(job, note, as_datetime(note.at)) for job, note in _notes(jobs)
+    ours = [(job, note, as_datetime(note.at)) for job, note in reload_notes(jobs)
             if job.metadata.get("namespace") == namespace]
     loaded = {note.spec: at for _, note, at in sorted(ours, key=itemgetter(2)) if note.code is None and not note.asked}
     return [Failure(**note.model_dump(exclude={"weights", "asked"}), fleet=job.metadata.get("fleet"), reload=True)
@@ -82,7 +82,8 @@ def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
     return replica.model_copy(update={"spec_hash": note.spec_hash, "ready_at": note.at, "members": members})
 
 
-def _notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
+def reload_notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
+    """Yield the notes of all jobs that can be read, each with its job."""
     for job in jobs:
         for row in noted_list(job.metadata, RELOADS):
             try:

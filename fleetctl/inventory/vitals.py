@@ -5,6 +5,7 @@ Sends only GETs. A part that cannot be read is None or empty: the inventory repo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,12 +15,14 @@ from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of
+from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
+from fleetctl.inventory.listed_claims import PlacementGroup, list_placement_groups
 from fleetctl.inventory.notes import NOTES
-from fleetctl.inventory.used import PlacementGroup, list_placement_groups
 
 Answer = TypeVar("Answer")
+JOBS_S = 30.0
+"""How long the doctor waits for the list of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,15 @@ class Vitals:
     """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its own folder.
 
     `failed` is our latest run and its log, if Ray reports the run as failed. `is_open` = the dashboard gives its nodes
-    to a request without a token, header or certificate.
+    to a request without a token, header or certificate. `job_rows` = the length of Ray's list of jobs, `job_list_s` =
+    how long reading it took, `no_jobs` = why it could not be read.
     """
 
     clock: datetime | None = None
     jobs: Sequence[Job] = ()
+    job_rows: int = 0
+    job_list_s: float = 0
+    no_jobs: str = ""
     groups: Sequence[PlacementGroup] = ()
     disks: Mapping[str, Sequence[Disk]] = field(default_factory=dict)
     failed: tuple[Job, str] | None = None
@@ -44,9 +51,14 @@ def read_vitals(client: DashboardClient) -> Vitals:
     Call it before the inventory is read, so that no group is newer than the list of actors.
     """
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
-    jobs: Sequence[Job] = _read_or(lambda: list_jobs(client), [])
-    return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), jobs, groups,
-                  _read_or(lambda: _disks(client), {}), _failed(client, jobs), _is_open(client))
+    clock = _read_or(lambda: client.get("/api/version").given_at, None)
+    table, begun, no_jobs = JobTable([], 0), time.monotonic(), ""
+    try:
+        table = read_job_table(client.within(JOBS_S))
+    except InventoryError as error:  # the cluster answers, but a long list may take forever
+        no_jobs = error.message
+    return Vitals(clock, table.jobs, table.rows, time.monotonic() - begun, no_jobs, groups,
+                  _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client))
 
 
 def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:

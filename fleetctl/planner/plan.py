@@ -23,6 +23,7 @@ from fleetctl.documents.plan import (
     Plan,
     PlanFlags,
     PlanFleet,
+    PlanHistory,
     PlanInventory,
     Prefetch,
     Reloaded,
@@ -179,7 +180,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
     reloads = decided.reloads.documents
-    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, fleet.policies)
+    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
     acted_on = {action["model"] for action in actions}
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
@@ -197,7 +198,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     plan = Plan(
         format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
         tool_version=facts.tool_version,
-        fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
+        fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git,
+                        history=PlanHistory(**fleet.history.model_dump()) if fleet.history else None),
         inventory=PlanInventory(
             observed_at=inventory.observed_at, source=inventory.source,
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost, serves
 from fleetctl.documents.quantity import grouped
-from fleetctl.documents.selector import matches
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,
@@ -54,11 +53,11 @@ class _Source(NamedTuple):
 
 def add_weights(
     actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
-    inventory: Inventory, policies: Sequence[NodePolicy],
+    inventory: Inventory, nodes: Sequence[LedgerNode],
 ) -> None:
     """Add `weights`, with sources, best first, to each member of the actions whose model has weights.
 
-    `policies` = spec.nodes of the fleet file, which may limit the ports at which the member serves them.
+    `nodes` = those of the ledger, whose policy may limit the ports at which the member serves them.
     """
     by_key = {model.key: weights_by_rank(model) for model in models}
     all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
@@ -70,11 +69,9 @@ def add_weights(
                 view = view_of(weights, variables_of(action, member, len(ranks)))
                 needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
-    limits = [policy for policy in policies if policy.weights_ports is not None]
-    labels = {node.id: node.all_labels for node in inventory.nodes} if limits else {}
+    ports = {node.id: {"ports": limit} for node in nodes if (limit := node.policy.weights_ports) is not None}
     for member, weights, fetch in needed:
-        ports = [policy.weights_ports for policy in limits if matches(policy.selector, labels.get(fetch.node_id, {}))]
-        member["weights"] = in_order(with_sources(weights, chosen[fetch]) | ({"ports": ports[-1]} if ports else {}))
+        member["weights"] = in_order(with_sources(weights, chosen[fetch]) | ports.get(fetch.node_id, {}))
 
 
 def sources_for(fetches: Sequence[Fetch], ready: Ready) -> dict[Fetch, list[dict[str, Any]]]:

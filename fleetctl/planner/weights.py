@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fleetctl.agent.weights.views import view_id
+from fleetctl.agent.weights.views import read_view, view_id
 from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -63,7 +63,8 @@ def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], size: int
 def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:
     """Return the name of the view that a member with these variables needs; None = all files."""
     view = _expanded(weights.view.model_dump(exclude_none=True), variables) if weights.view else None
-    return view_id(view, int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"]), weights.index)
+    rank, size = int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"])
+    return view_id(read_view(view), rank, size, weights.index)
 
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:  # noqa: ANN401  any JSON value

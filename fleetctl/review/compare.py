@@ -13,7 +13,7 @@ from typing import Any, get_args
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
-from fleetctl.documents.fleet import Cluster
+from fleetctl.documents.fleet import Cluster, History
 from fleetctl.documents.position import Path, path_text
 from fleetctl.documents.quantity import amount_of, count_of, grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -26,8 +26,9 @@ from fleetctl.review.meaning import Keyed, Steps, find_changes
 from fleetctl.review.model_effect import UNAFFECTED
 from fleetctl.review.source_view import WrittenFleet, WrittenModel
 
-_READING_ORDER = ("metadata", "cluster", "policy")
+_READING_ORDER = ("metadata", "cluster", "history", "policy")
 _POLICY = f"plan and apply check it from now on; {UNAFFECTED}"
+_HISTORY = f"applies from now on delete ended runs beyond both limits; {UNAFFECTED}"
 _ADDRESS = "plans are made for another cluster, where every replica is missing; those on the old cluster keep running"
 _FIRST_ADDRESS = "used unless --address or FLEETCTL_ADDRESS is set"
 _NAMESPACE = ("replicas in {old} keep running and keep their resources, but no longer count: all would be created "
@@ -134,7 +135,8 @@ def _settings(written: WrittenFleet) -> Keyed:
     policy = fleet.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if fleet.policy.schemas:
         policy["schemas"] = _house_rules(fleet)
-    return {"metadata": {"name": fleet.name}, "cluster": fleet.cluster.model_dump(), "policy": _unordered(policy)}
+    return {"metadata": {"name": fleet.name}, "cluster": fleet.cluster.model_dump(), "policy": _unordered(policy),
+            "history": (fleet.history or History()).as_json()}
 
 
 def _house_rules(fleet: ResolvedFleet) -> list[str]:
@@ -178,4 +180,4 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
         return "additive", _NAMESPACE.format(old=old, new=new)
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
-    return "none", _POLICY
+    return "none", _HISTORY if steps[0] == "history" else _POLICY

@@ -6,16 +6,14 @@ The watch itself reads no YAML of a commit, keeps none of the memory that readin
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from fleetctl.child import Limits, run_module
+from fleetctl.child import Limits, answer_question, ask_module
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -74,16 +72,14 @@ def inspect_in_subprocess(inputs: Inputs) -> LoadedFleet:
     """Load in a subprocess; that it had to be ended is a problem of the files."""
     clone = replace(inputs.clone, environ=dict(inputs.clone.environ)) if inputs.clone else None
     try:
-        wanted = pickle.dumps((LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)))
-        printed = run_module("fleetctl.watch.load_process", wanted, LONGEST_S + GRACE_S, Limits(MOST_MEMORY))
+        question = LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)
+        loaded: LoadedFleet = ask_module("fleetctl.watch.load_process", question, LONGEST_S + GRACE_S,
+                                         Limits(MOST_MEMORY))
     except subprocess.TimeoutExpired:
         return _ended(LONGEST_S + GRACE_S, inputs)
     except OSError as error:
         raise RevisionError(f"the loading process {error}") from None
-    answer: LoadedFleet | RevisionError = pickle.loads(printed)  # noqa: S301  from our own process
-    if isinstance(answer, RevisionError):
-        raise answer
-    return answer
+    return loaded
 
 
 def _ended(limit_s: float, inputs: Inputs) -> LoadedFleet:
@@ -98,8 +94,8 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise _TimeIsOver
 
 
-def _answer(inputs: bytes) -> LoadedFleet | RevisionError:
-    limit_s, folder, wanted = pickle.loads(inputs)  # noqa: S301  from our own process
+def _answer(question: tuple[float, str, Inputs]) -> LoadedFleet | RevisionError:
+    limit_s, folder, wanted = question
     os.chdir(folder)
     signal.signal(signal.SIGALRM, _interrupt)
     try:
@@ -114,4 +110,4 @@ def _answer(inputs: bytes) -> LoadedFleet | RevisionError:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(pickle.dumps(_answer(sys.stdin.buffer.read())))
+    answer_question(_answer)

@@ -4,11 +4,9 @@ plan that never ends does not stop it.
 
 from __future__ import annotations
 
-import pickle
 import subprocess
-import sys
 
-from fleetctl.child import Limits, run_module
+from fleetctl.child import Limits, answer_question, ask_module
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, FleetctlError
@@ -23,26 +21,23 @@ MOST_MEMORY = 8 << 30
 def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     """Return the plan of `make_plan`; raises its errors, and ApplyError when the subprocess fails."""
     try:
-        printed = run_module("fleetctl.watch.plan_process", pickle.dumps((fleet, inventory, options, facts)), LONGEST_S,
-                             Limits(MOST_MEMORY))
+        plan: Plan = ask_module("fleetctl.watch.plan_process", (fleet, inventory, options, facts), LONGEST_S,
+                                Limits(MOST_MEMORY))
     except subprocess.TimeoutExpired:
         raise ApplyError(f"the planning process has no plan after {LONGEST_S:g} s") from None
     except OSError as error:
         raise ApplyError(f"the planning process {error}") from None
-    answer: Plan | FleetctlError = pickle.loads(printed)  # noqa: S301  from our own process
-    if isinstance(answer, FleetctlError):
-        raise answer
-    return answer
+    return plan
 
 
-def _answer(inputs: bytes) -> Plan | FleetctlError:
+def _answer(inputs: tuple[ResolvedFleet, Inventory, PlanOptions, PlanFacts]) -> Plan | FleetctlError:
     from fleetctl.planner.plan import make_plan
 
     try:
-        return make_plan(*pickle.loads(inputs))  # noqa: S301  from our own process
+        return make_plan(*inputs)
     except FleetctlError as error:
         return error
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(pickle.dumps(_answer(sys.stdin.buffer.read())))
+    answer_question(_answer)

@@ -20,6 +20,8 @@ from fleetctl.agent import ports, processes
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.engine_log import EngineLog
 from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.messages import Member
+from fleetctl.agent.wire import parse
 
 os.environ["SET_BY_RAY"] = "for its worker alone"
 
@@ -36,7 +38,7 @@ def main(order: dict[str, Any]) -> None:
     port, leader_port = (holder.getsockname()[1] for holder in reserved)
     injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}
     try:
-        engine = EngineProcess(order["member"], injected, EngineLog(order["log"]), reserved)
+        engine = EngineProcess(parse(Member, order["member"]), injected, EngineLog(order["log"]), reserved)
         report(created=port)
         engine.start()
         if not order.get("probed", True):

@@ -13,14 +13,14 @@ from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import Attempt, Context
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.create import CreatedHere
-from fleetctl.agent.grants import Grants
+from fleetctl.agent.create import CardTurns, CreatedHere, Grants
+from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Outcome, Place, Replica
+from fleetctl.agent.wire import document_of
 
 FREE = {"n1": {"GPU": 4.0}}
-MEMBER = {"nodeId": "n1", "node": "node-a", "gpus": 10_000, "cpus": 0, "memory": 0}
-REPLICA = {"id": "m/2", "model": "m", "replicaId": 2, "wanted": 3, "specHash": "h", "fleet": "lab",
-           "lifecycle": {"schedulingTimeout": 30, "startupTimeout": 900, "restartMax": 5, "restartBackoff": 10},
-           "members": [MEMBER]}
+MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-a", gpus=10_000)
+LIFECYCLE = Lifecycle(900.0, 30.0, 5, 10.0)
+REPLICA = Replica("m/2", "m", 2, LIFECYCLE, "h", 3, [MEMBER], fleet="lab")
 
 
 class SimulatedCluster:
@@ -35,18 +35,20 @@ class SimulatedCluster:
         self.waits_as = "PENDING_CREATION"
         self.states: list[str] = ["ALIVE"]
         self.fleet = "lab"
-        self.place: dict[str, object] = {"ip": "10.0.0.7", "port": 7001}
-        self.other_places: list[dict[str, object]] = []
+        self.place = Place(ip="10.0.0.7", port=7001)
+        self.other_places: list[Place] = []
         self.constructed = True
         self.death = ""
         self.evicted = False
-        self.kept: tuple[str, str] | None = None
+        self.kept: FailedStart | None = None
         self.granted = True
         self.group_granted_at = 0.0
         self.answers = True
         self.lock_held = True
         self.killed: list[str] = []
         self.events: list[str] = []
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.waits: list[float | None] = []
         for name, stand_in in {
             "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
             "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
@@ -61,14 +63,14 @@ class SimulatedCluster:
         exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
         monkeypatch.setattr(attempt_module, "ray", SimpleNamespace(
             get=self.get, get_actor=self.handle, exceptions=exceptions,
-            wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
+            wait=self.wait))
 
     def record(self) -> ActorRecord:
         """The actor's record; each read returns the next state, and the last state stays."""
         if not self.placed:
             return ActorRecord(self.waits_as, False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        report = {"fleet": self.fleet, "members": [self.place, *self.other_places]}
+        report = document_of(Mark(fleet=self.fleet, members=[self.place, *self.other_places]))
         representation = json.dumps(report) if state == "ALIVE" and self.constructed else ""
         return ActorRecord(state, True, representation, self.death if state == "DEAD" else "", killed=self.evicted)
 
@@ -76,27 +78,36 @@ class SimulatedCluster:
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
                                __ray_ready__=SimpleNamespace(remote=lambda: "ready"))
 
-    def create(self, replica: dict[str, Any]) -> CreatedHere:
+    def create(self, replica: Replica) -> CreatedHere:
         self.events.append("created")
-        name = f"ModelActor:{replica['model']}:{replica['replicaId']}"
+        name = f"ModelActor:{replica.model}:{replica.replica_id}"
         return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a", FREE, 0)
 
-    def get(self, _: object, **__: object) -> None:
+    def wait(self, refs: list[str], timeout: float | None = None) -> tuple[list[str], list[str]]:
+        self.waits.append(timeout)
+        return (refs, []) if self.answers and refs == ["ready"] else ([], refs)
+
+    def get(self, _: object, timeout: float | None = None) -> None:
+        self.waits.append(timeout)
         if not self.answers:
             raise TimeoutError
 
     def context(self) -> Context:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
-                       lambda: self.now)
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set())
+
+    def emit(self, kind: str, message: str, **fields: Any) -> None:
+        self.events.append(kind)
+        self.sent.append((message, fields))
 
     def attempt(self, **more: Any) -> Attempt:
-        return Attempt({**REPLICA, **more}, self.context())
+        return Attempt(REPLICA._replace(**more), self.context())
 
-    def run(self, attempt: Attempt, step_s: float = 0.25, longest_s: float = 2_000.0) -> dict[str, Any]:
+    def run(self, attempt: Attempt, step_s: float = 0.25, longest_s: float = 2_000.0) -> Outcome:
         """Step until there is an outcome; time passes only between steps."""
-        while attempt.result is None:
+        while attempt.outcome is None:
             attempt.step()
             self.now += step_s
             assert self.now < longest_s, "no outcome"
-        return attempt.result
+            assert set(self.waits) <= {0}, "an attempt never waits"
+        return attempt.outcome

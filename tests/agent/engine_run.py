@@ -74,7 +74,7 @@ def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
                "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another", MARK: mark, **(node or {})}
         log = tmp_path / "engine.log"
         member = {"supervisor": SOURCE, "engine": {"command": list(command), **engine}, "node": "node-a",
-                  "group": "main", "copy": 0, "rank": 0}
+                  "nodeId": "id-a", "group": "main", "copy": 0, "role": "Standalone", "rank": 0}
         process = subprocess.Popen([*RAYLET, sys.executable, str(STAND_IN)], env=env, text=True, start_new_session=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +16,18 @@ from fleetctl.agent import apply as apply_module
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent import mailbox
 from fleetctl.agent import prefetch as prefetch_module
-from fleetctl.agent import replan as replan_module
-from fleetctl.agent.apply import Run
-from fleetctl.agent.attempt import Attempt, outcome
+from fleetctl.agent import run as run_module
+from fleetctl.agent.apply import Apply
+from fleetctl.agent.attempt import Attempt
+from fleetctl.agent.cluster import NodeNow
 from fleetctl.agent.events import EventStream
+from fleetctl.agent.lock import Interrupted, LockBusy
+from fleetctl.agent.messages import ApplyRequest, GotWeights, Holder, Replica
+from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.prefetch import Order, Row
+from fleetctl.agent.run import Run
+from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.events import RunSummary
-
-
-class Ended(Exception):
-    """The agent's process has ended with a code."""
 
 
 class ScriptedCluster:
@@ -31,7 +35,7 @@ class ScriptedCluster:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scripts: dict[str, list[str]] = {}
-        self.since_ready: dict[str, str] = {}
+        self.gone_down: dict[str, str] = {}
         self.begun: list[str] = []
         self.most_creating = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -44,21 +48,16 @@ class ScriptedCluster:
         class ScriptedAttempt(Attempt):
             """The real attempt, with a script in place of its phases."""
 
-            def __init__(self, replica: dict[str, Any], context: Any) -> None:
+            def __init__(self, replica: Replica, context: Any) -> None:
                 super().__init__(replica, context)
-                self.seen_by_ray = False
                 self.script = list(cluster.scripts.get(self.key, ["granted", "ready"]))
                 self._phase = self.follow
 
-            @property
-            def begun(self) -> bool:
-                return self.seen_by_ray
-
             def follow(self) -> None:
-                if not self.seen_by_ray:
-                    self.seen_by_ray = True
+                if self._handle is None:
+                    self._handle = "seen by Ray"
                     cluster.begun.append(self.key)
-                cluster.count(run_of())
+                cluster.count()
                 word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
                 if word == "granted":
                     self.granted = True
@@ -66,35 +65,50 @@ class ScriptedCluster:
                     kind, _, code = word.partition(":")
                     self._end(kind, code or None, f"{code} of {self.key}")
 
-            def since_ready(self) -> Any:
-                kind = cluster.since_ready.get(self.key)
-                return outcome(self.replica, kind, None, "it was ready") if kind else None
+            def has_gone_down(self) -> bool:
+                kind = cluster.gone_down.get(self.key)
+                if kind:
+                    self._end(kind, None, "it was ready")
+                return kind is not None
 
-        self.current: list[Run] = []
-        run_of = lambda: self.current[0]  # noqa: E731
+        class ScriptedEarlierAttempt(ScriptedAttempt):
+            def __init__(self, replica: Replica, context: Any) -> None:
+                super().__init__(replica, context)
+                self.granted = True
+
+        self.current: list[Apply] = []
         monkeypatch.setattr(apply_module, "Attempt", ScriptedAttempt)
-        monkeypatch.setattr(apply_module, "EarlierAttempt", ScriptedAttempt)
-        monkeypatch.setattr(apply_module, "POLL_S", 0.0)
-        monkeypatch.setattr(apply_module.os, "_exit", self.exit)
+        monkeypatch.setattr(apply_module, "EarlierAttempt", ScriptedEarlierAttempt)
+        monkeypatch.setattr(run_module, "POLL_S", 0.0)
+        monkeypatch.setattr(run_module, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=15))
+        monkeypatch.setattr(Run, "_work_in_thread", lambda run: run.work())
+        monkeypatch.setattr(Apply, "take", self.take)
+        monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
+        monkeypatch.setattr(apply_module, "forget_dead_actors", lambda: None)
+        self.keys.install(monkeypatch, apply_module)
+        monkeypatch.setattr(cluster_module, "draining_nodes", set)
         monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
         monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)
-        monkeypatch.setattr(replan_module, "_nodes", lambda: [{"nodeId": "n1", "state": "DRAINING", "free": {}}])
+        monkeypatch.setattr(cluster_module, "nodes_now", lambda: [NodeNow("n1", "DRAINING", {})])
         self.earlier: list[str] = []
+        self.busy: Exception | None = None
 
-    def exit(self, code: int) -> None:
-        raise Ended(code)
-
-    def count(self, run: Run) -> None:
-        creating = sum(not attempt.granted for attempt in run._under_way)
+    def count(self) -> None:
+        creating = sum(task.begun and isinstance(task, Attempt) and not task.granted for task in self.current[0].tasks)
         self.most_creating = max(self.most_creating, creating)
+
+    def take(self, *_: Any) -> Any:
+        if self.busy:
+            raise self.busy
+        return self.lock
 
     def release(self) -> None:
         self.lock.released = True
         self.lock.released_after = [kind for kind, _ in self.events]
 
     def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
-        self.events.append((kind, {"message": message, **fields}))
+        self.events.append((kind, {"message": message, **document_of(fields)}))
         if kind == "replanWanted" and self.on_replan is not None:
             self.keys.put(f"gcs://{fields['answer']}".encode(), zlib.compress(json.dumps(self.on_replan).encode()))
 
@@ -102,30 +116,30 @@ class ScriptedCluster:
         """Run an apply of these replicas to its end and return its summary."""
         whole = {"job": "job-1", "holder": {}, "parallelism": 10, "wait": True, "mayReplan": False, "await": [],
                  **request_of(*keys), **request}
-        run = Run(whole, stream := EventStream())
+        stream = EventStream()
         stream.emit = self.emit  # type: ignore[method-assign]
-        self.current[:] = [run]
-        with pytest.raises(Ended):
-            self.work(run, self.lock)
-        return self.events[-1][1]
-
-    def work(self, run: Run, lock: Any) -> None:
-        """Work as the agent does, but in this thread."""
-        run.work(lock)
-        run.finish(interrupted=run.stop.is_set())
+        self.current[:] = [Apply(parse(ApplyRequest, whole), stream)]
+        code = self.current[0].carry_out()
+        kind, summary = self.events[-1]
+        assert (kind, summary["exitCode"]) == ("runSummary", code)
+        return summary
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.events]
 
 
 def request_of(*keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000) -> dict[str, Any]:
-    member = {"group": "main", "copy": 0, "rank": 0, "node": "node-a", "nodeId": "n1", "gpus": gpus}
+    member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "node": "node-a", "nodeId": "n1",
+              "gpus": gpus}
     actions = [{"id": key, "model": key.split("/")[0], "replicaId": int(key.split("/")[1]), "specHash": "h",
-                "wanted": 9, "lifecycle": {}, "members": [member]} for key in keys]
-    specs = {"h": {"workers": [{"name": "main", "members": [{"engine": {}}]}]}}
+                "wanted": 9, "lifecycle": LIFECYCLE, "members": [member]} for key in keys]
+    specs = {"h": {"workers": [{"name": "main", "members": [{"engine": {"command": ["serve"]}}]}]}}
     plan = {"planId": "p" * 64, "fleet": {"name": "lab", "namespace": "fleet"}, "actions": actions, "specs": specs,
             "blocked": list(blocked)}
     return {"plan": plan, "record": {}, "logs": {f"{key}|main|0|0": f"{key}.log" for key in keys}}
+
+
+LIFECYCLE = {"startupTimeout": 60}
 
 
 @pytest.fixture
@@ -145,7 +159,7 @@ def test_all_replicas_are_created_in_the_plans_order_and_awaited(cluster: Script
 
 
 def test_a_replica_that_was_ready_is_reported_in_its_final_state(cluster: ScriptedCluster) -> None:
-    cluster.since_ready = {"a/1": "starting", "b/0": "failed"}
+    cluster.gone_down = {"a/1": "starting", "b/0": "failed"}
     summary = cluster.run("a/0", "a/1", "b/0")
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "starting"), ("b", 0, "failed")]
     assert (summary["exitCode"], summary["message"]) == (3, "1 of 3 ready")
@@ -200,7 +214,7 @@ def test_without_waiting_the_run_ends_when_all_replicas_are_created(cluster: Scr
 def test_replicas_that_were_starting_before_are_awaited_without_the_lock(cluster: ScriptedCluster) -> None:
     cluster.earlier = ["a/7"]
     cluster.scripts = {"a/7": ["granted", "wait", "wait", "ready"]}
-    summary = cluster.run("a/8", **{"await": [{"key": "a", "lifecycle": {}}]})
+    summary = cluster.run("a/8", **{"await": [{"key": "a", "lifecycle": LIFECYCLE}]})
     assert outcomes(summary) == [("a", 7, "ready"), ("a", 8, "ready")]
     assert "replicaReady" not in (cluster.lock.released_after or [])[:2]
 
@@ -218,26 +232,36 @@ def test_blocked_replicas_of_the_plan_are_in_the_summary(cluster: ScriptedCluste
     assert summary["exitCode"] == 3
 
 
-def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped(cluster: ScriptedCluster) -> None:
+def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
-    emit = cluster.emit
 
-    def stop_soon(kind: str, *arguments: Any, **fields: Any) -> None:
-        emit(kind, *arguments, **fields)
-        if kind == "planAccepted":
-            step = cluster.current[0]._step
+    def heartbeat(run: Apply) -> None:
+        run.stop.set()  # what SIGTERM does, after the first round
 
-            def step_then_stop() -> None:
-                step()
-                cluster.current[0].stop.set()
-
-            cluster.current[0]._step = step_then_stop  # type: ignore[method-assign]
-
-    cluster.emit = stop_soon  # type: ignore[method-assign]
-    summary = cluster.run("a/0", "a/1", "a/2", parallelism=2)
+    monkeypatch.setattr(Apply, "_heartbeat", heartbeat)
+    summary = cluster.run("a/0", "a/1", "a/2", "a/3", parallelism=1)
     assert summary["interrupted"] is True
     assert [(row["replicaId"], row["outcome"], row["code"]) for row in summary["outcomes"]] == [
-        (0, "starting", "INTERRUPTED"), (1, "starting", "INTERRUPTED"), (2, "skipped", "INTERRUPTED")]
+        (0, "starting", "INTERRUPTED"), (1, "starting", "INTERRUPTED"), (2, "skipped", "INTERRUPTED"),
+        (3, "skipped", "INTERRUPTED")]
+
+
+def test_a_run_that_gets_no_lock_begins_nothing(cluster: ScriptedCluster) -> None:
+    cluster.busy = LockBusy("lab", Holder("job-0"))
+    summary = cluster.run("a/0")
+    assert (summary["exitCode"], summary["holder"]["job"], cluster.begun) == (5, "job-0", [])
+    assert cluster.kinds() == ["version", "lockHeld", "runSummary"]
+    cluster.busy = Interrupted()
+    summary = cluster.run("a/0")
+    assert (summary["exitCode"], summary["interrupted"], cluster.begun) == (3, True, [])
+
+
+def test_a_plan_that_may_be_applied_once_is_applied_once(cluster: ScriptedCluster) -> None:
+    assert cluster.run("a/0", singleUse=True)["exitCode"] == 0
+    summary = cluster.run("a/0", singleUse=True, job="job-2")
+    assert (summary["exitCode"], summary["usedBy"], cluster.begun) == (6, "job-1", ["a/0"])
 
 
 REFUSED = ["blocked:NODE_DRAINING"]
@@ -294,7 +318,7 @@ def test_if_the_client_cannot_plan_the_refusal_stays(cluster: ScriptedCluster) -
 def test_the_wait_for_a_missing_client_is_bounded(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replan_module, "ANSWER_S", 0.01)
+    monkeypatch.setattr(apply_module, "REPLAN_S", 0.01)
     cluster.scripts = {"a/0": REFUSED}
     summary = cluster.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]
@@ -324,18 +348,44 @@ def test_a_replica_refused_while_the_client_plans_is_part_of_the_next_question(
     assert (cluster.lock.released_after or []).count("replanned") == 2
 
 
+GOT = GotWeights("origin", "/m", 1, 1.0)
+
+
+class Asked:
+    """Stands in for a task on a node: `answers` gives each answer, None = not yet. Records the nodes asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Callable[[str], Row | None]) -> None:
+        self.nodes: list[str] = []
+
+        def ask(_: object, node_id: str, order: Order, limit_s: float) -> Any:
+            self.nodes.append(node_id)
+            assert (len(order.members), limit_s) == (1, 5 + prefetch_module.MARGIN_S)
+            assert order.members[0].engine.command == ("serve",)
+            return SimpleNamespace(answer=lambda: (row := answers(node_id)) and Answer(node_id, [row]))
+
+        monkeypatch.setattr(prefetch_module, "Asked", ask)
+        monkeypatch.setattr(prefetch_module, "note", lambda *_: True)
+
+
+def floor(model: str, count: int) -> dict[str, Any]:
+    members = [{"weights": {"artifact": "1" * 64, "from": []}, "variables": {
+        "FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
+    return {"model": model, "specHash": "h", "timeout": 5, "nodes": [
+        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in range(1, count + 1)]}
+
+
 def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
+    def answer(node_id: str) -> Row | None:
         assert cluster.lock.released_after is not None
         assert "replicaReady" in cluster.kinds()
-        yield {"nodeId": "n1", "artifact": "1" * 64, "trouble": "no room"}
+        if node_id == "n1":
+            return Row("1" * 64, trouble="no room")
         cluster.current[0].stop.set()
-        yield {"nodeId": "n2", "artifact": "1" * 64, "fetched": {
-            "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
+        return Row("1" * 64, GOT)
 
-    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    Asked(monkeypatch, answer)
     wanted = request_of("m/4")
     wanted["plan"]["actions"][0]["op"] = "promote"
     wanted["plan"]["prefetches"] = [floor("m", 2), floor("never", 2)]
@@ -348,62 +398,50 @@ def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
     assert [RunSummary.model_validate({"seq": 1, "time": "", "type": "runSummary", **summary}).outcomes]
 
 
-def floor(model: str, count: int) -> dict[str, Any]:
-    members = [{"weights": {"artifact": "1" * 64}, "variables": {"FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
-    return {"model": model, "specHash": "h", "timeout": 5, "nodes": [
-        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in range(1, count + 1)]}
-
-
 def run_with_floor(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, **request: Any
 ) -> tuple[list[str], dict[str, Any]]:
     """Run an apply of one replica and the floor of two models; return the nodes that fetched, and the summary."""
-    fetched_on: list[str] = []
-
-    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
-        for node_id in nodes:
-            fetched_on.append(node_id)
-            yield {"nodeId": node_id, "artifact": "1" * 64, "fetched": {
-                "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
-
-    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    asked = Asked(monkeypatch, lambda _: Row("1" * 64, GOT))
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("m", 3), floor("more", 3), floor("last", 1)]
-    return fetched_on, cluster.run(**{**wanted, **request})
+    return asked.nodes, cluster.run(**{**wanted, **request})
 
 
 def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_only(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cluster.scripts = {"m/4": ["granted", "wait"]}
     fetched_on, summary = run_with_floor(cluster, monkeypatch, wait=False)
     assert fetched_on == ["n1", "n2", "n3", "n1"]
-    assert {row["outcome"] for row in summary["outcomes"]} == {"starting", "ready"}
+    assert [row["outcome"] for row in summary["outcomes"]] == ["starting"] + ["ready"] * 4
+    cluster.scripts = {}
     assert len(run_with_floor(cluster, monkeypatch)[0]) == 7
 
 
 def test_a_stopping_run_begins_no_fetch(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "_create_all", lambda run, _: run.stop.set())
+    monkeypatch.setattr(Apply, "_release", lambda run: run.stop.set())
     fetched_on, summary = run_with_floor(cluster, monkeypatch)
     assert (fetched_on, summary["interrupted"]) == ([], True)
-    assert {row["code"] for row in summary["outcomes"]} == {"INTERRUPTED"}
+    assert [row["code"] for row in summary["outcomes"][1:]] == ["INTERRUPTED"] * 7
 
 
-def test_a_run_interrupted_during_a_fetch_reports_immediately_which_nodes_have_fetched(
+def test_a_run_interrupted_during_a_call_that_hangs_reports_immediately_what_has_ended(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
 
-    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
-        yield {"nodeId": "n1", "artifact": "1" * 64, "fetched": {
-            "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
-        cluster.current[0].stop.set()  # what SIGTERM does
-        assert over.wait(60)
+    def answer(node_id: str) -> Row | None:
+        if node_id == "n2":
+            cluster.current[0].stop.set()  # what SIGTERM does
+            assert over.wait(60)
+        return Row("1" * 64, GOT)
 
-    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    Asked(monkeypatch, answer)
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("m", 2)]
-    monkeypatch.setattr(apply_module, "REPORT_S", 0.05)
-    monkeypatch.setattr(cluster, "work", apply_module._work)
+    monkeypatch.setattr(run_module, "REPORT_S", 0.05)
+    monkeypatch.setattr(Run, "_work_in_thread", WORK_IN_THREAD)
     try:
         summary = cluster.run(**wanted)
     finally:
@@ -411,3 +449,16 @@ def test_a_run_interrupted_during_a_fetch_reports_immediately_which_nodes_have_f
     assert [(row["outcome"], row.get("level"), row["nodes"]) for row in summary["outcomes"]] == [
         ("ready", None, ["node-a"]), ("ready", "COLD", ["node-1"]), ("skipped", "COLD", ["node-2"])]
     assert (summary["exitCode"], summary["interrupted"]) == (3, True)
+
+
+def test_an_error_of_the_run_itself_ends_it(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Apply) -> None:
+        raise OSError("no Ray")
+
+    monkeypatch.setattr(Apply, "_already_starting", broken)
+    monkeypatch.setattr(Run, "_work_in_thread", WORK_IN_THREAD)
+    with pytest.raises(OSError, match="no Ray"):
+        cluster.run("a/0")
+
+
+WORK_IN_THREAD = Run._work_in_thread

@@ -6,31 +6,40 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attempt_stand_in import MEMBER
 
 from fleetctl.agent import clean_cards, cluster
 from fleetctl.agent.clean_cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
 from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.messages import Member
+
+HERE, ELSEWHERE = "ab" * 28, "cd" * 28
 
 
 class Node:
-    """A node with dirty and clean cards, granted as Ray does: a share goes to the card with the least left."""
+    """A node with dirty and clean cards, granted as Ray does: a share goes to the card with the least left.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *dirty: bool) -> None:
-        self.dirty, self.left = dirty, [1.0] * len(dirty)
+    `elsewhere` = the cards of another node, after those of this one.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *dirty: bool, elsewhere: tuple[bool, ...] = ()) -> None:
+        self.dirty, self.left = (*dirty, *elsewhere), [1.0] * len((*dirty, *elsewhere))
+        self.node_of = [HERE] * len(dirty) + [ELSEWHERE] * len(elsewhere)
         self.now = 0.0
         self.silent = self.broken = self.slow = self.late = False
         self.holders: list[tuple[int | None, float]] = []
         exceptions = SimpleNamespace(RayError=OSError)
         monkeypatch.setattr(clean_cards, "ray", SimpleNamespace(
             remote=lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
-                remote=lambda: self.hold(options["num_gpus"]))),
+                remote=lambda: self.hold(options["num_gpus"], options["scheduling_strategy"].node_id))),
             wait=self.wait,
             get=self.get, kill=lambda holder, no_restart: self.end(holder), exceptions=exceptions))
         monkeypatch.setattr(cluster, "actor_record", lambda at: ActorRecord(
             "PENDING_CREATION", self.holders[int(at)][0] is not None, "", ""))
 
-    def hold(self, share: float) -> Any:
-        fits = [card for card, left in enumerate(self.left) if left >= share - 1e-9]
+    def hold(self, share: float, node_id: str) -> Any:
+        fits = [card for card, left in enumerate(self.left)
+                if left >= share - 1e-9 and self.node_of[card] == node_id]
         card = min(fits, key=lambda card: (self.left[card], card), default=None)
         if card is not None:
             self.left[card] -= share
@@ -56,8 +65,11 @@ class Node:
             self.left[card] += share
 
     def search(self, gpus: float, members: int = 1) -> tuple[CleanCards, bool]:
-        member = {"nodeId": "ab" * 28, "gpus": round(gpus * 10_000), "vram": 1}
-        found = CleanCards([member] * members, lambda: self.now)
+        member = MEMBER._replace(node_id=HERE, gpus=round(gpus * 10_000), vram=1)
+        return self.search_for([member] * members)
+
+    def search_for(self, members: list[Member]) -> tuple[CleanCards, bool]:
+        found = CleanCards(members, lambda: self.now)
         while (answer := found.step()) is None:
             self.now += 1
             assert self.now < 1_000, "no end"
@@ -97,15 +109,26 @@ def test_members_of_one_replica_on_a_node_need_separate_cards(monkeypatch: pytes
 
 
 def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(monkeypatch, True, False)
-    search = CleanCards([{"nodeId": "ab" * 28, "gpus": 10_000, "vram": 1}], lambda: node.now)
+    node = Node(monkeypatch, True, False, elsewhere=(True, True, False))
+    members = [MEMBER._replace(node_id=node_id, vram=1) for node_id in (HERE, ELSEWHERE)]
+    search = CleanCards(members, lambda: node.now)
+    while node.left != [0.0, 0.0, 0.0, 0.0, 1.0]:
+        assert search.step() is None
     while not (found := search.step()):
         assert found is None
-    assert node.left == [0.0, 0.0]
+        assert node.left[:2] == [0.0, 0.0]
     search.free_the_clean()
-    assert node.left == [0.0, 1.0]
+    assert node.left == [0.0, 1.0, 0.0, 0.0, 1.0]
     search.release()
-    assert node.left == [1.0, 1.0]
+    assert node.left == [1.0] * 5
+
+
+def test_too_few_clean_cards_on_one_node_end_the_search_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, True, False, elsewhere=(True,))
+    search, found = node.search_for([MEMBER._replace(node_id=node_id) for node_id in (HERE, ELSEWHERE)])
+    assert not found
+    search.release()
+    assert node.left == [1.0] * 3
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])

@@ -16,6 +16,7 @@ from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually,
 
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.messages import Engine, Probe
 
 
 def test_without_a_probe_ready_means_alive_for_a_while(run: Run, mark: str) -> None:
@@ -199,7 +200,7 @@ def test_liveness_failures_do_not_count_during_a_reload_and_start_at_0_after_it(
         return "no answer"
 
     run = SimpleNamespace(ended=Ended(), exit_code=1, stop=lambda: None)
-    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=run, _build=lambda _: check,
+    engine.__dict__.update(_engine=Engine((), liveness=Probe()), _run=run, _build=lambda _: check,
                            _reserved=[])
     assert engine._watch_run(None) == "liveness failed 3 times in a row (no answer)"
     assert len(probed) == 3

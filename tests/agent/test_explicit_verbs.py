@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import evict, explicit, reload, restart
+from fleetctl.agent import evict, reload, restart
+from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import LockBusy
+from fleetctl.agent.messages import ExplicitRequest, Holder
+from fleetctl.agent.wire import parse
 
 REQUEST = {"toolVersion": "1", "job": "j", "holder": {}, "fleet": "lab", "lockTimeout": 0}
 
@@ -41,6 +45,10 @@ class SimulatedCluster:
             handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
         return handle
 
+    def wait(self, leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        """One more of them has left each time."""
+        return leaving[:1], leaving[1:]
+
     def kill(self, handle: Any, *, no_restart: bool) -> None:
         self.calls.append(f"{'end' if no_restart else 'restart'} {handle.name}")
         before = self.records.pop(handle.name)
@@ -55,16 +63,16 @@ class SimulatedCluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     cluster = SimulatedCluster()
     ray = SimpleNamespace(
-        __version__="2", get_actor=cluster.get_actor, kill=cluster.kill, wait=lambda *_, **__: None,
+        get_actor=cluster.get_actor, kill=cluster.kill, wait=cluster.wait,
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"))
-    for module in (evict, explicit, restart):
+    for module in (evict, restart, run_module):
         monkeypatch.setattr(module, "ray", ray)
-    for module in (evict, restart):
-        monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
+    monkeypatch.setattr(run_module, "POLL_S", 0.001)
+    monkeypatch.setattr(evict.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(restart, "kept_failure", lambda _: None)
     cluster.keys.install(monkeypatch, reload)
-    monkeypatch.setattr(explicit, "take_lock", lambda *_: SimpleNamespace(
+    monkeypatch.setattr(run_module, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
     return cluster
 
@@ -74,7 +82,7 @@ def run(cluster: SimulatedCluster, capsys: pytest.CaptureFixture[str]) -> Callab
     def running(verb: Callable[..., int], *ids: int, **more: Any) -> dict[str, Any]:
         replicas = [{"model": "org/m", "replicaId": number, "actorId": f"ModelActor:org/m:{number}",
                      "nodes": ["a"], "startupTimeout": 5} for number in ids]
-        code = verb({**REQUEST, "replicas": replicas, **more}, EventStream())
+        code = verb(parse(ExplicitRequest, {**REQUEST, "replicas": replicas, **more}), EventStream())
         last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (last["type"], last["exitCode"]) == ("runSummary", code)
         last["rows"] = [(row["replicaId"], row["outcome"], row.get("code")) for row in last["outcomes"]]
@@ -182,9 +190,9 @@ def test_the_command_for_a_replica_without_a_restart_left_is_quoted_for_the_shel
 def test_a_busy_lock_is_exit_code_5_and_no_replica_is_touched(
         cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
     def busy(name: str, *_: Any) -> None:
-        raise LockBusy(name, {"job": "j9"})
+        raise LockBusy(name, Holder("j9"))
 
-    monkeypatch.setattr(explicit, "take_lock", busy)
+    monkeypatch.setattr(run_module, "take_lock", busy)
     last = run(verb, 0)
     assert last["exitCode"] == 5
     assert "is held by job j9" in last["message"]
@@ -193,12 +201,25 @@ def test_a_busy_lock_is_exit_code_5_and_no_replica_is_touched(
 
 def test_an_interrupt_while_requests_drain_ends_nothing(
         cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stopped:
-        def wait(self, seconds: float) -> bool:
+    class Interrupted(threading.Event):
+        def wait(self, seconds: float | None = None) -> bool:
             assert seconds == 30
+            self.set()
             return True
 
-    monkeypatch.setattr(explicit.threading, "Event", Stopped)
+    monkeypatch.setattr(run_module.threading, "Event", Interrupted)
     last = run(evict.run_evict, 0, drain=30)
     assert (last["exitCode"], last["interrupted"]) == (3, True)
     assert cluster.calls == []
+
+
+def test_an_eviction_that_has_begun_is_completed_even_if_interrupted(
+        cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return cluster.wait(leaving)
+
+    monkeypatch.setattr(evict.ray, "wait", wait)
+    last = run(evict.run_evict, 0, 1)
+    assert (last["rows"], last["interrupted"]) == ([(0, "gone", None), (1, "gone", None)], True)
+    assert cluster.calls[:4] == [f"{what} ModelActor:org/m:{number}" for what in ("leave", "end") for number in (0, 1)]

@@ -11,10 +11,12 @@ import ray.exceptions
 from fleetctl.agent import cluster, gang
 from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
+from fleetctl.agent.mark import place_of
+from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Place, Replica
 
-MEMBERS = [{"nodeId": "n1", "node": "a", "group": "main", "rank": 0},
-           {"nodeId": "n2", "node": "b", "group": "main", "rank": 1}]
-REPLICA = {"specHash": "h", "fleet": "lab", "members": MEMBERS}
+MEMBERS = tuple(Member("main", 0, role, rank, f"n{rank + 1}", node, gpus=10_000, log="log")
+                for rank, (role, node) in enumerate((("Leader", "a"), ("Worker", "b"), ("Worker", "c"))))
+REPLICA = Replica("m/0", "m", 0, Lifecycle(60.0, scheduling_timeout=60.0), "h", fleet="lab", members=MEMBERS)
 
 
 class DiedError(Exception):
@@ -23,7 +25,7 @@ class DiedError(Exception):
 
 def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.MonkeyPatch) -> None:
     def get(*_: object, **__: object) -> None:
-        raise DiedError(encode_failure("CARD_IN_USE", "card 0: 20480Mi by process 7"))
+        raise DiedError(encode_failure(FailedStart("CARD_IN_USE", "card 0: 20480Mi by process 7")))
 
     errors = SimpleNamespace(RayError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError,
                              ActorUnavailableError=ConnectionError)
@@ -34,7 +36,7 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     with pytest.raises(StartFailed, match="rank 1 of group main died: card 0: 20480Mi by process 7") as caught:
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
-    assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
+    assert about(REPLICA, caught.value).node_ids == ("n2",)
 
 
 def test_a_gang_survives_a_member_that_is_briefly_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,69 +71,83 @@ def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch
     coordinator._replica, coordinator._places = REPLICA, []
     with pytest.raises(StartFailed, match=r"gang died: 1 worker was killed: the node runs low on memory$") as caught:
         coordinator._get([])
-    assert (caught.value.code, caught.value.place) == ("REPLICA_DIED", None)
+    assert (caught.value.code, caught.value.places) == ("REPLICA_DIED", [])
 
 
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray only reports that the group is pending, and the node has nothing free."""
     waited: list[float] = []
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(nodes=lambda: [
-        {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
+        {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}, {"NodeID": "n3", "Alive": True}]))
     coordinator: Any = object.__new__(GangCoordinator)
-    coordinator._replica = {**REPLICA, "lifecycle": {"schedulingTimeout": 60}}
+    coordinator._replica = REPLICA
     coordinator._require_nodes()
     with pytest.raises(StartFailed, match="b: the node is dead or gone") as caught:
         coordinator._await_grant(SimpleNamespace(wait=waited.append))
     assert (caught.value.code, sum(waited) < 60) == ("NODE_GONE", True)
 
 
-class Searching:
-    """A coordinator whose placement fails as given, with scripted searches for clean cards."""
+class Seating:
+    """A coordinator whose members answer as given: with an error, or with their place. Records what it does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: list[StartFailed], found: bool = True) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: StartFailed | None) -> None:
         self.calls: list[str] = []
         self.coordinator: Any = object.__new__(GangCoordinator)
-        members = [{**member, "gpus": 10_000, "log": "log"} for member in MEMBERS]
-        self.coordinator._replica = {**REPLICA, "members": members}
-        answers = list(refused)
-        for name, does in {
-            "_take_group": lambda: self.calls.append("ask"), "_seat_members": lambda _: answers.pop(0),
-            "_end_members": lambda: self.calls.append("end members"),
-            "_give_back": lambda: self.calls.append("give back"),
-        }.items():
+        self.coordinator._replica, self.coordinator._members = REPLICA, []
+        self.coordinator._places, self.coordinator._failed = [], None
+        answers = iter([error or (place_of(member)._replace(ip="10.0.0.7", port=7001), 7002)
+                        for error, member in zip(errors, MEMBERS, strict=True)])
+        monkeypatch.setattr(gang, "ray", SimpleNamespace(
+            remote=lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self.member)),
+            kill=lambda member, no_restart: self.calls.append(f"end {member.node}"),
+            get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: "ab")))
+        monkeypatch.setattr(gang, "PlacementGroupSchedulingStrategy", lambda *_, **__: None)
+        for name, does in {"_take_group": lambda: None, "_await_grant": lambda _: None,
+                           "_get": lambda _: self.answer(next(answers)),
+                           "_give_back": lambda: self.calls.append("give back")}.items():
             setattr(self.coordinator, name, does)
-        monkeypatch.setattr(gang, "log_of", lambda _: SimpleNamespace(say=lambda _: None))
-        monkeypatch.setattr(gang, "CleanCards", lambda members: SimpleNamespace(
-            node=members[0]["node"], release=lambda: self.calls.append(f"release {members[0]['node']}")))
-        monkeypatch.setattr(gang, "find_all", lambda searches: self.calls.append(
-            f"search {' '.join(one.node for one in searches)}") or found)
+
+    def member(self, member: Member) -> Any:
+        return SimpleNamespace(node=member.node, seat=SimpleNamespace(remote=lambda: None))
+
+    def answer(self, answer: Any) -> list[Any]:
+        if isinstance(answer, StartFailed):
+            raise answer
+        return [answer]
 
 
-def refusals(*places: int) -> list[StartFailed]:
-    return [StartFailed("CARD_IN_USE", f"in use on {MEMBERS[at]['node']}", MEMBERS[at]) for at in places]
+def refusal(at: int, code: str = "CARD_IN_USE") -> StartFailed:
+    return StartFailed(code, f"in use on {MEMBERS[at].node}", [place_of(MEMBERS[at])])
 
 
-def test_a_gang_requests_cards_again_once_the_dirty_cards_of_all_its_nodes_are_held(
+def test_a_gang_whose_members_refuse_their_cards_fails_with_the_nodes_of_all_that_do_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Searching(monkeypatch, refusals(0, 1), [])
+    """The run looks for clean cards there, and creates the gang again."""
+    kept: list[FailedStart] = []
+    found = Seating(monkeypatch, refusal(0, "CARD_COOLING"), None, refusal(2))
+    monkeypatch.setattr(gang, "keep_failure", lambda _, failure: kept.append(failure))
+    monkeypatch.setattr(gang.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(gang.ReplicaActor, "_fail", lambda *_: found.calls.append("fail"))
+    with pytest.raises(StartFailed, match=r"^in use on a$") as caught:
+        found.coordinator._take_seats()
+    found.coordinator._fail(caught.value, restarted=False)
+    assert found.calls == ["end a", "end b", "end c", "give back", "fail"]
+    [failure] = kept
+    assert (failure.code, failure.node_ids, failure.gpu_uuids) == ("CARD_COOLING", ("n1", "n3"), ())
+
+
+def test_a_member_that_fails_otherwise_is_the_failure_of_its_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in (refusal(1, "MEMBER_FAILED"), StartFailed("CARD_IN_USE", "of a member that Ray does not name")):
+        found = Seating(monkeypatch, refusal(0), other, None)
+        with pytest.raises(StartFailed) as caught:
+            found.coordinator._take_seats()
+        assert caught.value is other
+
+
+def test_a_gang_whose_members_are_all_seated_knows_its_leaders_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Seating(monkeypatch, None, None, None)
     found.coordinator._take_seats()
-    assert found.calls == ["ask", "end members", "give back", "search a b", "ask", "release a", "release b"]
-
-
-def test_a_gang_requests_cards_at_most_three_times_and_keeps_the_held_cards_in_between(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = Searching(monkeypatch, refusals(0), refusals(1), refusals(1), [])
-    with pytest.raises(StartFailed, match="in use on b"):
-        found.coordinator._take_seats()
-    assert found.calls == ["ask", "end members", "give back", "search a", "ask", "end members", "give back", "search b",
-                          "ask", "release a", "release b"]
-
-
-def test_a_gang_without_a_clean_card_fails_with_the_reason_and_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Searching(monkeypatch, refusals(1), found=False)
-    with pytest.raises(StartFailed, match="in use on b; no other card of the node is free and clean") as caught:
-        found.coordinator._take_seats()
-    assert (caught.value.code, caught.value.place) == ("CARD_IN_USE", MEMBERS[1])
-    assert found.calls == ["ask", "end members", "give back", "search b", "release b"]
+    places: list[Place] = found.coordinator._places
+    assert [place.node_id for place in places] == ["n1", "n2", "n3"]
+    assert found.coordinator._leader_addresses == {("main", 0): ("10.0.0.7", 7002)}

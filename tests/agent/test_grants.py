@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from attempt_stand_in import MEMBER
 
 from fleetctl.agent import cluster
-from fleetctl.agent.create import CreatedHere
-from fleetctl.agent.grants import Grants
+from fleetctl.agent.create import CreatedHere, Grants
 
 NODE = "n1"
 
@@ -31,8 +29,8 @@ class Node:
     def create(self, gpus: float, cpus: float = 0) -> CreatedHere:
         self.count += 1
         created = CreatedHere(f"r{self.count}", None, f"id-{self.count}", "", {NODE: self.amounts()}, self.count)
-        self.grants.created(created, {
-            "nodeId": NODE, "gpus": round(gpus * 10_000), "cpus": round(cpus * 10_000), "memory": 0})
+        share = MEMBER._replace(node_id=NODE, gpus=round(gpus * 10_000), cpus=round(cpus * 10_000))
+        self.grants.created(created, share)
         return created
 
     def may_hold(self, created: CreatedHere) -> bool:
@@ -117,7 +115,7 @@ def test_a_replica_placed_before_the_next_was_created_explains_nothing(node: Nod
     first = node.create(1)
     node.free = 3.0
     node.grants.placed(first)
-    second: Any = node.create(1)
+    second = node.create(1)
     node.free = 2.0
     assert node.may_hold(second)
 

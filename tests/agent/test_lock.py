@@ -12,6 +12,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import lock as lock_module
 from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
+from fleetctl.agent.messages import Holder, LeftLock
 
 
 class Jobs(set[str]):
@@ -54,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, keys: Keys) -> Clock:
 
 def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> HeldLock:
     waiting, stopped = more.get("waiting", lambda _: None), more.get("stopped", lambda: False)
-    return take_lock(fleet, {"job": f"job-{job}", "driver": job}, timeout_s, waiting, stopped)
+    return take_lock(fleet, Holder(f"job-{job}", driver=job), timeout_s, waiting, stopped)
 
 
 def test_a_second_job_learns_the_holder(keys: Keys) -> None:
@@ -62,7 +63,7 @@ def test_a_second_job_learns_the_holder(keys: Keys) -> None:
     assert held.hold()
     with pytest.raises(LockBusy) as caught:
         take("b")
-    assert caught.value.holder["job"] == "job-a"
+    assert caught.value.holder.job == "job-a"
     assert held.hold()
 
 
@@ -88,7 +89,7 @@ def test_a_higher_number_ends_a_lock_even_before_the_lower_is_deleted(keys: Keys
     assert not held.hold()
     with pytest.raises(LockBusy) as caught:
         take("c")
-    assert caught.value.holder["driver"] == "b"
+    assert caught.value.holder.driver == "b"
 
 
 def test_without_any_entry_nobody_holds_the_lock(keys: Keys) -> None:
@@ -114,7 +115,7 @@ def test_a_job_that_loses_the_race_for_its_released_lock_never_holds_it(
     assert (first.hold(), first.hold()) == (False, False)
     with pytest.raises(LockBusy) as caught:
         take("c")
-    assert caught.value.holder["job"] == "job-b"
+    assert caught.value.holder.job == "job-b"
 
 
 def test_of_two_jobs_that_write_the_same_number_the_second_waits(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +129,13 @@ def test_of_two_jobs_that_write_the_same_number_the_second_waits(keys: Keys, mon
     monkeypatch.setattr(lock_module, "_internal_kv_put", late)
     with pytest.raises(LockBusy) as caught:
         take("a")
-    assert (caught.value.holder["job"], numbers(keys)) == ("job-b", [0])
+    assert (caught.value.holder.job, numbers(keys)) == ("job-b", [0])
 
 
 def test_a_released_entry_still_names_its_job(keys: Keys) -> None:
     take("a").release()
-    assert json.loads(next(iter(keys.table.values()))) == {"job": "job-a", "driver": "a", "released": True}
+    [entry] = map(json.loads, keys.table.values())
+    assert (entry["job"], entry["driver"], entry["released"]) == ("job-a", "a", True)
 
 
 def test_a_job_waits_as_long_as_it_was_told_and_looks_again_twice_a_second(keys: Keys, clock: Clock) -> None:
@@ -148,10 +150,10 @@ def test_a_job_waits_as_long_as_it_was_told_and_looks_again_twice_a_second(keys:
 def test_a_waiting_job_is_told_of_a_new_holder(keys: Keys, clock: Clock) -> None:
     held, told = [take("a")], list[str]()
 
-    def waiting(holder: Any) -> None:
-        told.append(holder["job"])
+    def waiting(holder: Holder) -> None:
+        told.append(holder.job)
         held.pop().release()
-        if holder["job"] == "job-a":
+        if holder.job == "job-a":
             held.append(take("c"))
 
     assert take("b", timeout_s=5, waiting=waiting).hold()
@@ -162,7 +164,7 @@ def test_a_waiting_job_is_told_of_a_holder_only_once(keys: Keys, clock: Clock) -
     take("a")
     told = list[str]()
     with pytest.raises(LockBusy):
-        take("b", timeout_s=5, waiting=lambda holder: told.append(holder["job"]))
+        take("b", timeout_s=5, waiting=lambda holder: told.append(holder.job))
     assert told == ["job-a"]
 
 
@@ -208,8 +210,8 @@ def test_a_holder_that_was_frozen_notices_that_it_lost_the_lock(keys: Keys, jobs
 def test_a_waiting_job_is_told_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
     held, holders = take("a"), []
 
-    def waiting(holder: Any) -> None:
-        holders.append(holder["job"])
+    def waiting(holder: Holder) -> None:
+        holders.append(holder.job)
         held.release()
 
     assert take("b", timeout_s=5, waiting=waiting).hold()
@@ -246,7 +248,7 @@ def test_a_job_with_an_outdated_number_does_not_get_the_lock_with_it(
     monkeypatch.setattr(lock_module, "_internal_kv_put", late)
     with pytest.raises(LockBusy) as caught:
         take("a")
-    assert caught.value.holder["job"] == "job-c"
+    assert caught.value.holder.job == "job-c"
     assert [key for _, key in keys.table] == [b"lock:lab:2"]
 
 
@@ -278,7 +280,7 @@ def test_only_a_lock_whose_job_died_is_abandoned_and_can_be_released(keys: Keys,
     take("c", fleet="given-back").release()
     jobs.discard("a")
     [left] = lock_module.left_locks()
-    assert left == {"fleet": "lab", "number": 0, "job": "job-a"}
+    assert left == LeftLock("lab", 0, "job-a")
     assert not lock_module.release_left("held", 0)
     assert lock_module.release_left("lab", 0)
     assert lock_module.left_locks() == []
@@ -289,10 +291,9 @@ def test_abandoned_locks_are_listed_by_fleet_with_their_newest_number(keys: Keys
     for number in (2, 1):
         write(keys, number, driver="gone", job="job-gone")
     for fleet in ("zoo", "a:b", "farm"):
-        take_lock(fleet, {"driver": "gone"}, 0.0, lambda _: None, lambda: False)
+        take_lock(fleet, Holder("", driver="gone"), 0.0, lambda _: None, lambda: False)
     assert lock_module.left_locks() == [
-        {"fleet": "a:b", "number": 0, "job": ""}, {"fleet": "farm", "number": 0, "job": ""},
-        {"fleet": "lab", "number": 2, "job": "job-gone"}, {"fleet": "zoo", "number": 0, "job": ""}]
+        LeftLock("a:b", 0, ""), LeftLock("farm", 0, ""), LeftLock("lab", 2, "job-gone"), LeftLock("zoo", 0, "")]
     assert not lock_module.release_left("lab", 1)
 
 

@@ -8,18 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.agent import replica as replica_module
-from fleetctl.agent.arguments import in_parts
 from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
-from fleetctl.agent.mark import actor_name, describe, injected_variables
+from fleetctl.agent.mark import actor_name, describe, injected_variables, place_of, read_mark
+from fleetctl.agent.messages import Engine, FailedStart, Lifecycle, Member, Replica
+from fleetctl.agent.wire import in_parts
 from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks
 
-MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "node": "node-a", "slot": 0,
-          "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",
-          "engine": {"command": ["serve"], "env": {"TOKEN": "hush-hush"}}}
-REPLICA = {"fleet": "lab", "namespace": "prod", "model": "org/m:1", "replicaId": 3, "specHash": "abc",
-           "lifecycle": {"restartMax": 5}, "members": [MEMBER]}
-PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
-         "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
+MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-a", gpus=2_500, vram=7 << 30, log="x.log", supervisor="source",
+                engine=Engine(("serve",), env={"TOKEN": "hush-hush"}))
+REPLICA = Replica("org/m:1/3", "org/m:1", 3, Lifecycle(1.0, restart_max=5), "abc", fleet="lab", namespace="prod",
+                  members=(MEMBER,))
+PLACE = place_of(MEMBER)._replace(ip="10.0.0.7", port=7001, gpu_indices=[1], gpu_uuids=["GPU-aa"])
 RAY_DIED = """\
 The actor died because of an error raised in its creation task, ray::ModelActor.__init__() (pid=1, ip=10.0.0.7)
   File "/tmp/replica.py", line 30, in __init__
@@ -36,9 +35,12 @@ def test_the_inventory_reads_model_and_id_back_from_an_actors_name() -> None:
 
 def test_a_replica_that_is_up_describes_its_claim_and_its_address() -> None:
     report = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
-    claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
-    assert json.loads(report) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
-                                  "readyAt": "2026-03-04T12:00:00Z", "members": [{**claim, **PLACE}]}
+    assert json.loads(report) == {
+        "v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
+        "readyAt": "2026-03-04T12:00:00Z", "members": [{
+            "slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "group": "main", "copy": 0,
+            "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001, "gpuIndices": [1],
+            "gpuUuids": ["GPU-aa"]}]}
     assert " " not in report
     marks = read_marks(report)
     assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
@@ -55,9 +57,18 @@ def test_the_repr_of_a_replica_contains_no_secret() -> None:
 
 
 def test_each_member_of_a_gang_describes_its_own_claim() -> None:
-    members = [{**MEMBER, "rank": rank, "gpus": 10_000 * (rank + 1)} for rank in range(3)]
-    report = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)], ""))
-    assert [(member["rank"], member["gpus"]) for member in report["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
+    members = [MEMBER._replace(rank=rank, gpus=10_000 * (rank + 1)) for rank in range(3)]
+    report = json.loads(describe(REPLICA, list(map(place_of, members)), ""))
+    assert [(member["rank"], member["gpus"]) for member in report["members"]] == [(0, 10_000), (1, 20_000), (2, 30_000)]
+
+
+def test_the_agent_reads_what_replicas_describe_and_nothing_else() -> None:
+    mark = read_mark(describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z"))
+    assert mark is not None
+    assert (mark.fleet, mark.level, mark.members) == ("lab", None, (PLACE._replace(gpu_indices=(1,),
+                                                                                   gpu_uuids=("GPU-aa",)),))
+    for text in ("", "ForeignActor(3)", "[1]", '{"v":1,"members":[{"port":"7001"}]}', "[" * 100_000):
+        assert read_mark(text) is None
 
 
 def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
@@ -77,17 +88,17 @@ def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
     "a\u2028b\x85c", "FLEETCTL_FAILED is a word", "", "x" * 3_000,
 ])
 def test_a_failure_survives_being_wrapped_by_ray(message: str) -> None:
-    packed = encode_failure("ENGINE_EXITED", message)
+    failure = FailedStart("ENGINE_EXITED", message)
+    packed = encode_failure(failure)
     assert "\n" not in packed
-    assert decode_failure(packed) == ("ENGINE_EXITED", message)
-    assert decode_failure(RAY_DIED.format(packed)) == ("ENGINE_EXITED", message)
-    assert decode_failure(f"{RAY_DIED.format(packed)}\nThe actor is dead because of it. See the log.\n") == (
-        "ENGINE_EXITED", message)
+    for text in (packed, RAY_DIED.format(packed),
+                 f"{RAY_DIED.format(packed)}\nThe actor is dead because of it. See the log.\n"):
+        assert decode_failure(text) == failure
 
 
 def test_the_last_failure_is_the_one_that_counts() -> None:
-    text = RAY_DIED.format(encode_failure("A", "first")) + RAY_DIED.format(encode_failure("B", "second"))
-    assert decode_failure(text) == ("B", "second")
+    first, second = FailedStart("A", "first"), FailedStart("B", "second")
+    assert decode_failure(RAY_DIED.format(encode_failure(first)) + RAY_DIED.format(encode_failure(second))) == second
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -100,7 +111,7 @@ def test_the_last_failure_is_the_one_that_counts() -> None:
     (" \n\t\n", "Ray gave no reason"),
 ])
 def test_another_error_keeps_rays_first_line(text: str, message: str) -> None:
-    assert decode_failure(text) == ("REPLICA_DIED", message)
+    assert decode_failure(text) == FailedStart("REPLICA_DIED", message)
 
 
 def test_a_kept_failure_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +120,9 @@ def test_a_kept_failure_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatc
 
     Keys().install(monkeypatch, internal_kv)
     assert kept_failure("ab") is None
-    keep_failure("ab", "MEMBER_SILENT", "a member\ndid not answer")
-    assert kept_failure("ab") == ("MEMBER_SILENT", "a member\ndid not answer")
+    failure = FailedStart("CARD_IN_USE", "a card\nis in use", node_ids=("id-a",))
+    keep_failure("ab", failure)
+    assert kept_failure("ab") == failure
     assert kept_failure("cd") is None
 
 
@@ -121,11 +133,12 @@ def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pyt
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module.Replica, "_require_published_repr", lambda _: None)  # no Ray runs here
+    monkeypatch.setattr(replica_module.ReplicaActor, "_require_published_repr", lambda _: None)  # no Ray runs here
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)
     with pytest.raises(RuntimeError) as raised:
-        made.__init__(*in_parts({**REPLICA, "lifecycle": {**REPLICA["lifecycle"], "startupTimeout": 1}}))  # type: ignore[misc]
-    assert decode_failure(RAY_DIED.format(raised.value)) == ("CARD_IN_USE", "card 0 is in use")
+        made.__init__(*in_parts(REPLICA))  # type: ignore[misc]
+    failure = decode_failure(RAY_DIED.format(raised.value))
+    assert (failure.code, failure.message, failure.node_ids) == ("CARD_IN_USE", "card 0 is in use", ("n1",))
     assert json.loads(repr(made))["members"] == []

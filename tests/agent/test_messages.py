@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any, get_args
 
@@ -10,15 +11,15 @@ import pytest
 from pydantic import BaseModel
 from small_plans import small_plan
 
-from fleetctl.agent import messages
+from fleetctl.agent import examine, messages
 from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, PlannedReload, ReloadState, Replica
-from fleetctl.agent.wire import WrongDocument, document_of, from_parts, in_parts, parse
+from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan, record, served_weights
 
 SAME = {
     "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
-    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "Source": served_weights.WeightSource,
+    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "WeightSource": served_weights.WeightSource,
     "PlannedWeights": served_weights.PlannedWeights, "GotWeights": served_weights.GotWeights,
     "ServedWeights": served_weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
     "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
@@ -27,6 +28,7 @@ SAME = {
     "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
     "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
 }
+IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk, examine.Examined: diagnosis.ExaminedNode}
 ONLY_HERE = {
     "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
     "Replica": {"fleet", "namespace", "earlierTries"},
@@ -34,10 +36,12 @@ ONLY_HERE = {
 """Fields that the agent adds for its actors, or writes into a repr."""
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(name: str) -> None:
-    ours: Any = getattr(messages, name)
-    theirs: type[BaseModel] = SAME[name]
+@pytest.mark.parametrize(("ours", "theirs"), [
+    *((getattr(messages, name), theirs) for name, theirs in SAME.items()), *IN_THEIR_ROOM.items()])
+def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(
+    ours: Any, theirs: type[BaseModel]
+) -> None:
+    name = ours.__name__
     fields = {field.alias or key: field for key, field in theirs.model_fields.items()}
     whole = document_of(ours(*[0] * len(ours._fields)))
     keys = dict(zip(whole, ours._fields, strict=True))
@@ -85,10 +89,12 @@ def test_the_ranks_of_a_group_are_the_leader_and_then_the_workers() -> None:
     assert [found.command for found in group.engines] == [("lead",), ("work",), ("work",)]
 
 
-def test_an_actor_gets_its_replica_in_parts() -> None:
-    member = Member("main", 0, "Standalone", 0, "id-a", "a", supervisor="x" * 200_000)
+@pytest.mark.parametrize("size", [0, 100, PART, 400_000])
+def test_an_actor_gets_its_replica_in_parts_that_ray_keeps_with_it(size: int) -> None:
+    member = Member("main", 0, "Standalone", 0, "id-a", "a", supervisor=os.urandom(size).hex())
     replica = Replica("m/0", "m", 0, messages.Lifecycle(60.0), members=(member,))
     parts = in_parts(replica)
+    assert max(map(len, parts)) < 100 << 10
     assert from_parts(Replica, parts) == replica
 
 
@@ -130,3 +136,11 @@ def test_a_reload_has_the_nodes_of_its_members() -> None:
         "members": [{"group": "g", "copy": 0, "rank": rank, "nodeId": "id-a", "node": "a"} for rank in (0, 1)]})
     assert reload.nodes == ["a"]
     assert reload.http.body == {"path": "$(X)"}
+
+
+@pytest.mark.parametrize(("probe", "port"), [
+    ({"http": {"path": "/", "port": 8000}}, 8000), ({"tcp": {"port": 9}}, 9), ({"http": {"path": "/"}}, None),
+    ({"tcp": {}}, None), ({"exec": {"command": ["true"]}}, None),
+])
+def test_a_probe_may_name_a_port_of_its_own(probe: dict[str, Any], port: int | None) -> None:
+    assert parse(messages.Probe, probe).port == port

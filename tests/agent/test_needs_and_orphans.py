@@ -14,6 +14,7 @@ import pytest
 
 from fleetctl.agent import examine, orphans, ports, processes
 from fleetctl.agent.mark import INJECTED
+from fleetctl.agent.messages import Need
 
 pytestmark = pytest.mark.slow
 MARK = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
@@ -39,17 +40,16 @@ def start() -> Iterator[Start]:
 
 
 def found() -> list[int]:
-    return [one["pid"] for one in orphans.find_orphans() if one["model"] == MARK["FLEETCTL_MODEL"]]
+    return [one.pid for one in orphans.find_orphans() if one.model == MARK["FLEETCTL_MODEL"]]
 
 
 def test_a_marked_process_without_a_guard_is_an_orphan_and_only_an_orphan_is_ended(start: Start) -> None:
     process, other = start("sleep", "100"), start("sleep", "100", FLEETCTL_MODEL="another")
-    [row] = [one for one in orphans.find_orphans() if one["pid"] == process.pid]
-    assert (row["command"], row["replicaId"]) == ("sleep 100", "0")
-    later = {**row, "began": row["began"] + 1}
-    assert [one["done"] for one in orphans.end_orphans([later])] == [True], "this process has ended"
+    [orphan] = [one for one in orphans.find_orphans() if one.pid == process.pid]
+    assert (orphan.command, orphan.replica_id) == ("sleep 100", "0")
+    assert orphans.end_orphans([orphan._replace(began=orphan.began + 1)]) == [""], "this process has ended"
     assert process.poll() is None, "another process than the confirmed one"
-    assert [one["done"] for one in orphans.end_orphans([row])] == [True]
+    assert orphans.end_orphans([orphan]) == [""]
     assert process.wait(10) == -15
     assert other.poll() is None
 
@@ -84,11 +84,10 @@ def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Sta
 def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> None:
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     node = {"PATH": str(tmp_path), "HF_TOKEN": "x"}
-    wanted = [{"kind": "command", "value": "vllm"}, {"kind": "command", "value": "./relative"},
-              {"kind": "command", "value": "sh", "path": "/usr/bin:/bin"}, {"kind": "command", "value": sys.executable},
-              {"kind": "variable", "value": "HF_TOKEN"}, {"kind": "variable", "value": "NONE"},
-              {"kind": "workdir", "value": str(tmp_path)}, {"kind": "workdir", "value": str(tmp_path / "none")}]
-    unmet = {(one["value"], one["code"]) for one in examine.unmet_needs(wanted, node)}
+    wanted = [Need("command", "vllm"), Need("command", "./relative"), Need("command", "sh", "/usr/bin:/bin"),
+              Need("command", sys.executable), Need("variable", "HF_TOKEN"), Need("variable", "NONE"),
+              Need("workdir", str(tmp_path)), Need("workdir", str(tmp_path / "none"))]
+    unmet = {(one.value, one.code) for one in examine.unmet_needs(wanted, node)}
     assert unmet == {("vllm", "COMMAND_MISSING"), ("NONE", "VARIABLE_MISSING"),
                      (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that is not executable is no command"
     (tmp_path / "vllm").chmod(0o755)
@@ -117,6 +116,6 @@ def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(
 
 def test_paths_on_one_disk_report_the_same_device(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
-    device = examine.disk(str(tmp_path))["device"]
-    assert examine.disk(str(tmp_path / "below"))["device"] == device
-    assert examine.disk("/proc")["device"] != device
+    device = examine.disk(str(tmp_path)).device
+    assert examine.disk(str(tmp_path / "below")).device == device
+    assert examine.disk("/proc").device != device

@@ -1,4 +1,4 @@
-"""Tasks on nodes: a limited number at a time, each with its own time limit, and an answer for each."""
+"""Tasks on nodes: all of them at a time or each by itself, with a time limit, and an answer for each."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import on_nodes
+from fleetctl.agent.on_nodes import Answer, Asked, ask_nodes
+
+LATE = "no worker answered there within 10 s"
 
 
 class RayStandIn:
     """Tasks that end in order, `together` at each wait of 1 s; those of nodes named `late` never end."""
 
     def __init__(self, together: int = 1) -> None:
-        self.together, self.ended = together, set[str]()
-        self.now, self.running, self.most = 0.0, list[str](), 0
+        self.together, self.ended, self.now = together, set[str](), 0.0
+        self.options: list[dict[str, Any]] = []
 
-    def remote(self, **options: Any) -> Any:
-        assert options == {"max_calls": 1}  # so that a worker's locks end with its task
-        return lambda _: self
+    def remote(self, *task: Any, **options: Any) -> Any:
+        self.options.append(options)
+        return self if task else lambda _: self
 
     def ask(self, _: Any, node_id: str, argument: str) -> str:
-        self.running.append(argument)
-        self.most = max(self.most, len(self.running))
-        return argument
+        assert argument == f"for {node_id}"
+        return node_id
 
-    def wait(self, refs: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+    def wait(self, refs: list[str], num_returns: int = 1, timeout: float = 0) -> tuple[list[str], list[str]]:
         if timeout:
             ending = [ref for ref in refs if "late" not in ref][:self.together]
             self.ended.update(ending)
@@ -34,35 +36,47 @@ class RayStandIn:
         return done, [ref for ref in refs if ref not in done]
 
     def get(self, ref: str) -> str:
-        self.running.remove(ref)
+        if ref == "broken":
+            raise OSError("first line\nlast line")
         return f"{ref} answered"
 
 
-@pytest.mark.parametrize("parallel", [1, 3, 100])
-def test_a_few_tasks_run_at_a_time_each_with_its_own_time_limit(monkeypatch: pytest.MonkeyPatch, parallel: int) -> None:
-    stand_in = RayStandIn()
-    monkeypatch.setattr(on_nodes, "ray", stand_in)
-    monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
-    monkeypatch.setattr(on_nodes.time, "monotonic", lambda: stand_in.now)
-    nodes = [f"n{number}" for number in range(6)]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
-    assert {one.node_id: one.content for one in answers} == {node: f"{node} answered" for node in nodes}
-    assert stand_in.most == min(parallel, 6)
-
-    nodes[1:1] = ["late-1", "late-2"]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
-    assert sorted(one.node_id for one in answers) == sorted(nodes)
-    assert {one.node_id for one in answers if one.trouble} == {"late-1", "late-2"}
-    assert {one.trouble for one in answers} == {"", "no worker answered there within 10 s"}
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> RayStandIn:
+    found = RayStandIn()
+    on_nodes._run_once.cache_clear()
+    monkeypatch.setattr(on_nodes, "ray", found)
+    monkeypatch.setattr(on_nodes, "_ask", found.ask)
+    monkeypatch.setattr(on_nodes.time, "monotonic", lambda: found.now)
+    return found
 
 
-def test_results_that_arrive_together_are_taken_with_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def ask(*nodes: str) -> list[Answer[None]]:
+    return list(ask_nodes(print, {node: f"for {node}" for node in nodes}, 10))
+
+
+def test_every_node_has_an_answer_in_time_or_a_reason(stand_in: RayStandIn) -> None:
+    answers = ask("n1", "late-1", "broken", "late-2", "n2")
+    assert {one.node_id: one.content or one.trouble for one in answers} == {
+        "n1": "n1 answered", "n2": "n2 answered", "broken": "last line", "late-1": LATE, "late-2": LATE}
+    assert (stand_in.now, ask()) == (10, [])
+
+
+def test_results_that_arrive_together_are_taken_with_one_wait(stand_in: RayStandIn) -> None:
     """If they were taken one by one, each wait would check all remaining nodes: 50 million checks for 10,000 nodes."""
-    stand_in = RayStandIn(together=50)
-    monkeypatch.setattr(on_nodes, "ray", stand_in)
-    monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
-    monkeypatch.setattr(on_nodes.time, "monotonic", lambda: stand_in.now)
+    stand_in.together = 50
     nodes = [f"n{number}" for number in range(200)]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, 1000))
-    assert sorted(one.node_id for one in answers) == sorted(nodes)
+    assert sorted(one.node_id for one in ask(*nodes)) == sorted(nodes)
     assert stand_in.now == 200 / 50
+
+
+def test_a_task_that_a_run_does_not_wait_for_has_no_answer_yet_or_one_or_a_reason(stand_in: RayStandIn) -> None:
+    asked = {node: Asked(print, node, f"for {node}", 10) for node in ("n1", "late", "broken")}
+    assert [one.answer() for one in asked.values()] == [None] * 3
+    stand_in.ended, stand_in.now = {"n1", "broken"}, 9.9
+    assert asked["n1"].answer() == Answer("n1", "n1 answered")
+    assert asked["broken"].answer() == Answer("broken", None, "last line")
+    assert asked["late"].answer() is None
+    stand_in.now = 10
+    assert asked["late"].answer() == Answer("late", None, LATE)
+    assert stand_in.options == [{"max_calls": 1}], "a worker's locks end with its task"

@@ -14,7 +14,8 @@ from fleetctl.agent import cold, own_files
 from fleetctl.agent.engine_log import EngineLog
 from fleetctl.agent.own_files import open_own, replace_own
 from fleetctl.agent.supervisor import Output
-from fleetctl.agent.weights.store import Entry
+from fleetctl.agent.weights.check import Finding
+from fleetctl.agent.weights.store import Entry, Wrong
 
 VICTIM = "export PATH\n"
 Put = Callable[[Path, Path, pytest.MonkeyPatch], None]
@@ -91,8 +92,8 @@ def test_what_is_not_ours_is_not_read_either(taken: Path) -> None:
 def test_a_note_replaces_what_has_its_name(taken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold, "path_prefix", lambda *_: str(taken.with_suffix("")))
     taken.rename(taken.with_suffix(".json"))
-    cold._note(Entry("/root", "a", None), bytes=5)
-    assert '"bytes": 5' in taken.with_suffix(".json").read_text()
+    cold.note_wrong(Finding("wrong", Entry("/root", "a", None), Wrong("model.bin", 5, "it has another size", "")))
+    assert '"piece": 5' in taken.with_suffix(".json").read_text()
     assert (taken.parents[1] / "home" / "rc").read_text() == VICTIM
 
 

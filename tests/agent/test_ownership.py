@@ -9,7 +9,7 @@ import pytest
 from servers import Serve
 
 from fleetctl.agent import holders, sockets
-from fleetctl.agent.ownership import Ownership, PortTaken
+from fleetctl.agent.ports import Ownership, PortTaken
 
 LOOPBACK = "127.0.0.1"
 

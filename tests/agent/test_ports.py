@@ -16,7 +16,7 @@ import pytest
 from servers import Serve
 
 from fleetctl.agent import ports, sockets
-from fleetctl.agent.ports import host_port, probe_port, reserve_port, taken_by
+from fleetctl.agent.ports import host_port, reserve_port, taken_by
 
 
 @pytest.fixture
@@ -112,14 +112,6 @@ def test_without_ipv6_a_port_is_reserved_too(monkeypatch: pytest.MonkeyPatch) ->
 ])
 def test_an_ipv6_address_has_brackets(host: str, address: str) -> None:
     assert host_port(host, 8000) == address
-
-
-@pytest.mark.parametrize(("probe", "port"), [
-    ({"http": {"path": "/", "port": 8000}}, 8000), ({"tcp": {"port": 9}}, 9), ({"http": {"path": "/"}}, None),
-    ({"tcp": {}}, None), ({"exec": {"command": ["true"]}}, None), ({}, None),
-])
-def test_a_probe_may_name_a_port_of_its_own(probe: dict[str, dict[str, object]], port: int | None) -> None:
-    assert probe_port(probe) == port
 
 
 def test_the_process_that_uses_a_port_is_reported_by_name_and_pid(serve: Serve) -> None:

@@ -14,8 +14,8 @@ from dripping_server import dripping
 from marked_processes import eventually
 
 from fleetctl.agent.holders import Tree
-from fleetctl.agent.ownership import Ownership, PortTaken
-from fleetctl.agent.ports import reserve_port
+from fleetctl.agent.messages import ExecProbe, PortProbe, Probe
+from fleetctl.agent.ports import Ownership, PortTaken, reserve_port
 from fleetctl.agent.probes import build_check, exec_check, first_answer, http_check, pauses, tcp_check
 from fleetctl.agent.supervisor import PR_SET_CHILD_SUBREAPER, prctl
 
@@ -160,19 +160,19 @@ def test_a_probe_uses_the_members_own_port_unless_it_names_one(
     port, exchange = tcp_server
     exchange["answer"] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-    def check(probe: dict[str, object], own: int) -> str | None:
+    def check(probe: Probe, own: int) -> str | None:
         return build_check(probe, ["127.0.0.1"], own, own_tree, ENV, str(tmp_path))()
 
-    assert check({"http": {"path": "/"}}, port) is None
-    assert check({"http": {"path": "/", "port": port}}, closed_port) is None
-    assert check({"tcp": {}}, port) is None
-    assert check({"tcp": {"port": port}}, closed_port) is None
-    assert check({"tcp": {}}, closed_port) is not None
+    assert check(Probe(http=PortProbe(path="/")), port) is None
+    assert check(Probe(http=PortProbe(path="/", port=port)), closed_port) is None
+    assert check(Probe(tcp=PortProbe()), port) is None
+    assert check(Probe(tcp=PortProbe(port=port)), closed_port) is None
+    assert check(Probe(tcp=PortProbe()), closed_port) is not None
 
 
 def test_an_exec_probe_is_expanded_once_when_it_is_built(tmp_path: Path) -> None:
     env = {**ENV, "X": "true"}
-    probe = {"exec": {"command": ["$(X)"]}, "timeout": 10}
+    probe = Probe(exec_=ExecProbe(("$(X)",)), timeout=10.0)
     check = build_check(probe, ["127.0.0.1"], 1, own_tree, env, str(tmp_path))
     env["X"] = "false"
     assert (check(), check()) == (None, None)
@@ -181,7 +181,7 @@ def test_an_exec_probe_is_expanded_once_when_it_is_built(tmp_path: Path) -> None
 def test_an_engine_that_listens_only_on_the_nodes_address_is_found_there() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]
-        probe = {"tcp": {"port": port}, "timeout": 5}
+        probe = Probe(tcp=PortProbe(port=port))
         seen = build_check(probe, ["127.0.0.1"], 1, own_tree, ENV, "/")()
         assert seen == f"connect to port {port}: ConnectionRefusedError"
         assert build_check(probe, ["127.0.0.1", "127.0.0.2"], 1, own_tree, ENV, "/")() is None
@@ -190,7 +190,7 @@ def test_an_engine_that_listens_only_on_the_nodes_address_is_found_there() -> No
 def test_an_answer_from_another_process_is_reported_as_such() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        check = build_check({"tcp": {"port": port}}, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/")
+        check = build_check(Probe(tcp=PortProbe(port=port)), ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/")
         with pytest.raises(PortTaken, match=f"process {os.getpid()}"):
             check()
 
@@ -198,7 +198,7 @@ def test_an_answer_from_another_process_is_reported_as_such() -> None:
 def test_an_unhealthy_answer_must_be_the_engines_too(tcp_server: tuple[int, dict[str, bytes]]) -> None:
     port, exchange = tcp_server
     exchange["answer"] = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
-    probe = {"http": {"port": port}}
+    probe = Probe(http=PortProbe(port=port))
     assert "HTTP 503" in (build_check(probe, ["127.0.0.1"], 1, own_tree, ENV, "/")() or "")
     with pytest.raises(PortTaken):
         build_check(probe, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/")()

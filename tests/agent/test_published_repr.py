@@ -10,6 +10,7 @@ import pytest
 from fleetctl.agent import replica
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.gang import GangCoordinator
+from fleetctl.agent.messages import FailedStart
 from fleetctl.agent.replica import ModelActor
 
 READY = "2026-03-04T12:00:00Z"
@@ -43,7 +44,7 @@ def test_a_replica_whose_repr_ray_never_got_restarts(
     monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=did.append))
     monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=did.append))
     one: Any = object.__new__(ModelActor)
-    one._replica, one._ready_at, one._failed = {"members": [{}]}, ready_at, None
+    one._replica, one._ready_at, one._failed = SimpleNamespace(members=["the first"]), ready_at, None
     one._end_members = lambda: did.append("members")
     one._require_published_repr()
     assert (records, did[1:]) == ([], ["members", 1] if ends else [])
@@ -56,5 +57,5 @@ def test_a_gang_whose_first_start_has_failed_is_not_restarted(monkeypatch: pytes
     monkeypatch.setattr(replica.cluster, "actor_record", lambda _: record("ALIVE", '{"failed":{}}'))
     monkeypatch.setattr(replica, "CHECK_S", 0)
     one: Any = object.__new__(GangCoordinator)
-    one._ready_at, one._failed = "", {"code": "MEMBER_FAILED"}
+    one._ready_at, one._failed = "", FailedStart("MEMBER_FAILED", "it died")
     one._require_published_repr()

@@ -1,139 +1,29 @@
-"""Update in place on the agent's side: the state after a failure, and one replica at a time."""
+"""Update in place, by the run: one replica of a model at a time, each with a note."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray_keys import Keys
 
-from fleetctl.agent import failure as failure_module
-from fleetctl.agent import gang, levels, reload, reloads
-from fleetctl.agent import replica as replica_module
-from fleetctl.agent.arguments import in_parts
+from fleetctl.agent import reloads
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.ports import serving_at
-from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
+from fleetctl.agent.messages import (
+    ApplyRequest,
+    Holder,
+    HttpCall,
+    Lifecycle,
+    Plan,
+    PlanFleet,
+    PlannedReload,
+    PlannedWeights,
+    ReloadMember,
+)
 from fleetctl.agent.reloads import Reloads
-
-REPLICA = {"specHash": "old", "members": [
-    {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "a"}, "engine": {}} for rank in (0, 1)]}
-REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
-    {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "b"}} for rank in (0, 1)]}
-
-
-class Steps:
-    """The members' handles and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
-
-    def __init__(self, failing: str = "") -> None:
-        self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
-        self.go.set()
-
-    def __call__(self, step: str, given: Any) -> dict[int, Any]:
-        self.go.wait(30)
-        self.taken.append((step, sorted(given)))
-        if step == self.failing:
-            raise StartFailed("RELOAD_FAILED", "no")
-        return {index: {"weights": {"artifact": "b"}} if step == "serve_new" else None for index in given}
-
-
-@pytest.fixture
-def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
-    monkeypatch.setattr(reload, "ray", SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(
-        get_actor_id=lambda: "x")))
-    monkeypatch.setattr(reload.node, "restart_count", lambda: 2)
-    return Keys().install(monkeypatch, reload)
-
-
-def ended(reloading: Reloading) -> dict[str, Any]:
-    deadline = time.monotonic() + 30
-    while reloading.state()["state"] == "reloading" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return reloading.state()
-
-
-def test_all_members_fetch_before_leaders_reload_and_a_restart_keeps_the_reloaded_spec(keys: Keys) -> None:
-    replica, steps = dict(REPLICA), Steps()
-    places = [{"nodeId": "n", "ip": "192.0.2.1", "port": 7 + rank, "rank": rank} for rank in (0, 1)]
-    reloading = Reloading(replica, places, steps)
-    reloading.begin(REQUEST)
-    found = ended(reloading)
-    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves no requests
-    assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
-                           ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
-    assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
-    assert replica["specHash"] == "new"
-    again = as_reloaded(dict(REPLICA))  # Ray passes the original arguments to the constructor
-    assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
-    reloading.begin(REQUEST)
-    assert ended(reloading)["state"] == "done"
-    assert len(steps.taken) == 5  # it already has these weights
-
-
-@pytest.mark.parametrize("failing", ["fetch_new", "reload_engine"])
-def test_after_a_failure_the_replica_and_its_restart_have_the_earlier_spec(keys: Keys, failing: str) -> None:
-    replica, places, steps = dict(REPLICA), [{"weights": {"artifact": "a"}}] * 2, Steps(failing)
-    reloading = Reloading(replica, places, steps)
-    reloading.begin(REQUEST)
-    found = ended(reloading)
-    assert (found["state"], found["code"], found["specHash"]) == ("failed", "RELOAD_FAILED", "new")
-    assert (replica, places, steps.taken[-1]) == (REPLICA, [{"weights": {"artifact": "a"}}] * 2, ("drop_new", [0, 1]))
-    assert as_reloaded(dict(REPLICA)) == REPLICA
-    refusing = {**REPLICA, "members": [{**member, "coolingCards": ["GPU-a"]} for member in REPLICA["members"]]}
-    assert as_reloaded(refusing) == REPLICA, "cards that were cooling at creation may be good by now"
-
-
-def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
-    replica, steps = dict(REPLICA), Steps()
-    reloading = Reloading(replica, [{}, {}], steps)
-    steps.go.clear()
-    reloading.begin(REQUEST)
-    reloading.begin({**REQUEST, "specHash": "other"})
-    assert reloading.state() == {"state": "reloading", "specHash": "new"}
-    steps.go.set()
-    assert ended(reloading)["specHash"] == replica["specHash"] == "new"
-
-
-def test_after_a_failed_reload_request_the_spec_is_unknown_and_any_request_tries_again(
-    keys: Keys
-) -> None:
-    replica, steps = dict(REPLICA), Steps("reload_engine")
-    reloading = Reloading(replica, [{}, {}], steps)
-    reloading.begin(REQUEST)
-    assert ended(reloading)["runs"] is None
-    steps.failing, back = "", {**REQUEST, "specHash": "old", "members": REPLICA["members"]}
-    reloading.begin(back)
-    assert ended(reloading)["state"] == "refused"  # from a plan that does not know of the failure
-    reloading.begin({**back, "runs": UNKNOWN_SPEC})
-    assert ended(reloading)["state"] == "done"
-    assert [step for step, _ in steps.taken].count("reload_engine") == 2
-
-
-def test_a_failure_before_the_request_changes_nothing_and_without_time_no_request_is_sent(keys: Keys) -> None:
-    steps = Steps("fetch_new")
-    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
-    reloading.begin(REQUEST)
-    assert ended(reloading)["runs"] == "old"
-    steps.failing = ""
-    reloading.begin({**REQUEST, "startupTimeout": 0.5})
-    found = ended(reloading)
-    assert (found["code"], found["runs"]) == ("RELOAD_FAILED", "old")
-    assert "reload_engine" not in [step for step, _ in steps.taken]
-
-
-def test_a_request_of_an_older_plan_does_not_restore_former_weights(keys: Keys) -> None:
-    replica, steps = dict(REPLICA), Steps()
-    reloading = Reloading(replica, [{}, {}], steps)
-    for spec, state in (("newest", "done"), ("new", "refused")):
-        reloading.begin({**REQUEST, "specHash": spec})
-        assert ended(reloading)["state"] == state
-    assert replica["specHash"] == "newest"
+from fleetctl.agent.run import step_all
 
 
 class Actors:
@@ -146,9 +36,7 @@ class Actors:
         self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
             get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
-            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
-        monkeypatch.setattr(reloads, "take_lock", self.take_lock)
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         monkeypatch.setattr(reloads, "note", self.note)
@@ -171,7 +59,7 @@ class Actors:
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"
         if self.lock_holder:
-            raise LockBusy(name, {"job": self.lock_holder})
+            raise LockBusy(name, Holder(self.lock_holder))
         return SimpleNamespace(release=lambda: setattr(self, "released", self.released + 1))
 
     def actor(self, name: str) -> Any:
@@ -185,20 +73,37 @@ class Actors:
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
     def begin(self, *numbers: int, wait: bool = True) -> Reloads:
-        rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
-                 "runs": "old", "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
-                     {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
-                      "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
-        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"},
-                   "wait": wait}
-        return Reloads(request, lambda *_, **__: None, lambda: self.now)
+        rows = [PlannedReload(
+            f"m/{number}", "m", number, f"actor{number}", "old", "new", HttpCall("POST", "/load"), Lifecycle(60.0),
+            [ReloadMember("g", 0, 0, PlannedWeights("b", ()), "n", "a")]) for number in numbers]
+        request = ApplyRequest(Plan("p", PlanFleet("lab"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
+        run: Any = SimpleNamespace(
+            take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=lambda *_, **__: None))
+        return Reloads(request, run)
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
         results: dict[str, Any] = {}
         for _ in range(steps):
-            results.update(found.step())
+            ended = {task.key: task.outcome for task in step_all(found.tasks)}
+            results.update({key: (outcome.outcome, outcome.code) for key, outcome in ended.items() if outcome})
             self.now += 1
-        return {key: (result["outcome"], result["code"]) for key, result in results.items()}
+        return results
+
+
+def unfinished(found: Reloads) -> list[str]:
+    """The reloads without an outcome."""
+    return [task.key for task in found.tasks if task.outcome is None]
+
+
+def may_end(found: Reloads) -> bool:
+    """Whether a run that does not wait may end."""
+    return all(task.outcome or task.may_be_left for task in found.tasks)
+
+
+def at_end(found: Reloads, interrupted: bool) -> dict[str, Any]:
+    """What the unfinished reloads say at the end of the run."""
+    ends = {task.key: task.at_end(interrupted) for task in found.tasks if task.outcome is None}
+    return {key: (end.outcome, end.code) for key, end in ends.items()}
 
 
 GONE: dict[str, Any] = {"state": "no answer"}
@@ -221,10 +126,10 @@ def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_sour
     assert actors.run(found) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
     assert [number for number, _ in actors.asked] == ["0", "1"]
     assert actors.asked[1][1]["members"][0]["weights"]["sources"] == [
-        {"replica": "m/0", "nodeId": "n", "address": "10.0.0.1:7", "view": None, "whole": True}]
+        {"replica": "m/0", "address": "10.0.0.1:7", "view": None, "whole": True}]
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
-    assert (not found.unfinished, actors.released) == (True, 1)
+    assert (unfinished(found), actors.released) == ([], 1)
 
 
 def test_an_actor_that_names_another_address_than_its_nodes_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +167,8 @@ def test_an_actor_that_does_not_respond_has_ended_or_is_asked_again(
 ) -> None:
     actors = Actors(monkeypatch, m0=[error, DONE])
     found = actors.begin(0)
-    assert found.unfinished == 1
     assert actors.run(found, 1) == {}
-    assert found.unfinished == 1
+    assert unfinished(found) == ["m/0"]
     actors.record = actors.record._replace(state=state, restarts=restarts)
     assert actors.run(found) == outcome
     if state == "DEAD":
@@ -304,32 +208,9 @@ def test_a_replica_that_is_gone_locked_or_unreachable_is_not_reloaded(
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.outcomes_at_end(interrupted=True).values()] == [
-        ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
+    assert list(at_end(found, interrupted=True).values()) == [("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
-
-
-@pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
-def test_a_restart_that_cannot_read_its_last_reload_ends_so_that_ray_retries(
-    monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    def unreadable(_: object) -> None:
-        raise OSError("no answer")
-
-    monkeypatch.setattr(replica_module, "as_reloaded", unreadable)
-    monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
-    monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
-    monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # no Ray runs here
-    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
-    replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
-    monkeypatch.setattr(replica_module, "about", lambda *_: {})
-    monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
-    monkeypatch.setattr(failure_module.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
-    with pytest.raises(SystemExit) as end:
-        kind(*in_parts(replica))
-    assert "START_ERROR" in end.value.unexpected_error_traceback
 
 
 @pytest.mark.parametrize(("states", "left"), [
@@ -342,32 +223,8 @@ def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_contin
     actors = Actors(monkeypatch, m0=states, m1=[DONE])
     found = actors.begin(0, 1, wait=False)
     actors.run(found, 1)
-    assert not found.may_end  # the actor has not responded, so it is unknown whether its engine got the request
+    assert not may_end(found)  # the actor has not responded, so it is unknown whether its engine got the request
     actors.run(found, 2)
-    assert found.may_end
+    assert may_end(found)
     assert [number for number, _ in actors.asked] == ["0"]
-    assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
-
-
-def test_a_failure_that_no_agent_has_read_is_the_reply_to_the_next_request(keys: Keys) -> None:
-    steps = Steps("reload_engine")
-    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
-    reloading.begin(REQUEST)
-    assert reloading._busy.acquire(timeout=30)  # its reload has ended
-    reloading._busy.release()
-    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
-    assert ended(reloading)["state"] == "failed"
-    assert [step for step, _ in steps.taken].count("reload_engine") == 1
-    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
-    assert ended(reloading)["state"] == "failed"
-    assert [step for step, _ in steps.taken].count("reload_engine") == 2
-
-
-def test_an_eviction_to_another_level_requires_known_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
-    monkeypatch.setattr(levels.cluster, "actor_record", lambda _: SimpleNamespace(report=json.dumps(report)))
-    reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}
-    assert levels._report("x", reloaded) == {
-        "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
-    with pytest.raises(levels.Refused, match="not known"):
-        levels._report("x", {**reloaded, "specHash": UNKNOWN_SPEC})
+    assert at_end(found, interrupted=False) == left

@@ -12,6 +12,7 @@ from ray.core.generated import gcs_pb2
 from fleetctl.agent import repair
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.events import EventStream
+from fleetctl.agent.messages import LeftGroup, LeftLock, Orphan, RepairRequest
 from fleetctl.agent.on_nodes import Answer
 
 NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
@@ -65,14 +66,16 @@ def test_each_repair_is_reported_with_its_result(
 ) -> None:
     monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica is alive")
     monkeypatch.setattr(repair, "release_left", lambda *_: True)
-    orphan = {"pid": 4, "began": 7, "model": "org/m", "replicaId": "0"}
+    orphan = Orphan(4, 7, "serve", "org/m", "0")
     monkeypatch.setattr(repair, "ask_nodes", lambda *_: [
-        Answer("n1", [{**orphan, "done": True, "message": ""}]), Answer("n2", None, "no worker answered")])
-    code = repair.run_repair({
-        "toolVersion": "1", "job": "j", "timeout": 1, "groups": [{"id": GROUP_ID, "name": NAME}],
-        "locks": [{"fleet": "lab", "number": 0}], "orphans": {"n1": [orphan], "n2": [orphan]}}, EventStream())
+        Answer("n1", ["", "it does not end"]), Answer[list[str]]("n2", None, "no worker answered")])
+    code = repair.run_repair(RepairRequest(
+        [LeftGroup(GROUP_ID, NAME)], [LeftLock("lab", 0)],
+        {"n1": [orphan, orphan._replace(pid=5)], "n2": [orphan]}, 1.0, "j"), EventStream())
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(line["thing"], line["done"], line["message"]) for line in lines if line["type"] == "repaired"] == [
-        ("placementGroup", False, "its replica is alive"), ("lock", True, ""), ("engine", True, ""),
-        ("engine", False, "no worker answered")]
-    assert (code, lines[-1]["message"]) == (3, "2 of 4 repaired")
+    assert [(line["subject"], line["done"], line["message"]) for line in lines if line["type"] == "repaired"] == [
+        (NAME, False, "its replica is alive"), ("lab", True, ""), ("process 4 of org/m/0", True, ""),
+        ("process 5 of org/m/0", False, "it does not end"), ("process 4 of org/m/0", False, "no worker answered")]
+    assert [line["thing"] for line in lines if line["type"] == "repaired"] == [
+        "placementGroup", "lock", "engine", "engine", "engine"]
+    assert (code, lines[-1]["message"]) == (3, "2 of 5 repaired")

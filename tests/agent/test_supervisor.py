@@ -43,14 +43,17 @@ class Supervised:
     def inner(self) -> int:
         return eventually(lambda: children(self.outer), "the inner guard is there")[0]
 
-    def report(self) -> dict[str, int]:
+    def started(self) -> int:
+        """Return the pid of the engine, its first report."""
         assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        what, pid = self.process.stdout.readline().split()
+        assert what == b"started"
+        return int(pid)
 
-    def finish(self) -> tuple[list[dict[str, int]], int]:
+    def finish(self) -> tuple[list[str], int]:
         """Wait for the end; return the reports since the last read, and the exit code."""
         assert self.process.stdout is not None
-        reports = [json.loads(line) for line in self.process.stdout]
+        reports = [line.decode().strip() for line in self.process.stdout]
         return reports, self.process.wait(30)
 
 
@@ -154,8 +157,8 @@ def test_a_log_that_cannot_be_renamed_stays_small_too(start: Start, tmp_path: Pa
 def test_an_engine_keeps_running_if_its_log_cannot_be_written(start: Start, log: str) -> None:
     """2 MB is more than the pipe holds, so an engine whose output is not read would hang."""
     supervised = start(*python(COUNTS), "20000", log=log)
-    supervised.report()
-    assert supervised.finish() == ([{"exited": 0}], 0)
+    supervised.started()
+    assert supervised.finish() == (["exited 0"], 0)
     assert Path("/dev/full").is_char_device(), "a device is neither written to nor moved"
 
 
@@ -188,7 +191,7 @@ def test_output_lost_to_a_full_disk_is_reported_once_there_is_room(tmp_path: Pat
 
 def test_output_written_while_the_inner_guard_was_frozen_is_not_lost(start: Start, tmp_path: Path) -> None:
     supervised = start("sh", "-c", PRINTS_ON_CUE)
-    supervised.report()
+    supervised.started()
     inner = supervised.inner
     os.kill(inner, signal.SIGSTOP)
     (tmp_path / "cue").touch()
@@ -214,21 +217,21 @@ def test_not_everyone_can_read_a_new_log(start: Start) -> None:
 @pytest.mark.parametrize("code", [0, 1, 7, 127])
 def test_an_exit_code_is_reported_and_passed_on(start: Start, code: int) -> None:
     supervised = start("sh", "-c", f"exit {code}")
-    assert set(supervised.report()) == {"started"}
-    assert supervised.finish() == ([{"exited": code}], code)
+    supervised.started()
+    assert supervised.finish() == ([f"exited {code}"], code)
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV"])
 def test_a_signal_is_reported_as_128_and_its_number(start: Start, name: str) -> None:
     supervised = start("sh", "-c", f"ulimit -c 0; kill -{name} $$")
-    supervised.report()
+    supervised.started()
     code = 128 + signal.Signals[f"SIG{name}"]
-    assert supervised.finish() == ([{"exited": code}], code)
+    assert supervised.finish() == ([f"exited {code}"], code)
 
 
 def test_the_engines_own_pid_is_reported(start: Start, mark: str) -> None:
     supervised = start("sleep", "1000")
-    started = supervised.report()["started"]
+    started = supervised.started()
     eventually(lambda: marked(mark) == [started], "the engine runs under the reported pid")
     os.kill(started, signal.SIGKILL)
     assert supervised.finish()[1] == 128 + signal.SIGKILL
@@ -236,8 +239,8 @@ def test_the_engines_own_pid_is_reported(start: Start, mark: str) -> None:
 
 def test_a_missing_command_is_reported_in_the_log(start: Start) -> None:
     supervised = start("no-such-engine", "--port", "1")
-    supervised.report()
-    assert supervised.finish() == ([{"exited": 127}], 127)
+    supervised.started()
+    assert supervised.finish() == (["exited 127"], 127)
     assert unstamped(supervised.log) == "fleetctl: cannot start no-such-engine: No such file or directory\n"
 
 
@@ -245,14 +248,14 @@ def test_a_command_that_may_not_run_is_reported_in_the_log(start: Start, tmp_pat
     plain = tmp_path / "engine.sh"
     plain.write_text("#!/bin/sh\n")
     supervised = start(str(plain))
-    supervised.report()
-    assert supervised.finish() == ([{"exited": 126}], 126)
+    supervised.started()
+    assert supervised.finish() == (["exited 126"], 126)
     assert unstamped(supervised.log) == f"fleetctl: cannot start {plain}: Permission denied\n"
 
 
 def test_a_missing_working_directory_is_reported_as_such(start: Start, tmp_path: Path) -> None:
     supervised = start("true", cwd=tmp_path / "weights")
-    supervised.report()
+    supervised.started()
     assert supervised.finish()[1] == 126
     assert unstamped(supervised.log) == (
         f"fleetctl: cannot use the working directory {tmp_path / 'weights'}: No such file or directory\n")
@@ -310,7 +313,7 @@ def test_whichever_guard_is_killed_all_processes_end_and_the_folder_is_removed(
 def test_with_both_guards_killed_the_engine_ends_too(start: Start, mark: str) -> None:
     """The actor inherits and ends its earlier orphans; the tests of the engine cover that."""
     supervised = start("sleep", "1000")
-    supervised.report()
+    supervised.started()
     eventually(lambda: marked(mark), "the engine runs")
     for pid in (supervised.inner, supervised.outer):
         os.kill(pid, signal.SIGKILL)
@@ -319,7 +322,7 @@ def test_with_both_guards_killed_the_engine_ends_too(start: Start, mark: str) ->
 
 def test_when_an_engine_exits_its_remaining_processes_end(start: Start, mark: str) -> None:
     supervised = family(start, mark)
-    os.kill(supervised.report()["started"], signal.SIGINT)
+    os.kill(supervised.started(), signal.SIGINT)
     assert supervised.finish()[1] == 128 + signal.SIGINT
     assert marked(mark) == []
 
@@ -328,8 +331,8 @@ def test_an_engine_may_shut_down_by_itself_after_sigterm(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
-    supervised.report()
-    assert supervised.finish() == ([{"exited": 128 + signal.SIGTERM}], 128 + signal.SIGTERM)
+    supervised.started()
+    assert supervised.finish() == ([f"exited {128 + signal.SIGTERM}"], 128 + signal.SIGTERM)
     assert unstamped(supervised.log).splitlines()[-1] == "goodbye"
 
 
@@ -344,6 +347,6 @@ def test_an_engine_that_ignores_sigterm_is_killed(start: Start, mark: str) -> No
 def test_a_guard_whose_parent_died_during_the_start_ends(start: Start, mark: str, tmp_path: Path) -> None:
     """The supervisor knows its parent's pid; another parent means that the original parent has ended."""
     supervised = start("sleep", "1000", source=f"{SOURCE}\nos.getppid = lambda: 1\n")
-    supervised.report()
+    supervised.started()
     assert supervised.finish()[1] == 128 + signal.SIGTERM
     assert marked(mark) == []

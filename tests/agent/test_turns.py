@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from attempt_stand_in import MEMBER, REPLICA
 
-from fleetctl.agent.grants import CardTurns
+from fleetctl.agent.create import CardTurns
+from fleetctl.agent.messages import Replica
 
 
-def replica(name: str, *claims: tuple[str, int]) -> dict[str, Any]:
-    return {"id": name, "members": [{"nodeId": node, "gpus": gpus} for node, gpus in claims]}
+def replica(name: str, *claims: tuple[str, int]) -> Replica:
+    return REPLICA._replace(id=name, members=[MEMBER._replace(node_id=node, gpus=gpus) for node, gpus in claims])
 
 
 def waits(turns: CardTurns, name: str) -> bool:
@@ -47,3 +48,10 @@ def test_a_gang_waits_for_the_previous_replica_on_each_of_its_nodes() -> None:
     assert waits(turns, "g")
     turns.done("b")
     assert not waits(turns, "g")
+
+
+def test_the_smallest_share_of_a_card_takes_turns_and_no_card_makes_no_node_a_shared_one() -> None:
+    turns = CardTurns([replica("a", ("n", 1)), replica("b", ("n", 1))])
+    assert waits(turns, "b")
+    turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 0)), replica("c", ("n", 10_000))])
+    assert not any(waits(turns, name) for name in "abc")

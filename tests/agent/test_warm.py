@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -12,16 +13,17 @@ import pytest
 import ray
 
 from fleetctl.agent import driver, warm
+from fleetctl.agent.messages import Place, ServedWeights, WarmCopy
 from fleetctl.agent.weights import memory
 from fleetctl.agent.weights.index import File, Index, WeightsError
 from fleetctl.agent.weights.store import Entry
+from fleetctl.inventory.marks import read_marks
 
 A, B = "a" * 64, "b" * 64
 
 
-def place(node: str, artifact: str | None, view: str | None = None, size: int = 5) -> dict[str, Any]:
-    weights = {"artifact": artifact, "view": view, "bytes": size} if artifact else None
-    return {"nodeId": node, **({"weights": weights} if weights else {})}
+def place(node: str, artifact: str | None, view: str | None = None, size: int = 5) -> Place:
+    return Place(node_id=node, weights=ServedWeights(artifact, view, bytes=size) if artifact else None)
 
 
 def test_weights_that_members_of_a_node_share_count_once() -> None:
@@ -51,7 +53,7 @@ def test_a_warm_replica_leaves_when_another_hot_replica_is_ready_or_its_own_neve
 
     monkeypatch.setattr(warm, "ray", SimpleNamespace(get_actor=get_actor, get=get, exceptions=ray.exceptions))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
-    one._replica, one._ready_refs = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
+    one._replica, one._ready_refs = WarmCopy("m", 3, "f", "fleet", "", "first", ()), {}
     assert one._is_unneeded(waited_s) is leaves
 
 
@@ -128,3 +130,21 @@ def test_an_actor_asked_to_stay_waits_again_unless_it_is_leaving(monkeypatch: py
     assert (one._leave_if_unneeded(), calls) == (True, ["leave"])
     with pytest.raises(RuntimeError, match="leaving"):
         one.stay()
+
+
+def test_a_warm_replica_describes_itself_as_in_the_last_release() -> None:
+    one = warm.WarmReplica.__new__(warm.WarmReplica)
+    one._replica = WarmCopy("m", 3, "f", "fleet", "5pec", "h0t", ())
+    one._locked, one._ready_at = True, "2026-11-27T04:00:00Z"
+    one._places = []
+    assert repr(one) == "WarmReplica of m/3"
+    served = ServedWeights(A, None, whole=True, port=7000, bytes=5, verified="2026-11-27T03:00:00Z")
+    one._places = [Place(group="main", role="Standalone", node_id="n", ip="10.0.0.1", memory=5, weights=served)]
+    told = json.loads(repr(one))
+    assert list(told) == ["v", "level", "fleet", "namespace", "specHash", "madeFrom", "readyAt", "locked", "members"]
+    assert told["members"][0].items() >= {
+        "group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n", "ip": "10.0.0.1", "memory": 5,
+        "weights": {"artifact": A, "view": None, "whole": True, "port": 7000, "bytes": 5,
+                    "verified": "2026-11-27T03:00:00Z"}}.items()
+    assert read_marks(repr(one)).problems == ()
+    assert (told["v"], told["level"], told["madeFrom"], told["locked"]) == (1, "WARM", "h0t", True)

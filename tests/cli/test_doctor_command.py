@@ -14,8 +14,10 @@ from published_schemas import validator
 
 from fleetctl.cli import process
 from fleetctl.doctor import cluster, replicas
+from fleetctl.doctor.cluster import MANY_ROWS
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.inventory import vitals
 
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
@@ -111,12 +113,19 @@ def wrong_weights(cluster: ClusterStandIn, at: str = "2026-03-04T13:00:00Z", **m
     cluster.log_files[node_id, f"fleetctl-wrong-{node_id}-{ARTIFACT}.json"] = json.dumps(note)
 
 
+def long_job_list(cluster: ClusterStandIn) -> None:
+    for number in range(MANY_ROWS + 1):
+        job = cluster.add_job(f"train-{number}")
+        job.status, job.body["metadata"] = "SUCCEEDED", {"tool": "ci"}
+
+
 FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "NO_TOKEN_NEEDED": (lambda it: setattr(it, "is_open", True), "cluster", "dashboard"),
     "RAY_TOO_OLD": (lambda it: setattr(it, "ray_version", "2.40.1"), "cluster", "Ray"),
     "CARD_SHARED": (shared_card, "node", "GPU-0"),
     "NOT_READ_WHOLE": (
         lambda it: it.refusals.update({("GET", "/api/version"): [(500, "")] * 9}), "cluster", "inventory"),
+    "JOB_LIST_LONG": (long_job_list, "cluster", "jobs"),
     "AGENT_NOT_STARTED": (run_that_failed, "cluster", "fleetctl-apply-00000000000a"),
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
@@ -318,7 +327,16 @@ def test_an_unreachable_cluster_is_the_only_finding(cli, monkeypatch: pytest.Mon
     monkeypatch.setenv("FLEETCTL_ADDRESS", "http://127.0.0.1:9")
     diagnosis = json.loads(cli("doctor", "--nodes", "--format", "json").out)
     assert [one["code"] for one in diagnosis["findings"]] == ["CLUSTER_UNREACHABLE"]
-    assert {check["skipped"] for check in diagnosis["checks"][1:18]} == {"the cluster could not be read"}
+    assert {check["skipped"] for check in diagnosis["checks"][1:19]} == {"the cluster could not be read"}
+
+
+def test_a_list_of_jobs_that_does_not_answer_is_a_finding_of_its_own(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vitals, "JOBS_S", 0.0)
+    diagnosis = json.loads(cli("doctor", "--format", "json").out)
+    [found] = diagnosis["findings"]
+    assert (found["code"], found["severity"]) == ("JOB_LIST_UNREAD", "error")
+    assert "`fleetctl prune --runs`" in found["advice"]
+    assert sum(check["skipped"] is None for check in diagnosis["checks"]) > 10, "the other checks are made"
 
 
 def test_without_an_address_the_finding_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +375,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 17 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 18 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -365,7 +383,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 18 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 19 checks")
     assert cluster.writes() == []
 
 

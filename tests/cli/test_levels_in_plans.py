@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,11 @@ from published_schemas import validator
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name
+from fleetctl.agent.messages import ApplyRequest, GotWeights
+from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.prefetch import Order, Row, fetches_of
+from fleetctl.agent.run import step_all
+from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.loading import load_plan
 
 ONE = "1" * 64
@@ -48,27 +52,28 @@ def failing_nodes(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> s
     cluster.add_node("dead", state="DEAD")
     failing: set[str] = set()
 
-    def fetch(nodes: Mapping[str, Any], limit_s: float, at_once: int) -> Iterator[dict[str, Any]]:
-        names = {node_id: name for name, node_id in ids(cluster).items()}
-        got = {"source": "origin", "from": "/models/m", "bytes": 5 * GIB, "seconds": 2.5, "reused": 0, "left": []}
-        for node_id, members in nodes.items():
-            [member] = members
-            assert member["engine"]["env"] == {"TOKEN": "hush"}
-            artifact = member["weights"]["artifact"]
-            if names[node_id] in failing:
-                yield {"nodeId": node_id, "artifact": artifact, "trouble": "not enough room on the disk"}
-            else:
-                note(cluster, node_id, artifact)
-                yield {"nodeId": node_id, "artifact": artifact, "fetched": got}
+    def ask(_: object, node_id: str, order: Order, __: float) -> Any:
+        name = next(name for name, found in ids(cluster).items() if found == node_id)
+        [member] = order.members
+        assert member.engine.env == {"TOKEN": "hush"}
+        row = Row(member.weights.artifact, GotWeights("origin", "/models/m", 5 * GIB, 2.5))
+        if name in failing:
+            row = Row(member.weights.artifact, trouble="not enough room on the disk")
+        else:
+            note(cluster, node_id, member.weights.artifact)
+        return SimpleNamespace(answer=lambda: Answer(node_id, [row]))
 
     def respond(request: dict[str, Any]) -> Steps:
         lines: list[str] = []
         events = SimpleNamespace(emit=lambda kind, message, **fields: lines.append(
             event(len(lines) + 1, kind, message, **fields)))
-        rows = list(prefetch.run_prefetches(request, events))  # type: ignore[arg-type]
+        tasks = fetches_of(parse(ApplyRequest, request), SimpleNamespace(events=events))  # type: ignore[arg-type]
+        while not all(task.outcome for task in tasks):
+            step_all(tasks)
+        rows = document_of([task.outcome for task in tasks])
         return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(99, *rows))]
 
-    monkeypatch.setattr(prefetch, "fetch_on_nodes", fetch)
+    monkeypatch.setattr(prefetch, "Asked", ask)
     monkeypatch.setattr(prefetch, "note", lambda job, key, text: cluster.jobs[job].body["metadata"].update({key: text}))
     cluster.on_submit = respond
     return failing

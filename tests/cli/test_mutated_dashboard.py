@@ -13,7 +13,7 @@ from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
 from random_cases import cases
 
-from fleetctl.agent.mark import actor_name, describe
+from fleetctl.agent.mark import actor_name
 
 COMMANDS = (
     ("status", "-f", "FLEET"), ("plan", "-f", "FLEET"), ("doctor", "-f", "FLEET"), ("history",),
@@ -79,13 +79,13 @@ def _add_gang(cluster: ClusterStandIn, *node_ids: str) -> None:
                "weights": {"artifact": "1" * 64, "port": 7000, "bytes": 5, "view": None,
                            "fetched": {"source": "peer", "from": "m/0", "left": [], "seconds": 1.5}}}
               for rank, node_id in enumerate(node_ids)]
-    replica = {"fleet": "lab", "namespace": "fleet", "model": "org/gang", "replicaId": 0, "specHash": "abc",
-               "lifecycle": {"restartMax": 5}, "members": places}
+    described = {"v": 1, "fleet": "lab", "namespace": "fleet", "specHash": "abc", "restartMax": 5,
+                 "readyAt": "2026-03-04T12:00:00Z", "members": places}
     base = {"state": "ALIVE", "job_id": "17", "ray_namespace": "fleet", "num_restarts": "0", "death_cause": None,
             "required_resources": {}, "placement_group_id": None, "repr_name": ""}
     cluster.actors.append({**base, "actor_id": "a" * 32, "name": actor_name("org/gang", 0), "node_id": node_ids[0],
                            "class_name": "GangCoordinator",
-                           "repr_name": describe(replica, places, "2026-03-04T12:00:00Z")})
+                           "repr_name": json.dumps(described)})
     for number, node_id in enumerate(node_ids):
         cluster.actors.append({**base, "actor_id": f"b{number}" * 16, "name": "", "node_id": node_id,
                                "class_name": "GangMember", "placement_group_id": "9" * 36,

@@ -27,6 +27,8 @@ SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready",
 @pytest.fixture
 def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
     """Run an apply whose client is interrupted or not and then ends with `failure` or `summary`."""
+    said = set[str]()
+
     def run(failure: Exception | None = None, summary: RunSummary = SUMMARY, *, interrupted: bool) -> RunSummary:
         def follow(*_: object, announce: Callable[[], None]) -> RunSummary:
             if interrupted:
@@ -38,7 +40,7 @@ def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[
         monkeypatch.setattr(watch, "start_apply", lambda *_, **__: None)
         monkeypatch.setattr(watch, "follow", follow)
         with DashboardClient(cluster.url) as client:
-            return watch._run(ApplyTask(client, small_plan("a")))
+            return watch._run(said, ApplyTask(client, small_plan("a")))
 
     return run
 
@@ -56,6 +58,40 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
     assert apply(None, stopped, interrupted=False) == stopped
     with pytest.raises(ApplyError):
         apply(ApplyError("the agent died"), interrupted=False)
+
+
+@pytest.mark.parametrize(("listen", "with_token", "warned"), [
+    ("0.0.0.0:0", False, True), ("[::]:0", False, True), ("0.0.0.0:0", True, False), ("127.0.0.1:0", False, False),
+    (":0", False, False), ("localhost:0", False, False),
+])
+def test_a_page_for_other_machines_without_a_token_is_a_warning(
+    cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listen: str, with_token: bool, warned: bool
+) -> None:
+    def loop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "_loop", loop)
+    (tmp_path / "token").write_text("a-token")
+    more = ["--listen-token-file", tmp_path / "token"] if with_token else []
+    done = cli("watch", "-f", fleet_file, "--listen", listen, *more)
+    if "[::]" in listen and "--listen" in done.err and done.code == 64:
+        pytest.skip("no IPv6 here")
+    assert done.code == 130
+    assert done.err.count("can read the page and the metrics; --listen-token-file FILE") == int(warned)
+
+
+def test_that_old_runs_cannot_be_deleted_is_said_once(
+    apply: Callable[..., RunSummary], cluster: ClusterStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1_100):
+        job = cluster.add_job(f"fleetctl-apply-{number:012x}", verb="apply", fleet="lab", namespace="fleet")
+        job.status = "SUCCEEDED"
+    cluster.refusals["DELETE", "/api/jobs/"] = [(405, "405: Method Not Allowed")] * 99
+    assert [apply(interrupted=False) for _ in range(3)] == [SUMMARY] * 3
+    assert capsys.readouterr().err.count("old runs stay in the cluster's list of jobs") == 1
+    cluster.refusals.clear()
+    apply(interrupted=False)
+    assert "100 ended runs deleted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flags", "message"), [

@@ -19,7 +19,7 @@ TITLES = {
     "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster",
     "GrowType": "spec.cluster.grow[]", "GrowNode": "spec.cluster.grow[].node",
     "ModelDefaults": "spec.defaults",
-    "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
+    "History": "spec.history", "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Serving": "serving", "Cold": "cold",

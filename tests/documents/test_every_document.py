@@ -90,25 +90,28 @@ def test_an_inventory_from_a_dashboard_matches_its_schema() -> None:
 
 
 def test_events_of_the_agent_match_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    from fleetctl.agent.attempt import outcome
+    from fleetctl.agent.messages import GotWeights, Holder, Lifecycle, Member, Place, Replica, ServedWeights
+    from fleetctl.agent.run import OnNodes, outcome_of
 
-    members = [{"node": "node-a"}, {"node": "node-b"}, {"node": "node-a"}]
-    rows = [outcome({"model": "m", "replicaId": number, "members": members}, kind, code, "words")
-            for number, (kind, code) in enumerate([
-                ("ready", None), ("failed", "ENGINE_EXITED"), ("starting", "STILL_STARTING"),
-                ("skipped", "INTERRUPTED"), ("blocked", "NODE_TAKEN")])]
-    assert rows[0]["nodes"] == ["node-a", "node-b"]
-    rows[0] |= {"address": None, "seconds": 1.5}
-    rows.append({"model": "m", "outcome": "blocked", "code": "INSUFFICIENT_GPU", "message": "needs 8", "replicas": 2})
+    members = [Member("main", 0, "Worker", rank, node, node) for rank, node in enumerate(("a", "b", "a"))]
+    got = ServedWeights("a" * 64, None, fetched=GotWeights("peer", "m/0 on a", 7, 1.5, left=("m/1: no answer",)))
+    places = [Place(ip="::1", port=8000, weights=got), Place(copy=1, ip="10.0.0.1", port=8000)]
+    rows = [outcome_of(Replica("m/0", "m", number, Lifecycle(1.0), members=members), kind, code, "words", places=found,
+                       seconds=1.257, level="HOT")
+            for number, (kind, code, found) in enumerate([
+                ("ready", None, places), ("failed", "ENGINE_EXITED", ()), ("starting", "STILL_STARTING", ()),
+                ("skipped", "INTERRUPTED", ()), ("blocked", "NODE_TAKEN", ())])]
+    assert (rows[0].nodes, rows[0].seconds, rows[0].addresses) == (["a", "b"], 1.26, ["[::1]:8000", "10.0.0.1:8000"])
+    rows.append(outcome_of(OnNodes("m", ()), "blocked", "INSUFFICIENT_GPU", "needs 8", replicas=2))
     events = EventStream()
     events.emit("version", "fleetctl agent", version="1.0")
-    events.emit("lockHeld", "held", level="error", holder={"job": "j"})
+    events.emit("lockHeld", "held", level="error", holder=Holder("j"))
     events.emit("runSummary", "1 of 6 ready", level="warning", outcomes=rows, exitCode=3, interrupted=False)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [problem for line in lines for problem in problems("event", line, strict=False)] == []
     definitions = json.loads((SCHEMAS / "event.schema.json").read_text())["$defs"]
     described = set(definitions["ReplicaOutcome"]["properties"])
-    assert all(set(row) <= described for row in lines[-1]["outcomes"])
+    assert set().union(*lines[-1]["outcomes"]) == described
 
 
 def test_a_document_that_does_not_match_is_detected() -> None:

@@ -29,7 +29,7 @@ def _steal(replica, not_counted, sound=attempt.check):
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
     class Thief:
         def ping(self): return 1
-    node = replica["members"][0]["nodeId"]
+    node = replica.members[0].node_id
     thief = ray.remote(Thief).options(name="thief", lifetime="detached", num_cpus=0, num_gpus=1,
                                       scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
     ray.get(thief.ping.remote())
@@ -43,12 +43,12 @@ def _after(owner, name, act):
 """
 
 FAULTS = {
-    "after the lock": "_before(apply.Run, 'work', _die)",
+    "after the lock": "_before(apply.Apply, 'work', _die)",
     "between two creates": "_before(attempt, 'create', _die, nth=2)",
     "right after a create": "_after(attempt, 'create', _die)",
     "while a constructor waits": "_before(attempt.Attempt, '_await_ready', _die)",
-    "before the result": "_before(apply.Run, 'finish', _die)",
-    "right after a reload has begun": "from . import reloads; _after(reloads._Reload, '_ask', _die)",
+    "before the result": "_before(apply.Apply, 'end', _die)",
+    "right after a reload has begun": "from . import reloads; _after(reloads.Reload, '_ask', _die)",
     "before a reload is noted": "from . import reloads; _before(reloads, 'note', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -247,6 +248,49 @@ class Keeper:
         prefix = f"lock:{fleet}:".encode()
         number = max(int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=b"fleetctl"))
         _internal_kv_put(prefix + str(number + 1).encode(), b'{"released": true}', namespace=b"fleetctl")
+
+    def add_ended_runs(self, fleet: str, count: int, days: float, drivers: bool = False, log_chars: int = 0) -> None:
+        """Write the rows of applies of a fleet that ended that many days ago, as Ray's dashboard writes them.
+
+        `drivers` = also the rows of their processes, which Ray keeps elsewhere and for ever. `log_chars` = how much of
+        the log is in the row of a run, as in that of a failed one.
+        """
+        import grpc
+        from ray._private.ray_constants import KV_NAMESPACE_JOB
+        from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+        from ray.dashboard.modules.job.common import JobInfo, JobStatus
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        begun = int((time.time() - days * 86_400) * 1000)
+        stub = gcs_service_pb2_grpc.JobInfoGcsServiceStub(grpc.insecure_channel(self.cluster.address))
+        for number in range(count):
+            name = f"fleetctl-apply-{secrets.token_hex(6)}"
+            metadata = {"tool": "fleetctl", "verb": "apply", "fleet": fleet, "namespace": fleet, "create": "1",
+                        "planId": secrets.token_hex(32), "who": "bench@host", "toolVersion": "0.1.0"}
+            message = "Job finished successfully." if not log_chars else "x" * log_chars
+            info = JobInfo(
+                status=JobStatus.FAILED if log_chars else JobStatus.SUCCEEDED, message=message, metadata=metadata,
+                entrypoint=f"sh fleetctl_agent/start.sh apply {name}-request {fleet}",
+                start_time=begun + number, end_time=begun + number + 1, driver_exit_code=3 if log_chars else 0,
+                runtime_env={"working_dir": f"gcs://_ray_pkg_{secrets.token_hex(16)}.zip"},
+                driver_agent_http_address="http://192.0.2.2:52365", driver_node_id="a" * 56)
+            _internal_kv_put(f"_ray_internal_job_info_{name}".encode(), json.dumps(info.to_json()).encode(),
+                             namespace=KV_NAMESPACE_JOB)
+            if drivers:
+                job_id = secrets.randbits(30) | 1 << 30
+                row = gcs_pb2.JobTableData(
+                    job_id=job_id.to_bytes(4, "little"), is_dead=True, start_time=begun + number, driver_pid=1,
+                    end_time=begun + number + 1, entrypoint=info.entrypoint, driver_ip_address="192.0.2.2")
+                row.config.metadata["job_submission_id"] = name
+                row.config.ray_namespace = fleet
+                stub.AddJob(gcs_service_pb2.AddJobRequest(data=row))
+
+    def forget_ended_runs(self) -> int:
+        """Delete the rows of all runs, as a DELETE for each would; the rows of their processes stay."""
+        from ray._private.ray_constants import KV_NAMESPACE_JOB
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        return _internal_kv_del("_ray_internal_job_info_fleetctl-", del_by_prefix=True, namespace=KV_NAMESPACE_JOB)
 
     def session_secret(self) -> str:
         """The secret by which a replica of this cluster proves its identity to a source of weights."""

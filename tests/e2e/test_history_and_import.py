@@ -81,3 +81,14 @@ def test_running_replicas_are_imported_with_an_empty_plan_and_the_history_shows_
     assert shown["files"][0]["path"] == str(world.file)
     table = world.run("history", "--fleet", world.fleet)
     assert table.stdout.splitlines()[-1] == "Runs: 2 ok, 1 partial, 1 unknown"
+
+    world.cluster.add_ended_runs(fleet=world.fleet, count=20, days=40, drivers=True)
+    assert history(world, "--fleet", world.fleet)["total"] == 24
+    pruned = world.run("prune", "-f", world.file, "--runs", "--yes", "--format", "json")
+    assert pruned.returncode == 0, pruned.stderr
+    assert json.loads(pruned.stdout)["runs"] == [], "of a thousand runs all are kept"
+    world.file.write_text(world.file.read_text().replace("spec:", "spec:\n  history: {keepRuns: 1, keepFor: 1h}", 1))
+    pruned = world.run("prune", "-f", world.file, "--runs", "--yes", "--format", "json")
+    assert pruned.returncode == 0, pruned.stderr
+    assert [(row["found"], row["removed"]) for row in json.loads(pruned.stdout)["runs"]] == [(20, 20)]
+    assert history(world, "--fleet", world.fleet) == recorded

@@ -125,7 +125,7 @@ def test_a_dirty_card_that_ray_grants_is_held_while_the_replica_gets_a_clean_car
 def test_a_gang_gets_clean_cards_on_every_node_where_ray_grants_dirty_cards_first(
     world: World, hosts: dict[str, Host], foreign_processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Its coordinator returns the placement group, holds the dirty cards, and requests a group again."""
+    """The gang fails and gives everything back; the run holds the dirty cards and creates it again."""
     foreign_processes += [use(world, hosts[name], f"GPU-{name}-0", 20 * GIB) for name in hosts]
     requested = {"gpus": 1, "nodeSelector": {LABEL: "yes"}}
     world.write(model("org/gang", 1, member("--plain", role="Leader", **requested),

@@ -30,7 +30,7 @@ from e2e_world import World, member, model
 
 from fleetctl.agent.weights.connections import MOST_CONNECTIONS
 from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.proof import Proof
+from fleetctl.agent.weights.protocol import Proof
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 
 pytestmark = pytest.mark.ray

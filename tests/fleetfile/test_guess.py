@@ -51,6 +51,14 @@ def test_command_lines_as_text_have_a_likely_list(text: str, meant: str | None) 
     assert guess.words_meant(text) == meant
 
 
+@pytest.mark.parametrize(("text", "meant"), [
+    ("20000", "20000-20000"), ("20000:20063", "20000-20063"), ("20000 - 20063", "20000-20063"), ("80", None),
+    ("20063-20000", None), ("1 2 3", None), ("off", None),
+])
+def test_ports_that_are_no_range_have_a_likely_range(text: str, meant: str | None) -> None:
+    assert guess.ports_meant(text) == meant
+
+
 @pytest.mark.parametrize(("text", "meant"), [("My Lab", "my-lab"), ("-", None), ("A_b.", "a-b")])
 def test_invalid_dns_labels_have_a_likely_name(text: str, meant: str | None) -> None:
     assert guess.dns_label_meant(text) == meant

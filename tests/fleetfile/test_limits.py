@@ -49,6 +49,26 @@ def test_documents_are_counted_while_they_are_read(text: str) -> None:
     assert {"FL014", "FL019"} & {one.split()[2].rstrip(":") for one in messages({"fleet.yaml": many})}
 
 
+@pytest.mark.parametrize(("text", "instead"), [
+    ("---\n" * (compose.MAX_DOCUMENTS + 1), "one document with all its models"),
+    ("a: " + "[" * 100, "is a bracket or an indentation wrong?"),
+    (f'a: "{"x" * (compose.MAX_TEXT + 1)}"', "a file on the nodes"),
+    ("a: [" + "1, " * (compose.MAX_NODES + 1) + "]", "several fleets"),
+])
+def test_a_limit_says_what_to_do_instead(text: str, instead: str) -> None:
+    found = formatting(text)
+    assert "FL014" in found
+    assert instead in found.partition("; allowed: ")[2]
+
+
+def test_limits_of_one_model_and_of_the_rest_say_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validate, "PART", 20)
+    monkeypatch.setattr(validate, "MAX_BESIDE_MODELS", 20)
+    text = as_text({"nodes": [{"cordon": True}] * 30, "models": [{"key": "m", "replicas": 1, "workers": WORKERS * 9}]})
+    found = [one.partition("; allowed: ")[2] for one in messages({"fleet.yaml": text}) if "FL014" in one]
+    assert sorted(one.split()[0] for one in found) == ["copies", "fewer"]
+
+
 def test_lines_are_counted_before_they_are_read() -> None:
     assert "FL014: more than 500000 lines" in only("\n" * 500_000)
 

@@ -25,7 +25,7 @@ from fleetctl.agent.weights.connections import MOST_ANSWERED
 from fleetctl.agent.weights.connections import MOST_CONNECTIONS as MOST_OF_WEIGHTS
 from fleetctl.agent.weights.index import write_index
 from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.proof import NONCE_PATH, PROTOCOL, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, PREFIX, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
 from fleetctl.cli.listening import MOST_CONNECTIONS as MOST_OF_WATCH
 from tests.agent.weights.other_node import Node
@@ -151,7 +151,7 @@ def weights_port(folder: Path) -> Iterator[Target]:
     try:
         host, _, port = node.read_report("serving")["serving"]["address"].rpartition(":")
         resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
-        path = f"{PROTOCOL}/{artifact}/files/model.bin"
+        path = f"{PREFIX}/{artifact}/files/model.bin"
 
         def ask() -> None:
             connection, proof = connect(f"{host}:{port}", SECRET, ANSWER_S)

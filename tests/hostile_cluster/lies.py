@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.agent.mark import actor_name, describe
+from fleetctl.agent.messages import Lifecycle, Place, Replica
 from tests.cluster_stand_in import ClusterStandIn, event
 
 FLEET = "prod"
@@ -129,11 +130,11 @@ class Lies:
 
     def add_honest(self, key: str, replica_id: int, *places: tuple[int, int]) -> None:
         """Add an honest replica; `places` = the number of the node and the port of each rank."""
-        members = [{"group": "main", "copy": 0, "role": "Worker" if rank else "Leader", "rank": rank,
-                    "nodeId": self.node_ids[node], "ip": NODE_IPS[node], "port": port}
-                   for rank, (node, port) in enumerate(places)]
-        described = describe({"fleet": FLEET, "namespace": "fleet", "model": key, "specHash": "abc", "members": members,
-                              "lifecycle": {"restartMax": 5}}, members, "2026-03-04T12:00:00Z")
+        replica = Replica(f"{key}/{replica_id}", key, replica_id, Lifecycle(60.0, restart_max=5), "abc", fleet=FLEET,
+                          namespace="fleet")
+        members = [Place(group="main", role="Worker" if rank else "Leader", rank=rank, node_id=self.node_ids[node],
+                         ip=NODE_IPS[node], port=port) for rank, (node, port) in enumerate(places)]
+        described = describe(replica, members, "2026-03-04T12:00:00Z")
         gang = len(places) > 1
         self._add(actor_name(key, replica_id), self.node_ids[places[0][0]], described,
                   class_name="GangCoordinator" if gang else "ModelActor")

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from fake_dashboard import FakeDashboard, status
 
-from fleetctl.agent.failure import about, encode_failure
-from fleetctl.agent.mark import describe
+from fleetctl.agent.failure import StartFailed, about, encode_failure
+from fleetctl.agent.mark import describe, place_of
+from fleetctl.agent.messages import Lifecycle, Member, Replica
 from fleetctl.documents.inventory import Failure
 
-REPLICA = {"fleet": "lab", "namespace": "fleet", "model": "org/m", "replicaId": 3, "specHash": "abc",
-           "lifecycle": {"restartMax": 3}, "members": [{"nodeId": "n1", "group": "main", "copy": 0, "rank": 0}]}
-PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
-         "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
+MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-1")
+REPLICA = Replica("org/m/3", "org/m", 3, Lifecycle(60.0, restart_max=3), "abc", fleet="lab", namespace="fleet",
+                  members=(MEMBER,))
+PLACE = place_of(MEMBER)._replace(ip="10.0.0.7", port=7001, gpu_indices=[1], gpu_uuids=["GPU-aa"])
 
 
 def dead(cause: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def found(dashboard: FakeDashboard, read: Any, *rows: dict[str, Any]) -> list[Fa
 
 
 def test_a_failed_start_leaves_code_time_spec_node_and_cards(dashboard: FakeDashboard, read: Any) -> None:
-    packed = encode_failure("ENGINE_EXITED", "it ended;\nlast output: out of memory", about(REPLICA, PLACE))
+    failure = StartFailed("ENGINE_EXITED", "it ended;\nlast output: out of memory", [PLACE])
+    packed = encode_failure(about(REPLICA, failure))
     [one] = found(dashboard, read, dead(raised(packed)))
     assert (one.model, one.replica_id, one.fleet, one.spec_hash) == ("org/m", 3, "lab", "abc")
     assert (one.node_ids, one.gpu_uuids, one.code, one.restarts) == (["n1"], ["GPU-aa"], "ENGINE_EXITED", 2)
@@ -51,7 +53,7 @@ def test_a_failed_start_leaves_code_time_spec_node_and_cards(dashboard: FakeDash
 
 
 def test_an_end_after_ready_leaves_the_same(dashboard: FakeDashboard, read: Any) -> None:
-    packed = encode_failure("ENGINE_EXITED", "the engine exited", about(REPLICA))
+    packed = encode_failure(about(REPLICA, StartFailed("ENGINE_EXITED", "the engine exited")))
     ray = f"The actor is dead because its worker process has died. Worker exits with an exit code 1. {packed}"
     [one] = found(dashboard, read, dead(ended(ray), class_name="GangCoordinator"))
     assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("ENGINE_EXITED", "the engine exited", ["n1"], [])
@@ -115,20 +117,21 @@ def test_a_gang_that_ended_itself_by_force_records_the_failure_in_its_repr(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     killed = ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")
-    failure = {"code": "MEMBER_SILENT", "message": "rank 1", **about(REPLICA, PLACE)}
-    marks = describe(REPLICA, [PLACE], "", failed=failure)
+    failure = StartFailed("MEMBER_SILENT", "rank 1", [PLACE])
+    marks = describe(REPLICA, [PLACE], "", failed=about(REPLICA, failure))
     [one] = found(dashboard, read, dead(killed, repr_name=marks, class_name="GangCoordinator"))
     assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("MEMBER_SILENT", "rank 1", ["n1"], ["GPU-aa"])
     assert one.at is not None
 
 
-def retried(*earlier: str) -> dict[str, Any]:
-    return {**REPLICA, "earlierTries": list(earlier)}
+def retried(*earlier: str) -> Replica:
+    return REPLICA._replace(earlier_tries=earlier)
 
 
 def tried(actor_id: str, *earlier: str) -> dict[str, Any]:
     """One of several attempts to create a replica, for which Ray granted a card in foreign use."""
-    return dead(raised(encode_failure("CARD_IN_USE", "card 0", about(retried(*earlier), PLACE))), actor_id=actor_id)
+    failure = about(retried(*earlier), StartFailed("CARD_IN_USE", "card 0", [PLACE]))
+    return dead(raised(encode_failure(failure)), actor_id=actor_id)
 
 
 def test_the_tries_of_one_create_are_one_failure_and_none_if_it_came_up(
@@ -172,8 +175,8 @@ def succeeded(dashboard: FakeDashboard, read: Any, *rows: dict[str, Any]) -> lis
     return [(one.model, one.spec_hash, one.node_ids, one.gpu_uuids, one.at) for one in read().successes]
 
 
-BEFORE = {**about(REPLICA, PLACE), "at": "2026-03-04T11:00:00Z"}
-FAILED = dead(raised(encode_failure("ENGINE_EXITED", "no", BEFORE)), actor_id="b1")
+BEFORE = about(REPLICA, StartFailed("ENGINE_EXITED", "no", [PLACE]))._replace(at="2026-03-04T11:00:00Z")
+FAILED = dead(raised(encode_failure(BEFORE)), actor_id="b1")
 SUCCESS = ("org/m", "abc", ["n1"], ["GPU-aa"], "2026-03-04T12:00:00Z")
 
 
@@ -181,11 +184,12 @@ def test_an_evicted_replica_that_was_ready_after_a_failure_is_a_success(dashboar
     killed = ended("killed by `ray.kill`", "RAY_KILL")
 
     def ready(at: str = SUCCESS[-1], cause: Any = killed, restarts: str = "0", **more: Any) -> dict[str, Any]:
-        return dead(cause, repr_name=describe({**REPLICA, **more}, [PLACE], at), actor_id="b2", num_restarts=restarts)
+        text = describe(REPLICA._replace(**more), [PLACE], at)
+        return dead(cause, repr_name=text, actor_id="b2", num_restarts=restarts)
 
     assert succeeded(dashboard, read, FAILED, ready()) == [SUCCESS]
     assert succeeded(dashboard, read, FAILED, ready(cause=ended("by its node", "NODE_DIED"), restarts="1")) == [SUCCESS]
-    assert [one[1] for one in succeeded(dashboard, read, FAILED, ready(specHash="new"))] == ["new"], "on the same node"
+    assert [one[1] for one in succeeded(dashboard, read, FAILED, ready(spec_hash="new"))] == ["new"], "on the same node"
     for nothing in ([ready()], [FAILED, ready("2026-03-04T10:00:00Z")], [FAILED, ready("")],
                     [FAILED, ready(restarts="2")], [FAILED, ready(cause=ended("died"))]):
         assert succeeded(dashboard, read, *nothing) == []
@@ -193,7 +197,7 @@ def test_an_evicted_replica_that_was_ready_after_a_failure_is_a_success(dashboar
 
 def test_a_replica_lost_with_its_node_was_ready(dashboard: FakeDashboard, read: Any) -> None:
     row = next(one for one in dashboard.rows("actors_alive") if one["name"].startswith("ModelActor:"))
-    at = {**PLACE, "nodeId": row["node_id"]}
+    at = PLACE._replace(node_id=row["node_id"])
     row.update(name="ModelActor:org/m:3", state="RESTARTING", num_restarts="1",
                repr_name=describe(REPLICA, [at], SUCCESS[-1]))
     assert succeeded(dashboard, read, FAILED) == [], "its node is alive"

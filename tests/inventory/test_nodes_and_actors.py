@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.messages import FailedStart
 from fleetctl.documents.inventory import Node
 from fleetctl.inventory.actors import read_actor
 from fleetctl.inventory.nodes import read_node, unique_names
@@ -62,7 +63,7 @@ def test_the_error_of_a_dead_actor_is_the_last_line_of_the_innermost_cause():
 
 
 def test_the_error_of_a_restarted_replica_is_the_reason_recorded_by_the_agent():
-    packed = encode_failure("ENGINE_EXITED", "it exited with code 1; last output: boom\nand more", {"at": "now"})
+    packed = encode_failure(FailedStart("ENGINE_EXITED", "it exited with code 1; last output: boom\nand more", "now"))
     cause = {"actor_died_error_context": {"error_message": f"Worker exits with an exit code 1. {packed}"}}
     actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause})
     assert actor is not None

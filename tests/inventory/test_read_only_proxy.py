@@ -45,6 +45,7 @@ READ = {
 OTHERS = {
     "/api/packages/gcs/{package.name}": "an apply's plan, with the values of its environment",
     "/api/jobs/{submission_id}/stop": "a change",
+    "/api/jobs/{job.submission_id}": "a DELETE",
     "/api/v1/query": "Prometheus, not the dashboard",
 }
 """The other paths in the source, none of which may pass."""

@@ -66,6 +66,18 @@ def test_a_wait_is_reported_once_and_again_after_a_fast_answer(
     assert held.reports == 2
 
 
+def test_requests_within_a_limit_end_together_and_others_do_not(dashboard: FakeDashboard):
+    dashboard.behaviours["jobs"] = lambda _: dashboard.released.wait(30)
+    with DashboardClient(dashboard.url) as client:
+        client.get("/api/version")
+        limited = client.within(0.3)
+        with pytest.raises(ClusterUnreachable, match="/api/jobs/"):
+            limited.get_json("/api/jobs/")
+        with pytest.raises(ClusterUnreachable):
+            limited.get_json("/api/version")
+        client.get_json("/api/version")
+
+
 def test_concurrent_waits_are_reported_once(silent: str):
     reports: list[str] = []
     bounds = Bounds(waiting_s=0.1, silent_s=0.5)

@@ -9,9 +9,8 @@ simulated.
 from __future__ import annotations
 
 import copy
-import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +20,7 @@ from agent.ray_keys import Keys
 from cluster_stand_in import ClusterStandIn, Steps, StoredJob
 
 from fleetctl.agent import (
+    __main__,
     apply,
     attempt,
     claims,
@@ -28,26 +28,22 @@ from fleetctl.agent import (
     create,
     events,
     evict,
-    explicit,
-    floor,
     lock,
     mailbox,
+    node_request,
     reload,
-    replan,
     restart,
+    run,
 )
-from fleetctl.agent.arguments import from_parts
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import describe, utc_now
+from fleetctl.agent.mark import describe, place_of, read_mark, utc_now
+from fleetctl.agent.messages import FailedStart, Member, Place, Replica
+from fleetctl.agent.wire import from_parts, parse
 
 STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
 FAILS = "--fail"
 """An engine with this argument ends before it is ready."""
-
-
-class Ended(BaseException):
-    """The agent's process has ended with this exit code."""
 
 
 @dataclass
@@ -59,7 +55,7 @@ class Actor:
     """
 
     row: dict[str, Any]
-    replica: dict[str, Any]
+    replica: Replica
     granted: bool = False
     due: float = 0.0
     children: list[dict[str, Any]] = field(default_factory=list)
@@ -76,16 +72,15 @@ class Actor:
 
     @property
     def key(self) -> str:
-        return f"{self.replica['model']}/{self.replica['replicaId']}"
+        return f"{self.replica.model}/{self.replica.replica_id}"
 
     @property
     def id(self) -> str:
         return str(self.row["actor_id"])
 
     @property
-    def members(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.replica["members"]
-        return found
+    def members(self) -> Sequence[Member]:
+        return self.replica.members
 
     @property
     def is_gang(self) -> bool:
@@ -94,22 +89,26 @@ class Actor:
     @property
     def nodes(self) -> list[str]:
         """The ids of its nodes, starting with the first member's."""
-        return list(dict.fromkeys(member["nodeId"] for member in self.members))
+        return list(dict.fromkeys(member.node_id for member in self.members))
 
     def cards(self, node_id: str) -> float:
-        return sum(cards_of(member) for member in self.members if member["nodeId"] == node_id)
+        return sum(cards_of(member) for member in self.members if member.node_id == node_id)
 
     @property
     def fails(self) -> bool:
-        return FAILS in self.members[0]["engine"].get("args", ())
+        return FAILS in self.members[0].engine.args
 
 
-def claim(resource: str, member: dict[str, Any]) -> dict[str, float]:
-    return {resource: cards_of(member)} if member["gpus"] else {}
+def claim(resource: str, member: Member) -> dict[str, float]:
+    return {resource: cards_of(member)} if member.gpus else {}
 
 
-def cards_of(member: dict[str, Any]) -> float:
-    return float(member["gpus"]) / 10_000
+def cards_of(member: Member) -> float:
+    return member.gpus / 10_000
+
+
+def failed(code: str, message: str) -> str:
+    return encode_failure(FailedStart(code, message))
 
 
 class Agent:
@@ -129,8 +128,6 @@ class Agent:
         RUNNING.agent = self
         try:
             code = self._work()
-        except Ended as ended:
-            code = ended.args[0]
         except BaseException as error:
             self._world.errors.append(error)
             code = 1
@@ -241,11 +238,11 @@ class RayStandIn:
                 continue
             if not all(map(self.alive, actor.nodes)):
                 if self.now >= actor.due:
-                    self._die(actor, encode_failure("NODE_GONE", "its node is gone"), "fault")
+                    self._die(actor, failed("NODE_GONE", "its node is gone"), "fault")
             elif not actor.granted:
                 self._grant(actor)
             elif self.now >= actor.due and actor.fails:
-                self._die(actor, encode_failure("ENGINE_EXITED", "the engine ended with 1"), "start")
+                self._die(actor, failed("ENGINE_EXITED", "the engine ended with 1"), "start")
             elif self.now >= actor.due:
                 self._come_up(actor)
 
@@ -259,15 +256,15 @@ class RayStandIn:
                 self.stand_in.actors.extend(actor.children)
             else:
                 actor.row["required_resources"] = claim("GPU", actor.members[0])
-        elif actor.is_gang and self.now >= actor.due + float(actor.replica["lifecycle"]["schedulingTimeout"]):
+        elif actor.is_gang and self.now >= actor.due + actor.replica.lifecycle.scheduling_timeout:
             if actor.restarts:
                 self.crash(actor, "start")
             else:
-                self._die(actor, encode_failure("NODE_TAKEN", "Ray did not grant its group"), "start")
+                self._die(actor, failed("NODE_TAKEN", "Ray did not grant its group"), "start")
 
-    def _child(self, actor: Actor, member: dict[str, Any]) -> dict[str, Any]:
+    def _child(self, actor: Actor, member: Member) -> dict[str, Any]:
         group = actor.id.rjust(36, "0")
-        return self._row("", "GangMember", state="ALIVE", node_id=member["nodeId"], placement_group_id=group,
+        return self._row("", "GangMember", state="ALIVE", node_id=member.node_id, placement_group_id=group,
                          required_resources=claim(f"GPU_group_{group}", member))
 
     def _take_cards(self, actor: Actor) -> None:
@@ -278,18 +275,17 @@ class RayStandIn:
         actor.children = []
 
     def _come_up(self, actor: Actor) -> None:
-        places = []
+        places: list[Place] = []
         for member in actor.members:
-            taken = [index for place in places if place["nodeId"] == member["nodeId"] for index in place["gpuIndices"]]
-            places.append({**{key: member.get(key) for key in ("group", "copy", "role", "rank", "nodeId")},
-                           "ip": "10.0.0.7", "port": 7001, "gpuUuids": [],
-                           "gpuIndices": self._card_indices(member, taken)})
+            taken = [index for place in places if place.node_id == member.node_id for index in place.gpu_indices]
+            places.append(place_of(member)._replace(ip="10.0.0.7", port=7001,
+                                                    gpu_indices=self._card_indices(member, taken)))
         actor.row.update(state="ALIVE", repr_name=describe(actor.replica, places, utc_now()))
 
-    def _card_indices(self, member: dict[str, Any], own: list[int]) -> list[int]:
-        taken = {*own, *(index for other in self.actors if other.state == "ALIVE"
-                         for place in json.loads(other.row["repr_name"])["members"]
-                         if place["nodeId"] == member["nodeId"] for index in place["gpuIndices"])}
+    def _card_indices(self, member: Member, own: list[int]) -> list[int]:
+        marks = [read_mark(other.row["repr_name"]) for other in self.actors if other.state == "ALIVE"]
+        taken = {*own, *(index for mark in marks if mark for place in mark.members
+                         if place.node_id == member.node_id for index in place.gpu_indices)}
         free = [index for index in range(64) if index not in taken]
         return free[:int(cards_of(member))]
 
@@ -306,7 +302,7 @@ class RayStandIn:
 
     def crash(self, actor: Actor, how: str = "fault") -> None:
         """The replica's process ends; Ray restarts it while it has restarts left."""
-        if actor.restarts >= int(actor.replica["lifecycle"]["restartMax"]) or (
+        if actor.restarts >= actor.replica.lifecycle.restart_max or (
                 not actor.row["repr_name"] and actor.state != "RESTARTING"):
             return self._die(actor, "its engine ended", how)
         actor.restarts += 1
@@ -339,7 +335,7 @@ class RayStandIn:
         return [actor for actor in self.actors if node_id in actor.nodes]
 
     def ready(self, model: str) -> list[Actor]:
-        return [actor for actor in self.actors if actor.replica["model"] == model and actor.state == "ALIVE"]
+        return [actor for actor in self.actors if actor.replica.model == model and actor.state == "ALIVE"]
 
     def free(self, node_id: str) -> float:
         total = next(node["resources_total"]["GPU"] for node in self.stand_in.nodes if node["node_id"] == node_id)
@@ -368,12 +364,12 @@ class RayStandIn:
             self.before_end(actor, job)
             self._die(actor, "ended", job)
 
-    def remote(self, replica: dict[str, Any], name: str) -> Any:
+    def remote(self, replica: Replica, name: str) -> Any:
         """Create an actor; its name must be unique."""
         if any(actor.name == name for actor in self.actors):
             raise ValueError(f"the name {name} is taken")
-        kind = "ModelActor" if len(replica["members"]) == 1 else "GangCoordinator"
-        row = self._row(name, kind, job_id=RUNNING.agent.driver, ray_namespace=replica["namespace"])
+        kind = "ModelActor" if len(replica.members) == 1 else "GangCoordinator"
+        row = self._row(name, kind, job_id=RUNNING.agent.driver, ray_namespace=replica.namespace)
         actor = Actor(row, replica, due=self.now)
         self.actors.append(actor)
         self.stand_in.actors.append(row)
@@ -394,7 +390,7 @@ class RayStandIn:
         if actor is None:
             gone = next((one for one, _ in reversed(self.ended) if one.id == actor_id), None)
             return GONE._replace(death=gone.death, placed=gone.granted) if gone else GONE
-        most = int(actor.replica["lifecycle"]["restartMax"])
+        most = actor.replica.lifecycle.restart_max
         return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts,
                            most - actor.restarts)
 
@@ -404,9 +400,8 @@ class RayStandIn:
         job = self.stand_in.jobs[request["job"]]
         self._drivers += 1
         driver = job.driver_id = f"{self._drivers:08x}"
-        verb = {"apply": apply.run_apply, "evict": evict.run_evict, "restart": restart.run_restart}[
-            job.body["metadata"]["verb"]]
-        self.agents.append(Agent(self, job, driver, lambda: verb(request, events.EventStream())))
+        kind, carry_out = __main__.VERBS[job.body["metadata"]["verb"]]
+        self.agents.append(Agent(self, job, driver, lambda: carry_out(parse(kind, request), events.EventStream())))
         return []
 
     def write_line(self, text: str, **_: Any) -> None:
@@ -422,16 +417,14 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, explicit, lock, mailbox, replan, restart):
+        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, restart, run):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
-        nothing = SimpleNamespace(signal=lambda *_: None, SIGTERM=15)
-        for module in (apply, explicit):
-            patch.setattr(module, "signal", nothing)
-            patch.setattr(module, "threading", SimpleNamespace(Event=lambda: RUNNING.agent.stop))
-        patch.setattr(apply, "_work", lambda run, held: (run.work(held), run.finish(interrupted=run.stop.is_set())))
-        patch.setattr(apply, "os", SimpleNamespace(_exit=self._exit))
+        patch.setattr(run, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=15))
+        patch.setattr(run, "threading", SimpleNamespace(Event=lambda: RUNNING.agent.stop))
+        patch.setattr(evict, "threading", SimpleNamespace(Event=lambda: SimulatedEvent(self)))
+        patch.setattr(run.Run, "_work_in_thread", lambda run: run.work())
         patch.setattr(events, "print", self.write_line, raising=False)
         for name, stand_in in {
             "actor_record": self.record, "group_is_granted": self._group_is_granted, "draining_nodes": set,
@@ -442,10 +435,10 @@ class RayStandIn:
             patch.setattr(cluster, name, stand_in)
         patch.setattr(lock, "job_is_alive", lambda driver: any(agent.driver == driver for agent in self.agents))
         patch.setattr(create, "remote_class", lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
-            remote=lambda *parts: self.remote(from_parts(parts), options["name"]))))
+            remote=lambda *parts: self.remote(from_parts(Replica, parts), options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        self._keys.install(patch, lock, apply, floor, reload)
+        self._keys.install(patch, lock, apply, node_request, reload)
         packages = self.stand_in.packages
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
@@ -453,6 +446,3 @@ class RayStandIn:
     def _ray_nodes(self) -> list[dict[str, Any]]:
         return [{"NodeID": node["node_id"], "Alive": node["state"] == "ALIVE", "Resources": {}}
                 for node in self.stand_in.nodes]
-
-    def _exit(self, code: int) -> None:
-        raise Ended(code)

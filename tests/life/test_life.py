@@ -87,7 +87,7 @@ class Life(RuleBasedStateMachine):
                 command.may_end |= now.may_end
                 command.least &= now.least
             command.jobs.add(request["job"])
-            command.may_end |= {one.id for one in self.world.actors if one.replica["model"] == command.model}
+            command.may_end |= {one.id for one in self.world.actors if one.replica.model == command.model}
             self.ticks = 0
             return submitted(request)
 
@@ -149,8 +149,8 @@ class Life(RuleBasedStateMachine):
         if chosen is None:
             return
         same = self.on_living_nodes()
-        words = chosen.replica["model"] if whole_model else chosen.key
-        done = self.run("restart", words, "--yes", meanwhile=meanwhile, focus=chosen.replica["model"])
+        words = chosen.replica.model if whole_model else chosen.key
+        done = self.run("restart", words, "--yes", meanwhile=meanwhile, focus=chosen.replica.model)
         if done.code == 0 and not self.disturbed:
             assert self.on_living_nodes() == same
 
@@ -159,8 +159,8 @@ class Life(RuleBasedStateMachine):
         chosen = self.chosen(which)
         if chosen is None:
             return
-        model = chosen.replica["model"]
-        named = [one for one in self.world.actors if one is chosen or (whole_model and one.replica["model"] == model)]
+        model = chosen.replica.model
+        named = [one for one in self.world.actors if one is chosen or (whole_model and one.replica.model == model)]
         done = self.run("evict", model if whole_model else chosen.key, "--drain", drain, "--yes", meanwhile=meanwhile,
                         command=Command({one.id for one in named}, model=model if whole_model else ""), focus=model)
         if done.code == 0:
@@ -274,7 +274,7 @@ class Life(RuleBasedStateMachine):
     def _on_create(self, actor: Actor) -> None:
         for node_id in actor.nodes:
             there = self.world.on(node_id)
-            same, slots = sum(one.replica["model"] == actor.replica["model"] for one in there), self._slots(node_id)
+            same, slots = sum(one.replica.model == actor.replica.model for one in there), self._slots(node_id)
             assert slots is None or same <= slots, f"{actor.key}: {same} on a node of {slots} slots"
             total = next(one["resources_total"]["GPU"] for one in self.world.stand_in.nodes
                          if one["node_id"] == node_id)
@@ -285,7 +285,7 @@ class Life(RuleBasedStateMachine):
             assert not actor.granted, f"an apply ends {actor.key}"
             return
         command = next(one for one in self.commands if job in one.jobs)
-        model = actor.replica["model"]
+        model = actor.replica.model
         assert actor.id in command.may_end, f"{actor.key} was not named"
         if actor.state == "ALIVE":
             left = len(self.world.ready(model)) - 1
@@ -315,8 +315,8 @@ class Life(RuleBasedStateMachine):
         shown = {(one.model, one.replica_id): (one.actor_id, one.state, one.fleet, one.spec_hash, one.restarts)
                  for one in seen.replicas}
         assert len(shown) == len(seen.replicas)
-        assert shown == {(one.replica["model"], one.replica["replicaId"]): (
-            one.id, one.state, "lab", one.replica["specHash"], one.restarts) for one in self.world.actors}
+        assert shown == {(one.replica.model, one.replica.replica_id): (
+            one.id, one.state, "lab", one.replica.spec_hash, one.restarts) for one in self.world.actors}
         held = Counter((member.node_id, index) for one in seen.replicas if one.state == "ALIVE"
                        for member in one.members for index in member.gpu_indices)
         assert all(count == 1 for count in held.values()), held
@@ -325,7 +325,7 @@ class Life(RuleBasedStateMachine):
 
     def live(self, model: str) -> list[Actor]:
         return [one for one in self.world.actors
-                if one.replica["model"] == model and all(map(self.world.alive, one.nodes))]
+                if one.replica.model == model and all(map(self.world.alive, one.nodes))]
 
     def on_living_nodes(self) -> dict[str, tuple[str, list[str]]]:
         return {one.id: (one.key, one.nodes) for one in self.world.actors if all(map(self.world.alive, one.nodes))}
@@ -335,14 +335,14 @@ class Life(RuleBasedStateMachine):
                 for actor in self.world.on(row["node_id"])]
 
     def chosen(self, which: int) -> Actor | None:
-        found = [one for one in self.world.actors if one.replica["model"] == self.focus or which > 6]
+        found = [one for one in self.world.actors if one.replica.model == self.focus or which > 6]
         found = found or self.world.actors
         return found[which % len(found)] if found else None
 
     def outdated(self, file: Path, model: str) -> list[Actor]:
         found = next((one for one in models_of(file.read_bytes()) if one.key == model), None)
-        return [one for one in self.world.actors if one.replica["model"] == model
-                and (found is None or not found.has_spec(one.replica["specHash"]))]
+        return [one for one in self.world.actors if one.replica.model == model
+                and (found is None or not found.has_spec(one.replica.spec_hash))]
 
     def _slots(self, node_id: str) -> int | None:
         name = next(one["node_name"] for one in self.world.stand_in.nodes if one["node_id"] == node_id)
@@ -376,7 +376,7 @@ def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb:
             life.specs["one"] = "--v2"
             life._write(life.file)
             words: list[Any] = ["replace", "one"]
-            may_end = {one.id for one in life.world.actors if one.replica["model"] == "one"}
+            may_end = {one.id for one in life.world.actors if one.replica.model == "one"}
         else:
             [node] = {one["node_name"] for one in life.world.stand_in.nodes for actor in life.world.ready("one")
                       if one["node_id"] in actor.nodes}

@@ -36,6 +36,11 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py",),
     "fleetctl/watch/step.py": ("tests/watch/test_step.py",),
     "fleetctl/inventory/marks.py": ("tests/inventory/test_marks.py", "tests/inventory/test_names.py"),
+    "fleetctl/agent/attempt.py": ("tests/agent/test_attempt.py", "tests/agent/test_attempt_failed.py",
+                                  "tests/agent/test_dirty_cards.py"),
+    "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
+                                 "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
+    "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py", "tests/agent/test_demote.py"),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),
     "fleetctl/agent/weights/table.py": ("tests/agent/weights/test_table.py",),
 }

@@ -14,7 +14,7 @@ from published_schemas import validator
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.agent.weights.views import view_id
+from fleetctl.agent.weights.views import read_view, view_id
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory
@@ -136,7 +136,7 @@ def test_a_rank_takes_its_part_from_the_same_rank_or_a_whole_copy_and_never_from
     first = plan_for(*cluster_of([model("m", SHARD, gang=2)], [])).actions[0]
     assert [member.weights.sources for member in first.members if member.weights] == [[], []]
     both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
-    parts = [view_id({"shard": {**SHARD["shard"], "of": "2"}}, rank, 2, ONE) for rank in range(2)]
+    parts = [view_id(read_view({"shard": {**SHARD["shard"], "of": "2"}}), rank, 2, ONE) for rank in range(2)]
     replicas = [{"model": "m", "id": rank, "node": NAMES[7 - rank], "serves": {"artifact": ONE, "view": part}}
                 for rank, part in enumerate(parts)]
     fleet, inventory = cluster_of([model("m", SHARD, gang=2) | {"replicas": 3}], replicas)

@@ -24,7 +24,7 @@ from collections import deque
 from http import HTTPStatus
 from typing import Any, Callable, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .proof import host_of
+from .protocol import host_of
 from .table import LEASE_S
 
 MOST_CONNECTIONS = 64

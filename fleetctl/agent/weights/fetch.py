@@ -7,22 +7,26 @@ interrupted, slow, or sends wrong bytes, the fetch reports it and goes on with t
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
+import resource
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from ..mark import utc_now
+from ..messages import WeightSource
 from ..own_files import open_own, replace_own
 from .check import Finding, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .peers import Peer
+from .protocol import ViewRequest
 from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
 from .store import Entry, OutOfTime, Wrong, link_or_copy, require_own_folder
 from .verified import Verified
-from .views import files_view, view_id
+from .views import View, files_view, view_id
 
 BUSY_S = 0.5
 MOST_WAITS = 8
@@ -38,11 +42,11 @@ class Wanted(NamedTuple):
     """The weights a member needs. Variables in `view` and `origins` are replaced; `sources` = the planned peers."""
 
     artifact: str
-    view: Optional[Mapping[str, Any]]
+    view: Optional[View]
     rank: int
     size: int
-    origins: List[Mapping[str, str]]
-    sources: List[Mapping[str, Any]]
+    origins: Sequence[Mapping[str, str]]
+    sources: Sequence[WeightSource]
     secret: bytes = b""
 
 
@@ -137,7 +141,7 @@ class Fetch(Limits):
             for kept in self.kept:
                 kept.release()
             if isinstance(error, OSError):
-                raise WeightsError(f"this node's disk: {error}") from None
+                raise WeightsError(_cause(error)) from None
             raise
         finally:
             for source in self._all():
@@ -186,8 +190,8 @@ class Fetch(Limits):
         with entry.writing(self._deadline, self._clock):
             if view is None:
                 return self._fill_files(entry, index)
-            if "files" in view:
-                return self._fill_files(entry, files_view(index, view["files"]))
+            if view.files is not None:
+                return self._fill_files(entry, files_view(index, view.files))
             return self._fill_tensors(entry, index, view)
 
     def _fill_files(self, entry: Entry, goal: Index) -> Index:
@@ -219,7 +223,7 @@ class Fetch(Limits):
         self.found.append(Finding("fetched", entry, wrong))
         self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it again")
 
-    def _fill_tensors(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
+    def _fill_tensors(self, entry: Entry, index: Index, view: View) -> Index:
         """Complete a view by tensors: fetch it from a peer, or make it from the artifact's own files."""
         held, whole = entry.index(), self._entry(None)
         if held is not None and not self._is_wrong(entry, held):
@@ -236,7 +240,7 @@ class Fetch(Limits):
             self._whole = None
             return self._make(entry, index, view)
 
-    def _make(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
+    def _make(self, entry: Entry, index: Index, view: View) -> Index:
         """Make a view by tensors, after completing the artifact's own files; raises WrongPiece."""
         whole = self._entry(None)
         self._fill_entry(whole, index)
@@ -249,9 +253,9 @@ class Fetch(Limits):
     def _peers_with(self, view: Optional[str]) -> List[Origin]:
         return [peer for peer in self._peers if peer.whole or peer.view == view]
 
-    def _fetch_view(self, entry: Entry, view: Mapping[str, Any]) -> Optional[Index]:
+    def _fetch_view(self, entry: Entry, view: View) -> Optional[Index]:
         """Fetch a view by tensors from a peer that has it or makes it; None = no peer supplied it."""
-        request = {"view": view, "rank": self._wanted.rank, "size": self._wanted.size}
+        request = ViewRequest(view, self._wanted.rank, self._wanted.size)
         assert entry.view is not None
         refused: List[Origin] = []
         begun: Optional[Index] = None
@@ -379,14 +383,14 @@ class Fetch(Limits):
         """Return the sources that a busy peer has suggested; each address is one Peer for the whole fetch."""
         if not isinstance(peer, Peer) or sum(other in self._failed for other in self._others) >= MOST_OTHERS:
             return []
-        rows, peer.others = peer.others, []
+        sources, peer.others = peer.others, []
         by_address = {known.address: known for known in (*self._others, *self._peers)}
-        for row in rows:
-            if row["address"] not in by_address:
-                by_address[row["address"]] = other = Peer(row, self._wanted.artifact, self._wanted.secret)
+        for source in sources:
+            if source.address not in by_address:
+                by_address[source.address] = other = Peer(source, self._wanted.artifact, self._wanted.secret)
                 other.limits = self
                 self._others.append(other)
-        return [by_address[row["address"]] for row in rows]
+        return [by_address[source.address] for source in sources]
 
     def _usable_of(self, sources: Iterable[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
         for source in sources:
@@ -406,6 +410,16 @@ class Fetch(Limits):
 
     def _failures(self) -> str:
         return "".join(f"; {name}: {why}" for name, why in self._left)
+
+
+def _cause(error: OSError) -> str:
+    """Return what is to blame: the disk, unless it is a limit on open files."""
+    if error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process here may open only {most} files: raise `ulimit -n` where `ray start` runs on this node"
+    if error.errno == errno.ENFILE:
+        return "all processes of this node together have too many open files: raise fs.file-max there"
+    return f"this node's disk: {error}"
 
 
 def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:

@@ -8,14 +8,13 @@ import importlib
 import mmap
 import os
 import threading
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..own_files import open_own
 from .index import PIECE, File, Index, WeightsError
 from .store import Entry, link_or_copy, make_folder_of
-from .tensors import Tensor, read_header
 from .verified import State, Verified, state_of
-from .views import MODEL, Layout, Run, small_files, tensor_view
+from .views import MODEL, Layout, Run, Tensor, View, read_header, small_files, tensor_view
 
 BLOCK = 1 << 20
 """Bytes of a strided run that are gathered at once."""
@@ -31,7 +30,7 @@ class WrongPiece(WeightsError):
         self.path, self.piece = path, piece
 
 
-def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int, size: int) -> Layout:
+def layout_of(canonical: Entry, index: Index, view: View, rank: int, size: int) -> Layout:
     """Return the layout of a view by tensors, from the headers of the artifact's files."""
     headers: Dict[str, List[Tensor]] = {}
     for file in index.files:

@@ -1,14 +1,16 @@
-"""The index of an artifact: the SHA-256 of each file and of each of its pieces. Its own SHA-256 names the artifact."""
+"""The index of an artifact: the SHA-256 of each file and of each of its pieces. Its own SHA-256 names the artifact.
 
-from __future__ import annotations
+No `from __future__ import annotations` here: `parse` reads the types of fields.
+"""
 
 import hashlib
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..own_files import replace_own
+from ..wire import document_of, parse
 
 NAME = "fleetctl-weights.json"
 PIECE = 64 << 20
@@ -28,6 +30,13 @@ class File(NamedTuple):
     chunks: Tuple[str, ...]
 
 
+class IndexDocument(NamedTuple):
+    """An encoded index; the rows of other versions may have another form."""
+
+    version: int
+    files: Sequence[Any]
+
+
 class Index(NamedTuple):
     """The files of an artifact or of one of its views, sorted by path."""
 
@@ -40,9 +49,8 @@ class Index(NamedTuple):
 
     def encoded(self) -> bytes:
         """Encode the index as canonical JSON."""
-        files = [{"path": file.path, "size": file.size, "sha256": file.sha256, "chunks": list(file.chunks)}
-                 for file in sorted(self.files)]
-        return json.dumps({"version": 1, "files": files}, sort_keys=True, separators=(",", ":")).encode()
+        document = {"version": 1, "files": document_of(sorted(self.files))}
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def name_of(data: bytes) -> str:
@@ -100,30 +108,30 @@ def read_index(data: bytes, name: Optional[str] = None) -> Index:
     if name is not None and name_of(data) != name:
         raise WeightsError(f"its index has the hash {name_of(data)[:12]}, not {name[:12]}")
     try:
-        document = json.loads(data)
-        if document["version"] != 1:
-            raise WeightsError(f"unknown index version {document['version']!r}")
-        files = [_file(row) for row in document["files"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        document = parse(IndexDocument, json.loads(data))
+        if document.version != 1:
+            raise WeightsError(f"unknown index version {document.version}")
+        files = [parse(File, row) for row in document.files]
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"its index cannot be read ({error.__class__.__name__}: {error})") from None
+    for file in files:
+        _require_valid(file)
     _require_apart([file.path for file in files])
     return Index(tuple(sorted(files)))
 
 
-def _file(row: Dict[str, Any]) -> File:
-    path, size, chunks = row["path"], row["size"], row["chunks"]
-    require_safe(path)
-    if type(size) is not int or size < 0 or len(chunks) != -(-size // PIECE):
-        raise WeightsError(f"{path}: size {size!r} and {len(chunks)} pieces contradict each other")
-    for text in (*chunks, *([row["sha256"]] if row["sha256"] else [])):
+def _require_valid(file: File) -> None:
+    require_safe(file.path)
+    if file.size < 0 or len(file.chunks) != -(-file.size // PIECE):
+        raise WeightsError(f"{file.path}: size {file.size} and {len(file.chunks)} pieces contradict each other")
+    for text in (*file.chunks, *([file.sha256] if file.sha256 else [])):
         if not _HASH.match(text):
-            raise WeightsError(f"{path}: {text!r} is not a SHA-256")
-    return File(path, size, row["sha256"], tuple(chunks))
+            raise WeightsError(f"{file.path}: {text!r} is not a SHA-256")
 
 
-def require_safe(path: Any) -> None:
+def require_safe(path: str) -> None:
     """Raise WeightsError unless the path is plainly below its folder."""
-    parts = path.split("/") if isinstance(path, str) else [""]
+    parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not path.isprintable() or "\\" in path or path == NAME:
         raise WeightsError(f"{path!r} is not the path of a file below the folder")
 

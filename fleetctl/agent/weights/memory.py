@@ -18,6 +18,7 @@ POPULATE_READ = 22
 SLICE = 1 << 20
 SPARED = 0.1
 """The fraction of a node's memory that stays free for other replicas."""
+PAGE_CACHE = {"inactive_file", "active_file"}
 OWN_GROUP, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
@@ -34,11 +35,11 @@ def _cgroup_memory() -> Iterator[Tuple[int, int]]:
     Page cache counts as free.
     """
     for folder in control_groups():
-        with contextlib.suppress(OSError, ValueError, KeyError):  # the root has no limit; a container hides the rest
+        with contextlib.suppress(OSError, ValueError):  # the root has no limit; a container hides the rest
             limit = int(Path(folder, "memory.max").read_text())
             used = int(Path(folder, "memory.current").read_text())
-            stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-            yield limit, limit - used + int(stat["inactive_file"]) + int(stat["active_file"])
+            stat = map(str.split, Path(folder, "memory.stat").read_text().splitlines())
+            yield limit, limit - used + sum(int(size) for kind, size in stat if kind in PAGE_CACHE)
 
 
 def usable_cores() -> float:

@@ -13,9 +13,10 @@ import threading
 import urllib.parse
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from . import others
+from ..messages import WeightSource
+from ..wire import document_of
+from . import protocol
 from .index import Index, WeightsError, read_index
-from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_receiver
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
 LOW_WATER_BYTES = 256 << 10
@@ -24,33 +25,22 @@ POST_TIMEOUT_S = 10.0
 MOST_TEXT = 500
 TRIES = 3
 """How often a new connection is tried: a source with too many strangers closes the oldest of the new ones."""
-VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
 
 
-def others_path(artifact: str) -> str:
-    """Return the path at which a source accepts reports of other copies of an artifact."""
-    return f"{PROTOCOL}/{artifact}/others"
-
-
-def wrong_path(artifact: str) -> str:
-    """Return the path at which a source accepts reports of wrong pieces that it has sent."""
-    return f"{PROTOCOL}/{artifact}/wrong"
-
-
-def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
+def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, protocol.Proof]:
     """Open a connection to a source and exchange nonces; raises SourceFailed."""
-    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), new_nonce()
+    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), protocol.new_nonce()
     connection.auto_open = 0  # a second connection would need nonces of its own
     try:
         connection.connect()
-        connection.request("GET", NONCE_PATH + own)
+        connection.request("GET", protocol.NONCE_PATH + own)
         response = connection.getresponse()
         text = response.read(MOST_TEXT).decode(errors="replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:
         connection.close()
         raise _no_response(error) from error
-    if response.status == 200 and is_nonce(text):
-        return connection, proof_of_receiver(secret, (own, text), connection.sock)
+    if response.status == 200 and protocol.is_nonce(text):
+        return connection, protocol.proof_of_receiver(secret, (own, text), connection.sock)
     connection.close()
     if response.status == 401:
         raise SourceFailed("it runs an older fleetctl, whose tokens are good on any connection: not used before it has "
@@ -70,11 +60,11 @@ def post(address: str, secret: bytes, path: str, body: bytes) -> int:
         return connection.getresponse().status
 
 
-def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, other: others.Other) -> None:
+def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, copy: WeightSource) -> None:
     """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
     for address in addresses:
         with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
-            post(address, secret, others_path(artifact), others.encoded([other]))
+            post(address, secret, protocol.others_path(artifact), protocol.encoded([copy]))
 
 
 class LargeReads(Stream):
@@ -100,17 +90,16 @@ class Peer(Origin):
 
     kind = "peer"
 
-    def __init__(self, source: Mapping[str, Any], artifact: str, secret: bytes) -> None:
-        super().__init__(f"{source['replica']} at {source['address']}")
-        self.view: Optional[str] = source.get("view")
-        self.whole = self.view is None or bool(source.get("whole"))
-        self._base = f"{PROTOCOL}/{artifact}"
+    def __init__(self, source: WeightSource, artifact: str, secret: bytes) -> None:
+        super().__init__(f"{source.replica} at {source.address}")
+        self.view, self.whole = source.view, source.view is None or source.whole
+        self._base = f"{protocol.PREFIX}/{artifact}"
         self._secret = secret
-        self._proof: Optional[Proof] = None
+        self._proof: Optional[protocol.Proof] = None
         self._signed: Optional[str] = None
-        self.address = str(source["address"])
+        self.address = source.address
         self._wanted: Optional[str] = None
-        self.others: List[others.Other] = []
+        self.others: List[WeightSource] = []
         """Other sources it suggested while it was busy."""
         self._connection: Optional[http.client.HTTPConnection] = None
         self._artifact = artifact
@@ -123,10 +112,10 @@ class Peer(Origin):
         with self._get(f"{self._base}/index", {}, 0) as stream:
             return stream.read_all()
 
-    def view_index(self, view_id: str, layout: Mapping[str, Any]) -> Index:
+    def view_index(self, view_id: str, request: protocol.ViewRequest) -> Index:
         """Return the index of a view; raises SourceBusy while the source is making it."""
         path = f"{self._base}/views/{view_id}/index"
-        with self._get(path, {VIEW_HEADER: json.dumps(layout)}, 0) as stream:
+        with self._get(path, {protocol.VIEW_HEADER: json.dumps(document_of(request))}, 0) as stream:
             body = stream.read_all()
         if not self._is_signed(path, body):
             raise SourceFailed("the index of its view is not signed by this cluster")
@@ -146,16 +135,16 @@ class Peer(Origin):
 
     def open(self, path: str, start: int) -> Any:
         """Open a file at byte `start`."""
-        wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
+        wanted = {protocol.WANTED_HEADER: self._wanted} if self._wanted else {}
         return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
 
     def report_wrong(self, path: str) -> None:
         """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
-        body = json.dumps({"view": self._reading, "path": path}).encode()
+        body = json.dumps(document_of(protocol.WrongReport(self._reading, path))).encode()
 
         def report() -> None:
             with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
-                post(self.address, self._secret, wrong_path(self._artifact), body)
+                post(self.address, self._secret, protocol.wrong_path(self._artifact), body)
 
         threading.Thread(target=report, name="fleetctl-report", daemon=True).start()
 
@@ -163,7 +152,7 @@ class Peer(Origin):
     def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
         connection, response = self._answer(path, {"Range": f"bytes={start}-", **headers})
         stream = LargeReads(stream_of(response, self.limits), connection.sock)
-        self._signed = response.headers.get(SIGNATURE_HEADER)
+        self._signed = response.headers.get(protocol.SIGNATURE_HEADER)
         try:
             if response.status == 202:
                 raise SourceBusy("it is still making the view")
@@ -200,12 +189,12 @@ class Peer(Origin):
                     continue
                 raise error if isinstance(error, SourceBroke) else _no_response(error) from None
 
-    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[others.Other]:
+    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[WeightSource]:
         """Sources suggested by a busy source; none if the response is not signed by this cluster."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            body = response.read(others.MOST_BYTES)
+            body = response.read(protocol.MOST_NAMED_BYTES)
             if self._is_signed(path, body):
-                return others.decoded(body)
+                return protocol.decoded(body)
         return []
 
     def _is_signed(self, path: str, body: bytes) -> bool:

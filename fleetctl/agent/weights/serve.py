@@ -15,17 +15,18 @@ import threading
 import time
 import urllib.parse
 import uuid
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+from ..messages import ServedWeights, WeightSource
 from ..ports import host_port
-from . import others
+from ..wire import parse
+from . import protocol
 from .check import Held
 from .connections import Answer, Connection, Listener, Request, Session, lower_priority
 from .fetch import Fetched
 from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
-from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, others_path, report_copy, wrong_path
-from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_source
+from .peers import report_copy
 from .store import Entry
 from .table import Refused, Table, View
 from .verified import READ, Verified, state_of
@@ -36,9 +37,39 @@ MAKE_S = 3600.0
 WAIT_S = 5.0
 """Seconds for which a request waits for a pending view before it is answered 202, try again."""
 SWEEP_S = 0.5
+MOST_KNOWN = 64
+KEPT_S = 900.0
+"""Seconds for which a replica is suggested: after that a plan knows it, or it is gone."""
 STATUS = {"absent": 404, "draining": 409, "pending": 202, "busy": 429, "noRoom": 507, "anotherEntry": 409}
-_PATH = re.compile(PROTOCOL + r"/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
+_PATH = re.compile(protocol.PREFIX + r"/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
                    r"/(?:(?P<index>index)|files/(?P<file>.+))")
+
+
+class Others:
+    """The latest replicas that got weights from one source, which suggests a few of them while it is busy."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._known: Dict[str, Tuple[WeightSource, float]] = {}
+        self._calls = 0
+
+    def add(self, other: WeightSource) -> None:
+        """Record a replica as a source."""
+        with self._lock:
+            self._known.pop(other.address, None)
+            self._known[other.address] = other, self._clock() + KEPT_S
+            for address in list(self._known)[:-MOST_KNOWN]:
+                del self._known[address]
+
+    def some(self, view: Optional[str]) -> List[WeightSource]:
+        """Return up to MOST_NAMED sources of the view, the latest first. Each call starts one further down the list."""
+        with self._lock:
+            now = self._clock()
+            fitting = [other for other, until in reversed(list(self._known.values()))
+                       if until > now and (other.whole or other.view == view)]
+            first = self._calls % max(1, len(fitting))
+            self._calls += 1
+        return [*fitting[first:], *fitting[:first]][:protocol.MOST_NAMED]
 
 
 class Source:
@@ -50,7 +81,7 @@ class Source:
     def __init__(self, root: str, fetched: Fetched, secret: bytes, clock: Callable[[], float] = time.monotonic,
                  budget: Optional[int] = None, replica: str = "") -> None:
         self._root, self._fetched, self.secret, self._replica = root, fetched, secret, replica
-        self.others = others.Others(clock)
+        self.others = Others(clock)
         self.artifact = fetched.entry.artifact
         self.verified = Verified(root, self.artifact, secret)
         most = shutil.disk_usage(root).free // 2 if budget is None else budget
@@ -79,19 +110,24 @@ class Source:
             raise Refused("absent")
         return held
 
+    @property
+    def described(self) -> ServedWeights:
+        """The weights that it has, and since when all their files are verified; not yet where it serves them."""
+        got = self._fetched
+        return ServedWeights(self.artifact, got.entry.view, got.whole is not None, bytes=got.held.size,
+                             verified=self.verified.since(got.entry, got.held))
+
     def report_copy(self, address: str) -> None:
         """Report this copy, served at `address`, to the sources it came from: they suggest it when they are busy."""
         got = self._fetched
-        report_copy(got.suppliers, self.artifact, self.secret, {
-            "replica": self._replica, "address": address, "view": got.entry.view, "whole": got.whole is not None})
+        copy = WeightSource(self._replica, address, got.entry.view, got.whole is not None)
+        report_copy(got.suppliers, self.artifact, self.secret, copy)
 
-    def take_report(self, report: Any) -> None:
-        """Have a file checked of which a receiver got a wrong piece; raises ValueError. A lie costs only that."""
-        if not isinstance(report, dict) or not isinstance(report.get("view"), (str, type(None))):
-            raise ValueError("not a view and a path")
-        held = self._held.get(report.get("view"))
-        if held and any(file.path == report.get("path") for file in held[0].files):
-            self.on_report(held[1], report["path"])
+    def take_report(self, report: protocol.WrongReport) -> None:
+        """Have a file checked of which a receiver got a wrong piece. A lie costs only that."""
+        held = self._held.get(report.view)
+        if held and any(file.path == report.path for file in held[0].files):
+            self.on_report(held[1], report.path)
 
     def views(self) -> List[Held]:
         """Return the views that it has made for other nodes."""
@@ -114,7 +150,7 @@ class Source:
         for _, entry in self._held.values():
             entry.release()
 
-    def index(self, view: Optional[str], request: Optional[Mapping[str, Any]]) -> bytes:
+    def index(self, view: Optional[str], request: Optional[protocol.ViewRequest]) -> bytes:
         """Return the encoded index of the artifact or of a view; `request` describes the view to make if it is missing.
 
         Raises Refused (`pending` while the view is being made), or WeightsError if it cannot be made.
@@ -131,15 +167,14 @@ class Source:
             raise Refused("pending")
         return self.held(view)[0].encoded()
 
-    def _start_making(self, view: str, request: Optional[Mapping[str, Any]]) -> None:
+    def _start_making(self, view: str, request: Optional[protocol.ViewRequest]) -> None:
         whole = self._fetched.whole
-        if whole is None or request is None or view_id(
-                request["view"], request["rank"], request["size"], self.artifact) != view:
+        if whole is None or request is None or view_id(*request, self.artifact) != view:
             raise Refused("absent")
         failure = self._failed.pop(view, None)
         if failure:
             raise WeightsError(failure)
-        layout = layout_of(self._entry(None), self._fetched.artifact, request["view"], request["rank"], request["size"])
+        layout = layout_of(self._entry(None), self._fetched.artifact, *request)
         if self.table.reserve(view, layout.size) != "make":
             return
 
@@ -193,15 +228,15 @@ class Handler(Session):
     def __init__(self, source: Source, connection: Connection) -> None:
         self._source = source  # for the whole connection, even if the server gets a new source
         self.connection = connection
-        self._proof: Optional[Proof] = None
+        self._proof: Optional[protocol.Proof] = None
         self._fetch = uuid.uuid4().hex
 
     def accept(self, request: Request) -> Optional[Answer]:
         """Exchange nonces once, and refuse every other request without a valid token."""
-        theirs = request.path[len(NONCE_PATH):]
-        if self._proof is None and request.path.startswith(NONCE_PATH) and is_nonce(theirs):
-            own = new_nonce()
-            self._proof = proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
+        theirs = request.path[len(protocol.NONCE_PATH):]
+        if self._proof is None and request.path.startswith(protocol.NONCE_PATH) and protocol.is_nonce(theirs):
+            own = protocol.new_nonce()
+            self._proof = protocol.proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
             return Answer(200, own.encode())
         if self._proof is not None and self._proof.admits(
                 request.headers.get("Authorization"), request.method, request.path, request.body):
@@ -232,24 +267,25 @@ class Handler(Session):
             return self._respond(404, b"this artifact is not served here")
         try:
             if match["index"]:
-                wanted = json.loads(headers.get(VIEW_HEADER) or "null")
+                described = json.loads(headers.get(protocol.VIEW_HEADER) or "null")
+                wanted = None if described is None else parse(protocol.ViewRequest, described)
                 return self._respond(200, source.index(match["view"], wanted))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
         except Refused as refused:
-            return self._refuse(refused.code, match["view"] or headers.get(WANTED_HEADER))
-        except (WeightsError, ValueError, KeyError, TypeError) as error:
+            return self._refuse(refused.code, match["view"] or headers.get(protocol.WANTED_HEADER))
+        except (WeightsError, ValueError) as error:
             return self._respond(500, str(error).encode())
 
     def _post(self) -> None:
         """Receive a report of another copy, or of a wrong piece."""
         source = self._source
-        if self._request.path not in {others_path(source.artifact), wrong_path(source.artifact)}:
+        if self._request.path not in {protocol.others_path(source.artifact), protocol.wrong_path(source.artifact)}:
             return self._respond(404, b"this artifact is not served here")
         try:
-            if self._request.path == wrong_path(source.artifact):
-                source.take_report(json.loads(self._request.body))
+            if self._request.path == protocol.wrong_path(source.artifact):
+                source.take_report(parse(protocol.WrongReport, json.loads(self._request.body)))
                 return self._respond(200, b"")
-            for other in others.decoded(self._request.body[:others.MOST_BYTES]):
+            for other in protocol.decoded(self._request.body[:protocol.MOST_NAMED_BYTES]):
                 source.others.add(other)
         except (ValueError, RecursionError) as error:
             return self._respond(400, str(error).encode())
@@ -258,7 +294,7 @@ class Handler(Session):
     def _refuse(self, code: str, wanted: Optional[str]) -> None:
         """Refuse a request; a busy source suggests other sources of the wanted view."""
         suggested = self._source.others.some(wanted) if code == "busy" else None
-        self._respond(STATUS[code], code.encode() if suggested is None else others.encoded(suggested))
+        self._respond(STATUS[code], code.encode() if suggested is None else protocol.encoded(suggested))
 
     def _send(self, view: Optional[str], path: str) -> None:
         source, given = self._source, self._request.headers.get("Range")
@@ -289,15 +325,15 @@ class Handler(Session):
     def _respond(self, status: int, body: bytes) -> None:
         assert self._proof is not None
         signed = self._proof.signature(self._request.path, body)
-        self.connection.send(Answer(status, body, {SIGNATURE_HEADER: signed}))
+        self.connection.send(Answer(status, body, {protocol.SIGNATURE_HEADER: signed}))
 
 
 def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optional[WeightsServer] = None,
-                  ) -> Tuple[Optional[WeightsServer], Dict[str, Any]]:
+                  ) -> Tuple[Optional[WeightsServer], ServedWeights]:
     """Serve a source at one of `ports` (FIRST-LAST, none; None = any free port), by the `former` server if it may.
 
-    Returns the server, None = it is not served, and the keys of the member's place that say so. Never raises: a replica
-    must not end because others cannot fetch from it.
+    Returns the server, None = it is not served, and what the member's place says of it. Never raises: a replica must
+    not end because others cannot fetch from it.
     """
     server, why = None, f"weightsPorts of this node is {ports}"
     try:
@@ -315,8 +351,8 @@ def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optiona
         server, why = None, f"no port of {ports or 'this node'} can be used: {error}"
     if former is not None and former is not server:
         former.close()
-    limits = {"ports": ports} if ports else {}
-    return server, {"port": server.port, **limits} if server else {"port": None, **limits, "unserved": why}
+    served = source.described._replace(ports=ports or None)
+    return server, served._replace(port=server.port) if server else served._replace(unserved=why)
 
 
 class WeightsServer:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .index import NAME, real_path
 from .proxy import proxy_for
@@ -209,7 +209,7 @@ Left = Tuple[str, str]
 """A source that the fetch gave up on: its name and the reason."""
 
 
-def origins_of(wanted: List[Mapping[str, str]]) -> Tuple[List[Origin], List[Left]]:
+def origins_of(wanted: Sequence[Mapping[str, str]]) -> Tuple[List[Origin], List[Left]]:
     """Return the usable origins in the given order, and the origins that this node cannot read."""
     origins: List[Origin] = []
     left: List[Left] = []

@@ -4,9 +4,9 @@
 folder are its index (`.json`, written last), unfinished files (`.part`), the first file that was found wrong (`.wrong`:
 the next start fetches it again), and two locks: `.lock` for the one writing process, `.use` shared by the readers.
 Which files are verified is in a table of the artifact (verified.py).
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations` here: `parse` reads the types of fields.
+"""
 
 import contextlib
 import errno
@@ -14,18 +14,22 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
-from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Set
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..mark import utc_now
 from ..own_files import open_own, replace_own
+from ..wire import document_of, parse
 from .index import PIECE, File, Index, WeightsError, read_index
 
 HEADROOM = 1 << 30
 LOCK_POLL_S = 0.1
+_ARTIFACT = re.compile(r"[0-9a-f]{64}")
+_VIEW = re.compile(r"[0-9a-f]{16}(?=\.|$)")
 
 
 class OutOfTime(WeightsError):
@@ -39,6 +43,19 @@ class Wrong(NamedTuple):
     piece: int
     reason: str
     at: str
+
+
+class CachedArtifact(NamedTuple):
+    """An artifact with files in the cache. `bytes` = size of its files and views; `used` = a process uses any.
+
+    `removed` = whether it was just removed, `trouble` = why it could not be.
+    """
+
+    artifact: str
+    bytes: int
+    used: bool
+    removed: Optional[bool] = None
+    trouble: Optional[str] = None
 
 
 def cache_root() -> str:
@@ -143,16 +160,15 @@ class Entry:
         """Return the first file that was found wrong; None = none was, or it has been fetched again."""
         try:
             with open(self.folder + ".wrong", "rb") as record:
-                found = json.loads(record.read())
-            return Wrong(str(found["path"]), int(found["piece"]), str(found["reason"]), str(found["at"]))
+                return parse(Wrong, json.loads(record.read()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             return Wrong("a file", 0, "it was found wrong", "")
 
     def mark_wrong(self, wrong: Wrong) -> None:
         """Record that a file is not what the index says: the next start fetches it again."""
-        replace_own(self.folder + ".wrong", json.dumps(wrong._asdict()).encode(), 0o644, sync=True)
+        replace_own(self.folder + ".wrong", json.dumps(document_of(wrong)).encode(), 0o644, sync=True)
 
     def require_room(self, size: int) -> None:
         """Raise WeightsError unless the disk has `size` bytes free, and 5 % or HEADROOM more."""
@@ -312,3 +328,61 @@ def link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def cached(root: str) -> Iterator[CachedArtifact]:
+    """Yield each artifact with files in the cache, including files of an interrupted fetch."""
+    for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
+        entries = _entries(root, name)
+        size = sum(_sizes(entries))
+        if size:
+            yield CachedArtifact(name, size, not _unless_used(entries, wipe=False))
+
+
+def remove(root: str, artifact: str) -> bool:
+    """Remove an artifact and all its views, but keep its locks and its index: a later fetch must find the same ones.
+
+    Returns False if there is none or a process uses it.
+    """
+    entries = _entries(root, artifact)
+    return bool(entries) and _unless_used(entries, wipe=True)
+
+
+def _unless_used(entries: List[Entry], wipe: bool) -> bool:
+    """Return whether no process uses any of the entries; with `wipe`, also remove them if so."""
+    with contextlib.ExitStack() as locks:
+        if not all(locks.enter_context(entry.unused()) for entry in entries):
+            return False
+        if wipe:
+            for entry in entries:
+                entry.wipe()
+        return True
+
+
+def _entries(root: str, artifact: str) -> List[Entry]:
+    """Return the entries of an artifact; none if the name is not an artifact's. Symlinked folders are skipped."""
+    if not _ARTIFACT.fullmatch(artifact) or not _is_folder(os.path.join(root, artifact)):
+        return []
+    views = os.path.join(root, artifact, "views")
+    matches = map(_VIEW.match, os.listdir(views) if _is_folder(views) else [])
+    return [Entry(root, artifact, view) for view in [None, *sorted({match[0] for match in matches if match})]]
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _sizes(entries: List[Entry]) -> Iterator[int]:
+    """Yield the size of each file once: views may share files with the artifact."""
+    seen: Set[Tuple[int, int]] = set()
+    for entry in entries:
+        for top in (entry.folder, entry.folder + ".part"):
+            for folder, _, names in os.walk(top) if _is_folder(top) else []:
+                for name in names:
+                    try:
+                        stat = os.lstat(os.path.join(folder, name))
+                    except FileNotFoundError:  # a fetch has just renamed it
+                        continue
+                    if (stat.st_dev, stat.st_ino) not in seen:
+                        seen.add((stat.st_dev, stat.st_ino))
+                        yield stat.st_size

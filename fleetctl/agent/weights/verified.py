@@ -3,9 +3,9 @@
 A user can set a file's mtime back, but not its ctime. The table is by inode, because views share files with their
 artifact. Each session of a cluster has its own, sealed with its secret, so in a new session every file is hashed again.
 Our own links change a ctime as well: the table follows them (`linking`).
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations` here: `parse` reads the types of fields.
+"""
 
 import contextlib
 import fcntl
@@ -14,10 +14,11 @@ import hmac
 import json
 import os
 import time
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..mark import utc_now
 from ..own_files import replace_own
+from ..wire import parse
 from .index import File, Index
 from .store import Entry
 
@@ -46,6 +47,13 @@ class Row(NamedTuple):
     content: str
     at: str
     read: bool
+
+
+class Table(NamedTuple):
+    """The rows as a file, `seal` = that of the session. A row is a list, and so is its state, to keep it short."""
+
+    files: Sequence[Any]
+    seal: str
 
 
 def state_of(status: os.stat_result) -> State:
@@ -175,19 +183,18 @@ class Verified:
         """Return the rows of the table; none if it is missing, damaged, or was not sealed by this cluster session."""
         try:
             with open(os.open(self._path, READ), "rb") as file:
-                document = json.loads(file.read())
-            if not hmac.compare_digest(str(document["seal"]), self._seal(document["files"])):
+                table = parse(Table, json.loads(file.read()))
+            if not hmac.compare_digest(table.seal, self._seal(table.files)):
                 return {}
-            return {int(state[0]): Row(State(*state), content, at, read) for state, content, at, read
-                    in document["files"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return {state[0]: Row(State(*state), content, at, read) for state, content, at, read in table.files}
+        except (OSError, ValueError, TypeError, RecursionError):
             return {}
 
     def _encoded(self, rows: Dict[int, Row]) -> bytes:
-        files = [list(row) for row in rows.values()]
-        return json.dumps({"files": files, "seal": self._seal(files)}).encode()
+        files = list(rows.values())
+        return json.dumps(Table(files, self._seal(files))._asdict()).encode()
 
-    def _seal(self, files: Any) -> str:
+    def _seal(self, files: Sequence[Any]) -> str:
         return hmac.new(self._secret, b"VERIFIED " + json.dumps(files).encode(), hashlib.sha256).hexdigest()
 
 

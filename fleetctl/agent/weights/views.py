@@ -1,24 +1,62 @@
-"""A view of an artifact: the files, or the parts of tensors, that one member needs. Pure: no I/O.
+"""A view of an artifact: the files, or the parts of tensors, that one member needs. Pure: no I/O of its own.
 
 `files` selects whole files by name, `tensors` whole tensors by name, `shard` a rank's part of each tensor. The last two
 produce one dense `model.safetensors`. Every view keeps the small files that are not weights.
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations` here: `parse` reads the types of fields.
+"""
 
 import fnmatch
 import hashlib
 import json
 import math
 import re
-from typing import Any, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import Any, BinaryIO, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple, Union
 
+from ..wire import document_of, parse
 from .index import File, Index, WeightsError
-from .tensors import BITS, Tensor, header_of
 
 MODEL = "model.safetensors"
 WEIGHTS = (".safetensors", ".bin", ".pt")
 VERSION = 1
+MOST_HEADER = 100 << 20
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F64": 64, "F32": 32,
+    "F16": 16, "BF16": 16, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E5M2FNUZ": 8, "F8_E4M3FNUZ": 8, "C64": 64,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}
+
+
+class Rule(NamedTuple):
+    """The tensors whose names match a regular expression are split along the dimension `dim`."""
+
+    match: str
+    dim: int = 0
+
+
+class Shard(NamedTuple):
+    """What to split, by the first matching rule, and into how many parts; None = the size of the group."""
+
+    rules: Sequence[Rule]
+    of: Union[str, int, None] = None
+
+
+class View(NamedTuple):
+    """One of `files` (a pattern), `tensors` (a regular expression) and `shard`, with its variables replaced."""
+
+    files: Optional[str] = None
+    tensors: Optional[str] = None
+    shard: Optional[Shard] = None
+
+
+class Tensor(NamedTuple):
+    """A tensor in a file. `start` = its offset in the file, `size` = its length, both in bytes."""
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    start: int
+    size: int
 
 
 class Run(NamedTuple):
@@ -48,29 +86,33 @@ class Layout(NamedTuple):
         return len(self.header) + sum(run.size for run in self.runs)
 
 
-def view_id(view: Optional[Mapping[str, Any]], rank: int, size: int, index: str) -> Optional[str]:
+def read_view(document: Any) -> Optional[View]:
+    """Return the view that a plan or a receiver describes, its variables replaced; raises WrongDocument."""
+    return parse(View, document) if document else None
+
+
+def view_id(view: Optional[View], rank: int, size: int, index: str) -> Optional[str]:
     """Return the id of a view of the artifact `index`; None if the view is the whole artifact.
 
-    `view` has its variables replaced. A single shard is the whole artifact. Views that ignore the rank share one id.
+    A single shard is the whole artifact. Views that ignore the rank share one id.
     """
-    if not view or view.get("files") in {"*", "**"} or view.get("tensors") == ".*":
+    if view is None or view == View() or view.files in {"*", "**"} or view.tensors == ".*":
         return None
-    normal: List[Any] = [VERSION, index, sorted(view.items())]
-    if "shard" in view:
-        of = shards_of(view, size)
-        rules = [[rule["match"], int(rule.get("dim", 0))] for rule in view["shard"]["rules"]]
-        if of == 1 or not rules:
+    normal: List[Any] = [VERSION, index, sorted(document_of(view).items())]
+    if view.shard:
+        of = shards_of(view.shard, size)
+        if of == 1 or not view.shard.rules:
             return None
-        normal = [VERSION, index, "shard", rules, rank, of]
+        normal = [VERSION, index, "shard", view.shard.rules, rank, of]
     return hashlib.sha256(json.dumps(normal, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
-def shards_of(view: Mapping[str, Any], size: int) -> int:
+def shards_of(shard: Shard, size: int) -> int:
     """Return how many parts a shard view has: its `of`, by default the group's `size`."""
     try:
-        of = int(view["shard"].get("of", size))
+        of = size if shard.of is None else int(shard.of)
     except ValueError:
-        raise WeightsError(f"of: {view['shard']['of']!r} is not a number") from None
+        raise WeightsError(f"of: {shard.of!r} is not a number") from None
     if of < 1:
         raise WeightsError(f"of: must be at least 1, not {of}")
     return of
@@ -90,20 +132,73 @@ def files_view(index: Index, pattern: str) -> Index:
     return Index(tuple(sorted([*chosen, *small_files(index)])))
 
 
-def tensor_view(headers: Mapping[str, Sequence[Tensor]], view: Mapping[str, Any], rank: int, size: int) -> Layout:
+def read_header(file: BinaryIO, file_size: int) -> List[Tensor]:
+    """Return the tensors of a safetensors file, sorted by offset; raises WeightsError."""
+    length = int.from_bytes(file.read(8), "little")
+    if file_size < 8 or not 2 <= length <= min(MOST_HEADER, file_size - 8):
+        raise WeightsError(f"it declares a header of {length} bytes, but the file has {file_size}")
+    try:
+        entries = json.loads(file.read(length).decode(), object_pairs_hook=_unique_keys)
+        tensors = [_tensor(name, entry, 8 + length) for name, entry in entries.items() if name != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WeightsError(f"its header cannot be read ({error.__class__.__name__}: {error})") from None
+    tensors.sort(key=lambda tensor: (tensor.start, tensor.size))
+    at = 8 + length
+    for tensor in tensors:
+        if tensor.start != at:
+            raise WeightsError(f"{tensor.name} begins at byte {tensor.start}; the tensor before it ends at {at}")
+        at += tensor.size
+    if at != file_size:
+        raise WeightsError(f"its tensors end at byte {at}, but the file has {file_size}")
+    return tensors
+
+
+def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a name appears twice")
+    return entries
+
+
+def _tensor(name: str, entry: Any, data: int) -> Tensor:
+    dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError(f"{name}: shape and offsets must be whole numbers")
+    bits = BITS.get(dtype)
+    if bits is None:
+        raise ValueError(f"{name}: unknown dtype {dtype!r}")
+    if bits * math.prod(shape) != 8 * (end - begin):
+        raise ValueError(f"{name}: {dtype} of shape {shape} does not take {end - begin} bytes")
+    return Tensor(name, dtype, tuple(shape), data + begin, end - begin)
+
+
+def header_of(tensors: List[Tuple[str, str, Tuple[int, ...], int]]) -> bytes:
+    """Encode the header of a file that holds these tensors (name, dtype, shape, size) in this order."""
+    entries, at = {}, 0
+    for name, dtype, shape, size in tensors:
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def tensor_view(headers: Mapping[str, Sequence[Tensor]], view: View, rank: int, size: int) -> Layout:
     """Return the layout of a view by tensors; `headers` = the tensors in each file of the artifact."""
     names = [tensor.name for tensors in headers.values() for tensor in tensors]
     if len(set(names)) != len(names):
         raise WeightsError("a tensor is in more than one file")
-    if "tensors" in view:
-        wanted = _pattern(view["tensors"])
+    if view.tensors is not None:
+        wanted = _pattern(view.tensors)
         parts = [(tensor, tensor.shape, Run(path, tensor.start, tensor.size)) for path, tensor in _all(headers)
                  if wanted.search(tensor.name)]
+    elif view.shard is None:
+        raise WeightsError("a view by files is not made of tensors")
     else:
-        of = shards_of(view, size)
+        of = shards_of(view.shard, size)
         if not 0 <= rank < of:
             raise WeightsError(f"rank {rank} has no part: the shard has {of}")
-        rules = [(_pattern(rule["match"]), int(rule.get("dim", 0))) for rule in view["shard"]["rules"]]
+        rules = [(_pattern(rule.match), rule.dim) for rule in view.shard.rules]
         parts = [(tensor, *_part(path, tensor, _dim(tensor, rules), rank, of)) for path, tensor in _all(headers)]
     if not parts:
         raise WeightsError("no tensor of the artifact matches the view")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fleetctl.apply.history import pick, runs_of
 from fleetctl.apply.jobs import Patience
-from fleetctl.apply.outcome import raise_if_refused
+from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
-from fleetctl.cli.apply.output import ApplyOutput
+from fleetctl.cli.apply.output import ApplyOutput, CollectedOutput
 from fleetctl.cli.console import message_console, say
 from fleetctl.cli.identity import new_job_id, starter, verb_of
+from fleetctl.cli.old_runs import delete_after
 from fleetctl.cli.working import moves, working
 from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError, UsageError
@@ -36,7 +38,11 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     say("hint", f"`fleetctl apply --attach {job}` follows it again")
     with working("submitting the apply"):
         started = start_apply(task, job, starter(), options, Patience(report=lambda line: say("note", line)))
-    return _follow(started, output, wait_timeout_s)
+    code = _follow(started, output, wait_timeout_s)
+    if code != INTERRUPTED and not output.goes_on and not isinstance(output, CollectedOutput):
+        with suppress(KeyboardInterrupt):  # the apply has ended, and its result is known
+            delete_after(task, set())
+    return code
 
 
 def attach_to(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Cordon, Node
@@ -57,6 +57,8 @@ class EffectivePolicy:
     cooling_cards: CoolingCards = ()
     warm: int | None = None
     """The most memory for weights of WARM replicas; None = the default."""
+    weights_ports: str | None = field(default=None, compare=False)
+    """Where members serve their weights; None = at any port. Nodes that differ only in this offer the same."""
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
@@ -68,7 +70,7 @@ class EffectivePolicy:
 def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) -> EffectivePolicy:
     """Merge the entries that select a node with `labels`."""
     cap = labelled_cap(labels)
-    reserve, memory, cordon, warm = 0, None, None, None
+    reserve, memory, cordon, warm, ports = 0, None, None, None, None
     for place, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
@@ -82,7 +84,9 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
-    return EffectivePolicy(cap, reserve, memory, cordon, warm=warm)
+        if policy.weights_ports is not None:
+            ports = policy.weights_ports
+    return EffectivePolicy(cap, reserve, memory, cordon, warm=warm, weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

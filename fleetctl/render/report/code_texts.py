@@ -119,12 +119,49 @@ LEVEL = {
     "NOT_ON_DISK": "weights that are not complete on the disk of a node",
 }
 """Codes of a replica that could not change its level and stays as it is."""
-TEXTS = {**VERB, **LEVEL, **OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **OBSERVED}
+DOCTOR = {
+    "CLUSTER_UNREACHABLE": "the dashboard does not answer",
+    "CLUSTER_REFUSED": "the dashboard requires a token, or rejects the one given",
+    "CLUSTER_NOT_READ": "the cluster could not be read, or no address is known",
+    "CLOCK_SKEW": "the clocks of this machine and the dashboard differ by more than a minute",
+    "RAY_TOO_OLD": "a version of Ray that an apply cannot use",
+    "NO_TOKEN_NEEDED": "the dashboard answers whoever reaches it",
+    "NOT_READ_WHOLE": "a part of the inventory is missing, so nothing is planned on it",
+    "READING": "a warning of the inventory",
+    "JOB_LIST_UNREAD": "Ray's list of jobs does not answer, or could not be read",
+    "JOB_LIST_LONG": "Ray's list of jobs is long, or slow to read",
+    "AGENT_NOT_STARTED": "the latest run did not start",
+    "NODES_NOT_ASKED": "the job that examines nodes did not start, or did not end",
+    "RUN_NOT_STARTED": "a run has been waiting to start for more than 5 minutes",
+    "RUN_LASTS": "a run has lasted more than 2 hours, and may hold its lock",
+    "LEAKED_GROUP": "a placement group holds GPUs although its replica is gone",
+    "LOCK_LEFT": "a run ended without releasing its lock; the next one takes it over",
+    "NODE_SILENT": "no worker answered on a node",
+    "GPU_COUNT": "the number of GPUs that a node offers to Ray is not its number of cards",
+    "CARD_SHARED": "two Ray nodes report the same card",
+    "ORPHAN_ENGINE": "an engine of a replica runs without it",
+    "DISK_FULL": "the disk of Ray's logs or temporary folder is nearly full",
+    "WEIGHTS_WRONG": "a file of weights on a node's disk was not what its index says",
+    "CORDON_ENDED": "the newest note about a node is an expired cordon",
+    "CLAIM_REFUSED": "an actor says of itself what Ray does not confirm, so it does not count",
+    "REPLICA_LOST": "a replica that is live for Ray but cannot serve",
+    "FAILED_LATELY": "replicas of a model failed within the last day, and none became ready since then",
+    "REPLICA_RESTARTS": "a replica that is being restarted, or was restarted at least 3 times",
+    "AGENT_OLD": "a replica that was started by an older fleetctl",
+    "COMMAND_MISSING": "a command that is not on the PATH of a node that may run it",
+    "VARIABLE_MISSING": "a variable for `fromNode` that a node lacks",
+    "WORKDIR_MISSING": "a working folder that is not on a node, or cannot be entered there",
+    "PORT_TAKEN": "a probe's fixed port that another process uses",
+    "PORT_IN_RANGE": "a probe's fixed port that Linux may take for outgoing connections",
+}
+"""Codes of the doctor that plans and runs do not have."""
+TEXTS = {**DOCTOR, **VERB, **LEVEL, **OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **OBSERVED}
 PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, "docs/placement.md"),
          **dict.fromkeys(POLICY, "docs/policy.md"), **dict.fromkeys(DIFFERENCE, "docs/diff.md"),
          **dict.fromkeys(OBSERVED, "docs/plan.md"), **dict.fromkeys(RUN, "docs/history.md"),
          **dict.fromkeys(OUTCOME, "docs/apply.md"), **dict.fromkeys(VERB, "docs/verbs.md"),
-         **dict.fromkeys(LEVEL, "docs/weights.md"), "INVENTORY_CHANGED": "docs/ci.md"}
+         **dict.fromkeys(LEVEL, "docs/weights.md"), **dict.fromkeys(DOCTOR, "docs/doctor.md"),
+         "INVENTORY_CHANGED": "docs/ci.md"}
 
 
 def code_text(code: str) -> str:

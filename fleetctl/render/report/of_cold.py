@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.cold import CachedArtifact, FetchedWeights, NodeCache, Prefetched, Pruned
+from collections.abc import Sequence
+
+from fleetctl.documents.cold import CachedArtifact, FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.weights_tables import AMOUNTS, ID_SHOWN, got_cells
@@ -10,6 +12,9 @@ from fleetctl.render.report.weights_tables import AMOUNTS, ID_SHOWN, got_cells
 FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
 CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
           Column("result", "state"))
+
+RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("newest", "newest"),
+        Column("found", "found", numeric=True), Column("removed", "deleted", numeric=True))
 
 
 def prefetched_report(answer: Prefetched) -> Report:
@@ -31,12 +36,24 @@ def _fetched(row: FetchedWeights) -> tuple[Cell, ...]:
 
 
 def pruned_report(answer: Pruned) -> Report:
-    """Return the report of `prune`: the weights that were removed, or would be."""
+    """Return the report of `prune`: the weights or runs that were removed, or would be."""
+    if answer.runs is not None:
+        return _runs_report(answer, answer.runs)
     rows = [row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)]
     return Report(
         kind="answer", identity="prune", title="Prune",
         tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),
         conclusion=_pruned_sentence(answer), exit_code=answer.exit_code)
+
+
+def _runs_report(answer: Pruned, runs: Sequence[PrunedRuns]) -> Report:
+    found, removed = sum(row.found for row in runs), sum(row.removed for row in runs)
+    rows = tuple((row.fleet or "-", row.verb, row.newest or "", str(row.found), str(row.removed)) for row in runs)
+    sentence = f"{count_of(found, 'run')} can be deleted" if answer.dry_run else f"{removed} of {found} runs deleted"
+    return Report(
+        kind="answer", identity="prune", title="Prune",
+        tables=(Table("runs", "Runs that no history keeps", RUNS, rows),) if rows else (),
+        conclusion=sentence if found else "no run to delete", exit_code=answer.exit_code)
 
 
 def _pruned_sentence(answer: Pruned) -> str:

@@ -14,13 +14,22 @@ from typing import Any
 
 from small_pieces import SECRET
 
+from fleetctl.agent.messages import Member
 from fleetctl.agent.model_files import ModelFiles
 from fleetctl.agent.weights.verified import Verified, state_of
+from fleetctl.agent.wire import parse
 
 FILE = "model-00001-of-00002.safetensors"
 FILES = {"files": "model-00001-*"}
 INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
 Change = Callable[[Path], None]
+
+
+def member_with(artifact: str, origin: Path, **more: Any) -> Member:
+    """A member that needs weights."""
+    weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None, **more}
+    return parse(Member, {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "a", "node": "a",
+                          "weights": weights})
 
 
 @contextlib.contextmanager
@@ -125,9 +134,8 @@ class NodeUnderTest:
         self.notes.mkdir()
 
     def start(self, view: dict[str, Any] | None = None, **more: Any) -> ModelFiles:
-        weights = {"artifact": self.artifact, "from": [{"path": str(self.origin)}], "view": view, **more}
-        self.started.append(ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED,
-                                       time.monotonic() + 60, self.lines.append))
+        member = member_with(self.artifact, self.origin, view=view, **more)
+        self.started.append(ModelFiles(member, INJECTED, time.monotonic() + 60, self.lines.append))
         return self.started[-1]
 
     def note(self) -> dict[str, Any]:
@@ -138,8 +146,8 @@ class NodeUnderTest:
 def source_of(weights: ModelFiles) -> dict[str, Any]:
     weights.serve("127.0.0.1")
     assert weights.served
-    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{weights.served['port']}",
-            "view": weights.served["view"], "whole": weights.served["whole"]}
+    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{weights.served.port}",
+            "view": weights.served.view, "whole": weights.served.whole}
 
 
 def rot(weights: ModelFiles) -> None:

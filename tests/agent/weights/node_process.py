@@ -16,10 +16,13 @@ from typing import Any
 
 from small_pieces import SECRET, use_small_pieces
 
+from fleetctl.agent.messages import WeightSource
 from fleetctl.agent.weights import serve
 from fleetctl.agent.weights.fetch import Fetch, Wanted
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.serve import Source, WeightsServer
+from fleetctl.agent.weights.views import read_view
+from fleetctl.agent.wire import parse
 
 
 def report(**what: Any) -> None:
@@ -44,8 +47,9 @@ def main(order: dict[str, Any]) -> None:
     if order.get("views"):
         stop_at(order["views"])
     root, ip, cpu = order["root"], order.get("ip", "127.0.0.1"), time.process_time()
-    wanted = Wanted(order["artifact"], order.get("view"), order.get("rank", 0), 4, order.get("origins", []),
-                    order.get("sources", []), SECRET)
+    sources = [parse(WeightSource, source) for source in order.get("sources", [])]
+    wanted = Wanted(order["artifact"], read_view(order.get("view")), order.get("rank", 0), 4, order.get("origins", []),
+                    sources, SECRET)
     try:
         got = Fetch(root, wanted, time.monotonic() + 600, lambda text: report(left=text)).run()
     except WeightsError as error:

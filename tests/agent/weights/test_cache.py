@@ -13,8 +13,9 @@ from other_node import Node
 from weights_world import SHARD, files_in
 
 from fleetctl.agent import prune
-from fleetctl.agent.weights.cache import cached, remove
-from fleetctl.agent.weights.store import Entry
+from fleetctl.agent.weights import store
+from fleetctl.agent.weights.store import Entry, cached, remove
+from fleetctl.agent.wire import document_of
 from fleetctl.documents.cold import CachedArtifact, NodeCache, Pruned
 from fleetctl.render.report.of_cold import pruned_report
 
@@ -39,14 +40,14 @@ def test_an_artifact_in_use_stays_until_its_process_has_ended(
     with using(root, artifact, origin, view):
         [found] = cached(str(root))
         before = files_in(root)
-        assert (found["artifact"], found["used"], remove(str(root), artifact)) == (artifact, True, False)
+        assert (found.artifact, found.used, remove(str(root), artifact)) == (artifact, True, False)
         assert files_in(root) == before
-    assert [one["used"] for one in cached(str(root))] == [False]
+    assert [one.used for one in cached(str(root))] == [False]
     assert remove(str(root), artifact)
     assert list(cached(str(root))) == []
     assert sum(path.stat().st_size for path in root.rglob("*.safetensors")) == 0
     with using(root, artifact, origin, view):  # it can be fetched again
-        assert [one["used"] for one in cached(str(root))] == [True]
+        assert [one.used for one in cached(str(root))] == [True]
 
 
 def test_the_size_counts_each_file_once_and_unfinished_files(tmp_path: Path, origin: Path, artifact: str) -> None:
@@ -55,11 +56,11 @@ def test_the_size_counts_each_file_once_and_unfinished_files(tmp_path: Path, ori
     part = root / artifact / "files.part"
     part.mkdir(parents=True)
     (part / "half").write_bytes(b"x" * 1000)
-    assert list(cached(str(root))) == [{"artifact": artifact, "bytes": 1000, "used": False}]
+    assert list(cached(str(root))) == [store.CachedArtifact(artifact, 1000, used=False)]
     assert remove(str(root), artifact)
     assert not part.exists()
     with using(root, artifact, origin), using(root, artifact, origin, {"files": "model-00001-*"}):
-        assert [one["bytes"] for one in cached(str(root))] == [whole]  # the view links to the same files
+        assert [one.bytes for one in cached(str(root))] == [whole]  # the view links to the same files
 
 
 def test_nothing_but_artifacts_of_this_folder_is_listed_or_removed(tmp_path: Path, artifact: str, origin: Path) -> None:
@@ -93,14 +94,14 @@ def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_artifacts(
         path.touch()
     with using(root, artifact, origin):
         pass
-    assert prune.list_here([artifact])["artifacts"] == []
-    [listed] = prune.list_here(["a" * 64])["artifacts"]
-    assert (listed["artifact"], listed["used"], listed["bytes"] > 0) == (artifact, False, True)
-    assert prune.remove_here(["a" * 64])["artifacts"] == []
-    assert [row["removed"] for row in prune.remove_here([artifact])["artifacts"]] == [True]
+    assert prune.list_here([artifact]).artifacts == []
+    [listed] = prune.list_here(["a" * 64]).artifacts
+    assert (listed.artifact, listed.used, listed.bytes > 0) == (artifact, False, True)
+    assert prune.remove_here(["a" * 64]).artifacts == []
+    assert [row.removed for row in prune.remove_here([artifact]).artifacts] == [True]
     assert (root / artifact).exists()
     assert (note.exists(), of_another.exists()) == (False, True)
-    assert prune.list_here([])["artifacts"] == []
+    assert prune.list_here([]).artifacts == []
 
 
 def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_removed(
@@ -117,8 +118,8 @@ def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_remov
 
     monkeypatch.setattr(prune, "path_prefix", lambda *_: str(tmp_path / "no-note"))
     monkeypatch.setattr(Entry, "wipe", wiped)
-    rows = {row["artifact"]: row for row in prune.remove_here([artifact, "a" * 64])["artifacts"]}
-    assert (rows["a" * 64]["removed"], rows[artifact]["removed"]) == (True, False)
-    document = CachedArtifact.model_validate(rows[artifact])
+    rows = {row.artifact: row for row in prune.remove_here([artifact, "a" * 64]).artifacts}
+    assert (rows["a" * 64].removed, rows[artifact].removed) == (True, False)
+    document = CachedArtifact.model_validate(document_of(rows[artifact]))
     report = pruned_report(Pruned(nodes=[NodeCache(node_id="n", node="n", artifacts=[document])]))
     assert (report.tables[0].rows[0][3], report.exit_code) == ("not removed: Read-only file system", 3)

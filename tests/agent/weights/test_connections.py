@@ -28,7 +28,7 @@ from fleetctl.agent.weights.connections import (
     Session,
 )
 from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.proof import NONCE_PATH, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
 
 SERVER_THREADS = {"fleetctl-weights", "fleetctl-send"}
@@ -338,8 +338,8 @@ def test_a_source_whose_threads_cannot_start_frees_its_port(
 
     monkeypatch.setattr(threading.Thread, "start", none_left)
     server, place = serve.serve_weights(source, "127.0.0.1", f"{port}-{port}")
-    assert (server, place["port"]) == (None, None)
-    assert "can't start new thread" in place["unserved"]
+    assert (server, place.port) == (None, None)
+    assert "can't start new thread" in str(place.unserved)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 30)
 

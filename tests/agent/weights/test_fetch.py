@@ -22,12 +22,11 @@ from weights_world import SHARD, fetch, files_in, has_sent, model, serving
 
 from fleetctl.agent.weights import fetch as fetch_module
 from fleetctl.agent.weights import store
-from fleetctl.agent.weights.cache import cached
 from fleetctl.agent.weights.fetch import SLICE
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.peers import LargeReads
 from fleetctl.agent.weights.sources import Limits, Stream
-from fleetctl.agent.weights.store import Entry, OutOfTime
+from fleetctl.agent.weights.store import Entry, OutOfTime, cached
 from fleetctl.agent.weights.views import MODEL
 
 
@@ -216,10 +215,25 @@ def test_complete_weights_are_used_even_if_the_disk_has_become_read_only(
     for view in (None, SHARD):
         got = fetch(root, artifact, origins=[], view=view)
         assert (got.source, got.size, got.reused) == ("disk", 0, got.held.size)
-    assert [one["used"] for one in cached(str(root))] == [True]
+    assert [one.used for one in cached(str(root))] == [True]
     (root / artifact / "files.json").unlink()
     with pytest.raises(WeightsError, match=r"this node's disk: .*Read-only"):
         fetch(root, artifact, origins=[{"path": str(origin)}])
+
+
+@pytest.mark.parametrize(("code", "blamed"), [
+    (errno.EMFILE, r"may open only \d+ files: raise `ulimit -n` where `ray start` runs"),
+    (errno.ENFILE, "fs.file-max"), (errno.ENOSPC, "this node's disk: .*No space"),
+])
+def test_a_limit_on_open_files_is_not_blamed_on_the_disk(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, code: int, blamed: str
+) -> None:
+    def refusing(*_: Any, **__: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store.os, "open", refusing)
+    with pytest.raises(WeightsError, match=blamed):
+        fetch(tmp_path / "cache", artifact, origins=[{"path": str(origin)}])
 
 
 def test_one_process_of_a_node_fetches_and_the_other_waits_until_its_deadline(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from changed_node import member_with
 from small_pieces import SECRET
 from weights_world import fetch, files_in, model
 
 from fleetctl.agent import cold, model_files
 from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.messages import ServedWeights
 from fleetctl.agent.model_files import ModelFiles
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.serve import Source
@@ -24,18 +26,17 @@ INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": 
 
 
 def fetched(artifact: str, origin: Path, say: Callable[[str], None] = lambda _: None, **more: str) -> ModelFiles:
-    weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None, **more}
-    return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, say)
+    return ModelFiles(member_with(artifact, origin, **more), INJECTED, time.monotonic() + 60, say)
 
 
-def served(weights: ModelFiles, former: ModelFiles | None = None) -> dict[str, Any]:
+def served(weights: ModelFiles, former: ModelFiles | None = None) -> ServedWeights:
     weights.serve("127.0.0.1", former)
     assert weights.served
     return weights.served
 
 
-def source(served: dict[str, Any]) -> dict[str, Any]:
-    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{served['port']}", "view": None, "whole": True}
+def source(served: ServedWeights) -> dict[str, Any]:
+    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{served.port}", "view": None, "whole": True}
 
 
 def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_longer(
@@ -53,7 +54,7 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_l
     new = fetched(second, others[0])
     assert files_in(first.folder) == files_in(origin)  # the folder of the running engine is unchanged
     after = served(new, first)
-    assert (after["artifact"], after["port"]) == (second, before["port"])
+    assert (after.artifact, after.port) == (second, before.port)
     got = fetch(tmp_path / "peer", second, source(after))
     assert files_in(got.entry.folder) == files_in(others[0])
     with pytest.raises(WeightsError, match="404"):
@@ -75,7 +76,7 @@ def test_new_weights_are_reported_to_the_sources_they_came_from(
     monkeypatch.setattr(Source, "report_copy", lambda source, address: reported.put((source.artifact, address)))
     second = model(tmp_path / "second", seed=1)
     first = fetched(artifact, origin)
-    address = f"127.0.0.1:{served(first)['port']}"
+    address = f"127.0.0.1:{served(first).port}"
     served(fetched(second, tmp_path / "second"), first)
     assert [reported.get(timeout=30) for _ in range(2)] == [(artifact, address), (second, address)]
 
@@ -112,7 +113,7 @@ def free_port() -> int:
 def test_a_member_serves_at_a_port_of_its_nodes_range(origin: Path, artifact: str, tmp_path: Path) -> None:
     port = free_port()
     first = served(fetched(artifact, origin, ports=f"{port}-{port}"))
-    assert (first["port"], first["ports"]) == (port, f"{port}-{port}")
+    assert (first.port, first.ports) == (port, f"{port}-{port}")
     assert fetch(tmp_path / "peer", artifact, source(first)).source == "peer"
 
 
@@ -125,8 +126,8 @@ def test_a_member_without_a_free_port_has_its_weights_and_says_that_it_does_not_
         port = taken.getsockname()[1]
         member = fetched(artifact, origin, lines.append, ports=f"{port}-{port}")
         there = served(member)
-    assert (there["artifact"], there["port"], files_in(member.folder)) == (artifact, None, files_in(origin))
-    assert f"no port of {port}-{port} can be used" in there["unserved"]
+    assert (there.artifact, there.port, files_in(member.folder)) == (artifact, None, files_in(origin))
+    assert f"no port of {port}-{port} can be used" in str(there.unserved)
     assert [line for line in lines if "not served to other nodes" in line]
     member.drain()
 
@@ -137,9 +138,9 @@ def test_new_weights_are_served_where_the_node_now_allows_it(origin: Path, artif
     second = model(tmp_path / "second", seed=1)
     before, port = served(first), free_port()
     member = fetched(second, tmp_path / "second", ports=f"{port}-{port}")
-    assert served(member, first)["port"] == port
+    assert served(member, first).port == port
     off = fetched(second, tmp_path / "second", ports="none")
-    assert (served(off, member)["port"], "none" in served(off)["unserved"]) == (None, True)
-    for gone in (before["port"], port):
+    assert (served(off, member).port, "none" in str(served(off).unserved)) == (None, True)
+    for gone in (before.port, port):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", gone), 30)

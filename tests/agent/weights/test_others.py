@@ -13,19 +13,33 @@ import pytest
 from small_pieces import SECRET
 from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving, status_and_body
 
+from fleetctl.agent.messages import WeightSource
 from fleetctl.agent.weights.fetch import MOST_OTHERS
-from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
-from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, report_copy
-from fleetctl.agent.weights.proof import NONCE_PATH, new_nonce, proof_of_source
-from fleetctl.agent.weights.serve import Source
+from fleetctl.agent.weights.peers import report_copy
+from fleetctl.agent.weights.protocol import (
+    MOST_NAMED,
+    MOST_NAMED_BYTES,
+    NONCE_PATH,
+    SIGNATURE_HEADER,
+    decoded,
+    encoded,
+    new_nonce,
+    others_path,
+    proof_of_source,
+)
+from fleetctl.agent.weights.serve import KEPT_S, MOST_KNOWN, Others, Source
 from fleetctl.agent.weights.table import MOST_FETCHES
+from fleetctl.agent.wire import document_of, parse
 
 FILES = {"files": "model-00001-*"}
 VIEW = "a" * 16
 
 
-def other(number: int, view: str | None = None, whole: bool = True) -> dict[str, Any]:
-    return {"replica": f"m/{number}", "address": f"10.0.0.1:{number}", "view": view, "whole": whole}
+def other(number: int, view: str | None = None, whole: bool = True) -> WeightSource:
+    return WeightSource(f"m/{number}", f"10.0.0.1:{number}", view, whole)
+
+
+ROW = document_of(other(1))
 
 
 def keep_busy(source: Source) -> None:
@@ -42,8 +56,8 @@ def test_the_latest_receivers_are_suggested_in_turn_a_few_at_a_time_and_for_a_li
         others.add(other(number))
     first = others.some(None)
     assert first == [other(MOST_KNOWN + 8 - at) for at in range(MOST_NAMED)]
-    named = {one["address"] for _ in range(MOST_KNOWN) for one in others.some(None)}
-    assert named == {other(number)["address"] for number in range(9, MOST_KNOWN + 9)}
+    named = {one.address for _ in range(MOST_KNOWN) for one in others.some(None)}
+    assert named == {other(number).address for number in range(9, MOST_KNOWN + 9)}
     now[0] = KEPT_S
     others.add(other(1))
     assert others.some(None) == [other(1)]
@@ -54,20 +68,20 @@ def test_only_sources_of_the_wanted_view_are_suggested() -> None:
     assert others.some(None) == []
     for number, (view, whole) in enumerate([(None, True), (VIEW, False), ("b" * 16, False), ("b" * 16, True)], 1):
         others.add(other(number, view, whole))
-    assert {one["replica"] for one in others.some(None)} == {"m/1", "m/4"}
-    assert {one["replica"] for one in others.some(VIEW)} == {"m/1", "m/2", "m/4"}
+    assert {one.replica for one in others.some(None)} == {"m/1", "m/4"}
+    assert {one.replica for one in others.some(VIEW)} == {"m/1", "m/2", "m/4"}
 
 
 def test_the_most_suggestions_fit_into_a_message() -> None:
-    longest = [{**other(1, VIEW), "replica": "m" * 200, "address": "h" * 255 + ":65535"}] * MOST_NAMED
-    assert len(encoded(longest)) < MOST_BYTES
+    longest = [WeightSource("m" * 200, "h" * 255 + ":65535", VIEW)] * MOST_NAMED
+    assert len(encoded(longest)) < MOST_NAMED_BYTES
     assert decoded(encoded(longest)) == longest
 
 
 @pytest.mark.parametrize("content", [
-    {}, [None], [[]], [other(1)] * (MOST_NAMED + 1), [{**other(1), "address": "host"}], [{**other(1), "address": 1}],
-    [{**other(1), "address": "http://host:1"}], [{**other(1), "address": "me@host:1"}], [{**other(1), "view": "../x"}],
-    [{**other(1), "view": 1}],
+    {}, [None], [[]], [ROW] * (MOST_NAMED + 1), [{**ROW, "address": "host"}], [{**ROW, "address": 1}],
+    [{**ROW, "address": "http://host:1"}], [{**ROW, "address": "me@host:1"}], [{**ROW, "view": "../x"}],
+    [{**ROW, "view": 1}],
 ])
 def test_a_malformed_list_of_sources_is_refused(content: object) -> None:
     with pytest.raises(ValueError, match=r"no|not"):
@@ -86,7 +100,7 @@ def test_a_source_accepts_reports_only_with_the_secret(
     with serving(tmp_path / "a", got) as (source, described):
         assert report(described, path, body, secret=b"another") == 401
         assert report(described, path, body, Authorization="") == 401
-        assert report(described, path, b" " * (MOST_BYTES + 1)) == 400, "no more than one message is read"
+        assert report(described, path, b" " * (MOST_NAMED_BYTES + 1)) == 400, "no more than one message is read"
         assert report(described, others_path("0" * 64), body) == 404
         assert report(described, path, b"[1]") == 400
         assert source.others.some(None) == []
@@ -112,7 +126,7 @@ def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_
             eventually(lambda: not other_source.table._fetches)
             with serving(tmp_path / "c", third) as (third_source, far):
                 eventually(lambda: other_source.others.some(None))
-                assert not [one for one in source.others.some(None) if one["address"] == far["address"]]
+                assert not [one for one in source.others.some(None) if one.address == far["address"]]
                 keep_busy(other_source)
                 fourth = fetch(tmp_path / "d", artifact, described, origins=[{"path": str(origin)}])
                 assert fourth.name == f"m/c at {far['address']}", "a suggested source that is busy suggests this one"
@@ -149,8 +163,8 @@ def test_suggested_sources_that_are_gone_or_wrong_are_reported_and_not_used(
     with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (lying, lies),
           serving(tmp_path / "good", good) as (_, honest)):
         lying.verified.add(liar.entry, liar.held.files)
-        gone = {**other(1), "address": "127.0.0.1:1"}
-        for one in (honest, lies, gone):
+        gone = other(1)._replace(address="127.0.0.1:1")
+        for one in (parse(WeightSource, honest), parse(WeightSource, lies), gone):
             report_copy([described["address"]], artifact, SECRET, one)
         keep_busy(source)
         got = fetch(tmp_path / "b", artifact, described)
@@ -167,7 +181,7 @@ def test_only_a_few_bad_suggestions_are_tried(
     now = iter(range(10_000))
     with serving(tmp_path / "a", whole) as (source, described):
         for number in range(1, 50):
-            source.others.add({**other(number), "address": f"127.0.0.1:{number}"})
+            source.others.add(other(number)._replace(address=f"127.0.0.1:{number}"))
         keep_busy(source)
         got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], time_s=100,
                     clock=lambda: float(next(now)))
@@ -235,7 +249,7 @@ def test_a_source_suggested_without_the_secret_is_not_contacted(
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     now = iter(range(10_000))
     with serving(tmp_path / "a", got) as (source, described):
-        address = answering(429, encoded([described]), secret)
+        address = answering(429, encoded([parse(WeightSource, described)]), secret)
         fetched = fetch(tmp_path / "b", artifact, {"replica": "m/1", "address": address, "view": None},
                         origins=[{"path": str(origin)}], time_s=100, clock=lambda: float(next(now)))
         assert (fetched.source, source.sent > 0) == (("peer", True) if secret == SECRET else ("origin", False))

@@ -31,9 +31,10 @@ from weights_world import (
 
 from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER
+from fleetctl.agent.weights.peers import LOW_WATER_BYTES
+from fleetctl.agent.weights.protocol import VIEW_HEADER
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
-from fleetctl.agent.weights.views import MODEL, view_id
+from fleetctl.agent.weights.views import MODEL, read_view, view_id
 
 FILE = "model-00001-of-00002.safetensors"
 
@@ -62,6 +63,31 @@ def test_a_range_of_a_file_is_served_only_with_the_secret(
         requests = json.dumps({"view": SHARD, "rank": 0, "size": 4})
         assert get(described, f"/v2/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: requests})[0] == 404
         assert get(described, path, Range="bytes=5-9")[0] == 416
+
+
+@pytest.mark.parametrize(("described", "status"), [
+    ("null", 404), ('{"view": {}, "rank": 0, "size": 4}', 404), ("[", 500), ("5", 500), ('{"view": 5}', 500),
+    ('{"view": {"tensors": 5}, "rank": 0, "size": 4}', 500),
+    ('{"view": {"tensors": "a"}, "rank": "0", "size": 4}', 500),
+    ('{"view": {"shard": {"rules": [{"match": "a", "dim": "0"}]}}, "rank": 0, "size": 4}', 500),
+    ('{"view": {"shard": {"rules": [{"match": "a"}], "of": "0"}}, "rank": 0, "size": 4}', 500),
+])
+def test_a_malformed_request_for_a_view_is_refused_and_makes_nothing(
+    tmp_path: Path, origin: Path, artifact: str, described: str, status: int
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", got) as (source, there):
+        assert get(there, f"/v2/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: described})[0] == status
+        assert source.made == 0
+
+
+def test_only_a_view_by_tensors_is_made_for_others(tmp_path: Path, origin: Path, artifact: str) -> None:
+    got, files = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), {"files": "*-00001-*"}
+    path = f"/v2/{artifact}/views/{view_id(read_view(files), 0, 4, artifact)}/index"
+    with serving(tmp_path / "a", got) as (source, there):
+        described = json.dumps({"view": files, "rank": 0, "size": 4})
+        assert get(there, path, **{VIEW_HEADER: described}) == (500, b"a view by files is not made of tensors")
+        assert source.made == 0
 
 
 def test_a_small_response_does_not_wait_between_headers_and_body(
@@ -132,7 +158,7 @@ def test_many_first_requests_for_a_view_make_it_once(
     with serving(tmp_path / "a", got) as (source, described), ThreadPoolExecutor(12) as pool:
         fetches = [pool.submit(fetch, tmp_path / f"n{number}", artifact, described, view=SHARD, rank=3)
                    for number in range(12)]
-        eventually(lambda: source.table.state(view_id(SHARD, 3, 4, artifact)) == "pending")
+        eventually(lambda: source.table.state(view_id(read_view(SHARD), 3, 4, artifact)) == "pending")
         begun.set()
         folders = [one.result(60).entry.folder for one in fetches]
         assert source.made == 1
@@ -188,7 +214,7 @@ def test_idle_views_make_room_for_others_but_a_view_in_use_on_the_node_stays(
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     views = tmp_path / "a" / artifact / "views"
-    names = [str(view_id(SHARD, rank, 4, artifact)) for rank in range(3)]
+    names = [str(view_id(read_view(SHARD), rank, 4, artifact)) for rank in range(3)]
     one = fetch(tmp_path / "x", artifact, origins=[{"path": str(origin)}], view=SHARD, rank=0).held.size
     with serving(tmp_path / "a", got, budget=2 * one) as (source, described):
         fetch(tmp_path / "r0", artifact, described, view=SHARD, rank=0)
@@ -270,7 +296,7 @@ def test_a_source_killed_while_it_makes_a_view_leaves_no_lock_held(
     origins = [{"path": str(tmp_path / "big")}]
     first = nodes(tmp_path / "a", artifact, origins=origins)
     described = first.read_report("serving")["serving"]
-    name = view_id(SHARD, 1, 4, artifact)
+    name = view_id(read_view(SHARD), 1, 4, artifact)
     requests = json.dumps({"view": SHARD, "rank": 1, "size": 4})
     assert get(described, f"/v2/{artifact}/views/{name}/index", **{VIEW_HEADER: requests})[0] in {200, 202}
     first.end()

@@ -15,8 +15,7 @@ from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
 
 from fleetctl.agent.weights import gather
 from fleetctl.agent.weights.index import Index, WeightsError
-from fleetctl.agent.weights.tensors import read_header
-from fleetctl.agent.weights.views import MODEL, files_view, tensor_view, view_id
+from fleetctl.agent.weights.views import MODEL, View, files_view, read_header, read_view, tensor_view, view_id
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["with NumPy", "without NumPy"])
@@ -55,7 +54,7 @@ def test_a_view_by_tensors_has_the_matching_ones_and_one_by_files_has_whole_file
 def test_every_tensor_of_a_view_is_aligned_to_its_element_size() -> None:
     data = safetensors({"odd": ("U8", np.arange(3, dtype="u1")), "wide": ("I64", np.arange(2)),
                         "half": ("BF16", np.arange(5, dtype="u2"))})
-    layout = tensor_view({"x": read_header(io.BytesIO(data), len(data))}, {"tensors": "."}, 0, 1)
+    layout = tensor_view({"x": read_header(io.BytesIO(data), len(data))}, View(tensors="."), 0, 1)
     entries = json.loads(layout.header[8:])
     assert {name: entry["data_offsets"][0] for name, entry in entries.items()} == {"wide": 0, "half": 16, "odd": 26}
     assert len(layout.header) % 8 == 0
@@ -106,13 +105,22 @@ def test_reading_any_bytes_as_a_header_fails_only_with_a_weights_error(data: byt
 
 def test_equal_views_have_one_id_and_other_views_and_artifacts_have_another() -> None:
     views: list[dict[str, Any]] = [{"files": "a*"}, {"tensors": "a"}, SHARD, {"shard": {**SHARD["shard"], "of": "2"}}]
-    names = [view_id(view, rank, 4, artifact) for view in views for rank in (0, 1) for artifact in ("x", "y")]
+    names = [view_id(read_view(view), rank, 4, artifact)
+             for view in views for rank in (0, 1) for artifact in ("x", "y")]
     assert None not in names
     assert len(set(names)) == 12, "only shards differ by rank"
     everything: list[dict[str, Any] | None] = [
         None, {}, {"files": "*"}, {"tensors": ".*"}, {"shard": {**SHARD["shard"], "of": "1"}},
         {"shard": {"rules": [], "of": "4"}}]
-    assert [view_id(view, 0, 4, "x") for view in everything] == [None] * 6
+    assert [view_id(read_view(view), 0, 4, "x") for view in everything] == [None] * 6
+
+
+@pytest.mark.parametrize(("view", "id_"), [
+    ({"files": "a*"}, "1a8a257929d8e1ef"), ({"tensors": r"^b\."}, "f0ec1497d0f7c5f6"), (SHARD, "a3523df0a5c6a62a"),
+    ({"shard": {"rules": [{"match": "é"}]}}, "afbdf12e11d62f68"),
+])
+def test_a_view_has_the_same_id_in_every_release(view: dict[str, Any], id_: str) -> None:
+    assert view_id(read_view(view), 1, 4, "x") == id_
 
 
 def test_a_view_needs_more_than_small_files() -> None:

@@ -16,14 +16,16 @@ from changed_node import FILE, INJECTED, NodeUnderTest, eight_bytes, rot, source
 from small_pieces import SECRET
 from weights_world import SHARD, eventually, fetch, files_in, serving, status_and_body
 
+from fleetctl.agent.messages import PrefetchMember
 from fleetctl.agent.weights import check
 from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, check_changed
 from fleetctl.agent.weights.fetch import Fetched
 from fleetctl.agent.weights.index import WeightsError
-from fleetctl.agent.weights.peers import wrong_path
+from fleetctl.agent.weights.protocol import wrong_path
 from fleetctl.agent.weights.store import Entry, Wrong, require_own_folder
 from fleetctl.agent.weights.verified import Verified
 from fleetctl.agent.weights.views import MODEL
+from fleetctl.agent.wire import parse
 
 
 def test_a_receiver_that_gets_a_wrong_piece_tells_the_source_which_then_fetches_the_file_again(
@@ -283,12 +285,13 @@ def test_prefetched_weights_are_checked_before_they_count_as_complete(
 
     monkeypatch.setattr(prefetch, "session_secret", lambda: SECRET)
     weights = {"artifact": node.artifact, "from": [{"path": str(node.origin)}], "view": None}
-    order = {"timeout": 60, "members": [{"weights": weights, "engine": {}, "variables": INJECTED}]}
+    order = prefetch.Order([parse(PrefetchMember, {"weights": weights, "variables": INJECTED})], 60)
     prefetch.fetch_here(order)
     entry = Entry(str(node.root), node.artifact, None)
     eight_bytes(Path(entry.path(FILE)))
     [row] = prefetch.fetch_here(order)
-    assert row["fetched"]["bytes"] > 0
+    assert row.fetched is not None
+    assert row.fetched.bytes > 0
     assert files_in(entry.folder) == files_in(node.origin)
 
 

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 from small_pieces import SECRET
 
+from fleetctl.agent.messages import WeightSource
 from fleetctl.agent.weights import index
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
 from fleetctl.agent.weights.peers import connect
 from fleetctl.agent.weights.serve import Source, WeightsServer
+from fleetctl.agent.weights.views import read_view
+from fleetctl.agent.wire import parse
 
 DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 SHARD = {"shard": {"rules": [{"match": "norm|bias", "dim": 0}, {"match": "rows", "dim": 0},
@@ -73,7 +76,8 @@ def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dic
           lines: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
           secret: bytes = SECRET) -> Fetched:
     """Fetch onto the node whose cache is `root`."""
-    wanted = Wanted(artifact, view, rank, 4, origins or [], list(sources), secret)
+    planned = [parse(WeightSource, source) for source in sources]
+    wanted = Wanted(artifact, read_view(view), rank, 4, origins or [], planned, secret)
     reported: list[str] = [] if lines is None else lines
     return Fetch(str(root), wanted, clock() + time_s, reported.append, clock).run()
 

@@ -20,6 +20,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fleetctl.agent.mark import actor_name, describe
+from fleetctl.agent.messages import Lifecycle, Place, Replica
+from fleetctl.agent.wire import parse
 from tests.benchmarks.large.cluster import KINDS, MEMORY, SHARE, LargeCluster, Placed, Seat, unique_id
 
 RECORDED = Path(__file__).parents[2] / "inventory" / "recorded"
@@ -92,12 +94,10 @@ class Rendered:
 
     def _ours(self) -> Iterator[Row]:
         for number, replica in enumerate(self.cluster.replicas):
-            spec = self._spec(replica)
-            places = [self._place(replica, rank, seat) for rank, seat in enumerate(replica.seats)]
             name, is_gang = actor_name(replica.model, replica.replica_id), len(replica.seats) > 1
             row = self._row("GangCoordinator" if is_gang else "ModelActor", "ours", number, replica.seats[0].node)
             row |= {"name": name, "ray_namespace": NAMESPACE, "job_id": OUR_JOB,
-                    "repr_name": describe(spec, places, READY_AT)}
+                    "repr_name": self._repr(replica)}
             if replica.starting:
                 row |= {"state": "PENDING_CREATION", "node_id": None, "repr_name": "", "job_id": LATE_JOB}
             row["required_resources"] = {} if is_gang else _claim(KINDS[replica.kind][1])
@@ -152,10 +152,14 @@ class Rendered:
                 "specHash": self.cluster.spec_hashes.get(replica.model, "aaaa"), "members": members,
                 "lifecycle": {"restartMax": 5}}
 
-    def _place(self, replica: Placed, rank: int, seat: Seat) -> Row:
-        return {"group": "main", "copy": 0, "role": self._spec(replica)["members"][rank]["role"], "rank": rank,
-                "nodeId": node_id(seat.node), "ip": _ip(seat.node), "port": 20_000 + seat.card,
-                "gpuIndices": [seat.card], "gpuUuids": [_card_uuid(seat)]}
+    def _repr(self, replica: Placed) -> str:
+        spec = self._spec(replica)
+        places = [parse(Place, member)._replace(ip=_ip(seat.node), port=20_000 + seat.card, gpu_indices=[seat.card],
+                                                gpu_uuids=[_card_uuid(seat)])
+                  for member, seat in zip(spec["members"], replica.seats, strict=True)]
+        described = Replica("", replica.model, replica.replica_id, Lifecycle(60.0, restart_max=5), spec["specHash"],
+                            fleet="lab", namespace=NAMESPACE)
+        return describe(described, places, READY_AT)
 
     def _node(self, number: int) -> Row:
         row = recorded_node() | {"node_id": node_id(number), "node_ip": _ip(number), "node_name": _ip(number)}

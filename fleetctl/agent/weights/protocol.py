@@ -1,25 +1,82 @@
-"""The proof that both ends of one connection know the secret of this cluster session. The secret itself is never sent.
+"""What the two ends of a connection exchange: paths, messages, and the proof that both know the session's secret.
 
-The receiver's first request brings its nonce, and the answer is the source's nonce. Both nonces and both addresses are
-in the key of all tokens and signatures of the connection. So none of them is of use on another connection, not even to
-a program that passes them on, and clocks need not agree.
+The secret itself is never sent. The receiver's first request brings its nonce, and the answer is the source's nonce.
+Both nonces and both addresses are in the key of all tokens and signatures of the connection. So none of them is of use
+on another connection, not even to a program that passes them on, and clocks need not agree.
+
+No `from __future__ import annotations` here: `parse` reads the types of fields.
 """
-
-from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
+import json
 import re
 import secrets
 import socket
-from typing import Any, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-PROTOCOL = "/v2"
+from ..messages import WeightSource
+from ..wire import document_of, parse
+from .views import View
+
+PREFIX = "/v2"
 """How the path of every request begins. A source of version 1 accepted tokens that were good on any connection."""
-NONCE_PATH = f"{PROTOCOL}/nonce/"
+NONCE_PATH = f"{PREFIX}/nonce/"
 """The path of the first request of a connection, before the receiver's nonce; the source's nonce is the body."""
+VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
+MOST_NAMED, MOST_NAMED_BYTES = 4, 4096
+"""How many sources a busy one suggests, and how long the message is at most."""
 _NONCE = re.compile("[0-9a-f]{32}")
+_ADDRESS = re.compile(r"[0-9A-Za-z.:\[\]-]{1,255}:[0-9]{1,5}")
+_VIEW = re.compile(r"[0-9a-f]{16}")
+
+
+class ViewRequest(NamedTuple):
+    """The view that a receiver needs, in VIEW_HEADER: the source makes it if it is missing."""
+
+    view: View
+    rank: int
+    size: int
+
+
+class WrongReport(NamedTuple):
+    """The file of a view, None = of the artifact itself, of which a receiver got a wrong piece."""
+
+    view: Optional[str]
+    path: str = ""
+
+
+def others_path(artifact: str) -> str:
+    """Return the path at which a source accepts reports of other copies of an artifact."""
+    return f"{PREFIX}/{artifact}/others"
+
+
+def wrong_path(artifact: str) -> str:
+    """Return the path at which a source accepts reports of wrong pieces that it has sent."""
+    return f"{PREFIX}/{artifact}/wrong"
+
+
+def encoded(sources: Sequence[WeightSource]) -> bytes:
+    """Encode a message that names sources."""
+    return json.dumps(document_of(sources)).encode()
+
+
+def decoded(body: bytes) -> List[WeightSource]:
+    """Decode and validate a message that names sources; raises ValueError."""
+    rows: Any = json.loads(body)
+    if not isinstance(rows, list) or len(rows) > MOST_NAMED:
+        raise ValueError(f"not a list of at most {MOST_NAMED} sources")
+    return [_validated(parse(WeightSource, row)) for row in rows]
+
+
+def _validated(source: WeightSource) -> WeightSource:
+    if not _ADDRESS.fullmatch(source.address):
+        raise ValueError("not an address")
+    if source.view is not None and not _VIEW.fullmatch(source.view):
+        raise ValueError("not a view")
+    name = " ".join(source.replica.split())[:200]
+    return source._replace(replica=name, whole=source.view is None or source.whole)
 
 
 def new_nonce() -> str:
@@ -47,7 +104,7 @@ class Proof:
     def __init__(self, secret: bytes, nonces: Tuple[str, str], receiver: Tuple[Any, ...],
                  source: Tuple[Any, ...]) -> None:
         ends = (f"{host_of(end)} {end[1]}" for end in (receiver, source))
-        self._key = _hash(secret, "\n".join((PROTOCOL, *nonces, *ends)).encode()).digest()
+        self._key = _hash(secret, "\n".join((PREFIX, *nonces, *ends)).encode()).digest()
 
     def token(self, method: str, path: str, body: bytes = b"") -> str:
         """Return the token of a request: proof that it was made by a receiver with the secret."""
@@ -76,5 +133,5 @@ def proof_of_source(secret: bytes, nonces: Tuple[str, str], accepted: socket.soc
     return Proof(secret, nonces, accepted.getpeername(), accepted.getsockname())
 
 
-def _hash(key: bytes, data: bytes) -> "hmac.HMAC":
+def _hash(key: bytes, data: bytes) -> hmac.HMAC:
     return hmac.new(key, data, hashlib.sha256)

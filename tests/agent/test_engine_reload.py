@@ -15,11 +15,13 @@ import pytest
 from dripping_server import dripping
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent.engine import EngineProcess
+from fleetctl.agent.engine import ANSWER_SHOWN, EngineProcess, ask_to_reload
 from fleetctl.agent.failure import StartFailed
-from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
+from fleetctl.agent.messages import Engine, HttpCall, PortProbe, Probe
 
 Requests = list[tuple[str, str, bytes]]
+CALL = HttpCall("POST", "/load")
+ENGINE = Engine((), readiness=Probe(http=PortProbe()))
 
 
 @pytest.fixture
@@ -55,8 +57,8 @@ def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
 
 
 def ask(port: int, within_s: float = 30, objection: Callable[[str], str | None] = lambda _: None, **more: Any) -> str:
-    return ask_to_reload({"method": "POST", "path": "/load", **more}, port, ("127.0.0.1", "127.0.0.2"),
-                         time.monotonic() + within_s, objection)
+    return ask_to_reload(CALL._replace(**more), port, ("127.0.0.1", "127.0.0.2"), time.monotonic() + within_s,
+                         objection, shown="/load")
 
 
 def test_the_engine_gets_one_json_request_and_an_error_quotes_the_start_of_its_answer(engine: Any) -> None:
@@ -115,8 +117,8 @@ def test_an_address_that_this_host_does_not_have_is_skipped(engine: Any, monkeyp
 
     monkeypatch.setattr(socket, "create_connection", connecting)
     port, requests, _ = engine
-    assert ask_to_reload({"method": "POST", "path": "/load"}, port, ("::1", "127.0.0.1"), time.monotonic() + 30,
-                         lambda _: None).endswith("HTTP 200")
+    assert ask_to_reload(CALL, port, ("::1", "127.0.0.1"), time.monotonic() + 30, lambda _: None,
+                         shown="/load").endswith("HTTP 200")
     assert len(requests) == 1
     with pytest.raises(StartFailed, match="no time"):
         ask(port, within_s=-1)
@@ -142,9 +144,9 @@ def test_an_engine_that_ends_is_a_failure_of_its_own_and_only_fleetctl_variables
     process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
                             _run=Run(ended), _hosts=("127.0.0.1",))
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
-    request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
+    call = HttpCall("POST", "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", {"as": "$(TOKEN)"})
     with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
-        process.reload(request, {}, time.monotonic() + 30)
+        process.reload(call, {}, time.monotonic() + 30)
     assert failed.value.code == code
     assert [(path, json.loads(body)) for _, path, body in requests] == [
         ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
@@ -156,10 +158,10 @@ def test_if_an_engine_is_not_ready_after_its_reload_the_reason_is_the_probe_and_
     process = EngineProcess.__new__(EngineProcess)
     log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
     process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
-                            _log=log, _spec={"readiness": {"http": {}}}, _build=lambda _: lambda: "HTTP 503")
+                            _log=log, _engine=ENGINE, _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:
-        process.reload({"method": "POST", "path": "/load"}, {}, time.monotonic() + 0.9)
+        process.reload(CALL, {}, time.monotonic() + 0.9)
     assert failed.value.code == "RELOAD_FAILED"
     assert str(failed.value) == (
         f"POST /load on port {engine[0]}: HTTP 200; then not ready within its startupTimeout of 1 s (HTTP 503)")

@@ -1,4 +1,4 @@
-"""The floor of nodes: one request to Ray's autoscaler for the nodes that all fleets need. Nothing here ends anything.
+"""What is asked of Ray's autoscaler: one request for the nodes that all fleets need. Nothing here ends anything.
 
 Ray keeps only the latest such request and reads it as a floor: it adds missing nodes, and removes nodes beyond the
 floor only after they have been idle for a while. A node with a replica is not idle. So when a fleet shrinks, its next
@@ -6,30 +6,34 @@ apply lowers the floor, running replicas stay where they are, and a node goes on
 
 The request is for whole nodes, by the labels of their type: Ray counts the total resources of nodes, not the free ones,
 and would pack smaller bundles in its own way. Ray's table has each fleet's part; a node used by two fleets counts once.
+
+`release` removes the part of a fleet that is no longer applied: it would stay in Ray's table, and so would its nodes.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from .claims import SHARE
-from .cluster import alive_nodes
+from .cluster import alive_nodes, busy_nodes
 from .events import EventStream
 from .failure import KV_NAMESPACE
+from .messages import NodeType, Plan, ReleaseRequest
+from .wire import document_of, parse
 
 PREFIX = b"grow:"
-Part = List[Mapping[str, Any]]
-"""One fleet's need: rows of a plan's `growth`, with the resources to request."""
+Part = Sequence[NodeType]
+"""One fleet's need: the `growth` of its plan."""
 
 
-def ask_for_nodes(plan: Mapping[str, Any], events: EventStream) -> None:
+def ask_for_nodes(plan: Plan, events: EventStream) -> None:
     """Request the nodes that the plan's fleet needs, besides those of other fleets. Never fails an apply."""
-    new = [row for row in plan.get("growth") or [] if row["nodes"]]
+    new = [row for row in plan.growth if row.nodes]
     try:
         trouble = _ask(plan)
     except Exception as error:
@@ -37,22 +41,41 @@ def ask_for_nodes(plan: Mapping[str, Any], events: EventStream) -> None:
     if trouble is not None and new:
         events.emit("nodesNotRequested", f"no nodes were requested from Ray's autoscaler: {trouble}", level="warning")
     for row in new if trouble is None else ():
-        events.emit("nodesRequested", f"asked Ray's autoscaler for {row['nodes']} more {row['name']} "
-                    f"(at most {row['max']} in all)", name=row["name"], nodes=row["nodes"], max=row["max"])
+        events.emit("nodesRequested", f"asked Ray's autoscaler for {row.nodes} more {row.name} "
+                    f"(at most {row.max} in all)", name=row.name, nodes=row.nodes, max=row.max)
 
 
-def _ask(plan: Mapping[str, Any]) -> Optional[str]:
+def run_release(request: ReleaseRequest, events: EventStream) -> int:
+    """Withdraw one fleet's part of the request; a dry run only reports it."""
+    events.begin(request)
+    fleet, fleets, alive = request.fleet, asking_fleets(), alive_nodes()
+    if fleet not in fleets:
+        others = ", ".join(fleets) or "none"
+        return events.end(0, f"fleet {fleet} requests no nodes; fleets that do: {others}")
+    busy = busy_nodes()
+    parts = with_joined([read_part(name) for name in fleets], alive)
+    for row in parts[fleets.index(fleet)]:
+        kept = alive.keys() & {*row.keeps}
+        free, used = len(kept - busy), len(kept & busy)
+        events.emit("nodesReleased", f"{row.name}: {row.nodes} new, {free} unused and {used} in use no longer "
+                    "requested", name=row.name, new=row.nodes, unused=free, inUse=used)
+    if request.dry_run:
+        return events.end(0, "nothing was changed")
+    request_part(fleet, [])
+    return events.end(0, "nothing was ended; a node that no other fleet requests goes once it is idle")
+
+
+def _ask(plan: Plan) -> Optional[str]:
     """Store the fleet's part and request the nodes of all fleets. Returns why it cannot, or None."""
-    fleet = plan["fleet"]["name"]
-    before, after = read_part(fleet), list(plan.get("growth") or [])
-    options = plan.get("options") or {}
-    if options.get("targets") or options.get("excludes") or options.get("selector"):
+    fleet, options = plan.fleet.name, plan.options
+    before, after = read_part(fleet), plan.growth
+    if options.targets or options.excludes or options.selector:
         # the plan leaves models out, and their needs are not known
         after = _at_least_before(after, with_joined([before], alive_nodes())[0])
-    if not any(row["keeps"] or row["nodes"] for row in after):
+    if not any(row.keeps or row.nodes for row in after):
         if fleet not in asking_fleets():
             return None
-        after = []
+        after = ()
     trouble = _why_unsupported()
     if trouble is None:
         request_part(fleet, after)
@@ -61,10 +84,10 @@ def _ask(plan: Mapping[str, Any]) -> Optional[str]:
 
 def _at_least_before(growth: Part, before: Part) -> Part:
     """Return the rows of `growth`, each with at least the nodes of the row of the same name in `before`."""
-    former = {row["name"]: row for row in before}
-    return [row if row["name"] not in former else {
-        **row, "nodes": max(row["nodes"], former[row["name"]]["nodes"]),
-        "keeps": sorted({*row["keeps"], *former[row["name"]]["keeps"]})} for row in growth]
+    former = {row.name: row for row in before}
+    return [row if row.name not in former else row._replace(
+        nodes=max(row.nodes, former[row.name].nodes), keeps=sorted({*row.keeps, *former[row.name].keeps}))
+        for row in growth]
 
 
 def _why_unsupported() -> Optional[str]:
@@ -93,7 +116,7 @@ def request_nodes() -> None:
                           bundle_label_selectors=[labels for _, labels in nodes])
 
 
-def with_joined(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
+def with_joined(parts: Sequence[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
     """Return the parts with the requested nodes that have joined since moved from `nodes` to `keeps`.
 
     A part that requests new nodes keeps all nodes of the type that were alive then, so any other has joined later.
@@ -102,22 +125,22 @@ def with_joined(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> Li
     return [[_with_joined(row, alive, taken) for row in part] for part in parts]
 
 
-def _with_joined(row: Mapping[str, Any], alive: Mapping[str, Mapping[str, str]], taken: Set[str]) -> Mapping[str, Any]:
-    joined = sorted(node for node, labels in alive.items() if node not in row["keeps"] and node not in taken
-                    and row["labels"].items() <= labels.items())[:row["nodes"]]
+def _with_joined(row: NodeType, alive: Mapping[str, Mapping[str, str]], taken: Set[str]) -> NodeType:
+    joined = sorted(node for node, labels in alive.items() if node not in row.keeps and node not in taken
+                    and row.labels.items() <= labels.items())[:row.nodes]
     taken.update(joined)
-    return {**row, "keeps": [*row["keeps"], *joined], "nodes": row["nodes"] - len(joined)}
+    return row._replace(keeps=[*row.keeps, *joined], nodes=row.nodes - len(joined))
 
 
-def _totals(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str, float], Dict[str, str]], int]]":
+def _totals(parts: Sequence[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str, float], Dict[str, str]], int]]":
     """Return the bundle and labels of each node type, and the count to request: kept living nodes, plus new ones."""
     kept: Dict[str, Set[str]] = {}
     new: Dict[str, int] = {}
     for row in (row for part in parts for row in part):
-        bundle = {"GPU": float(row["gpus"])} if row["gpus"] else {"CPU": row["cpus"] / SHARE}
-        kind = json.dumps([bundle, row["labels"]], sort_keys=True)
-        kept.setdefault(kind, set()).update(alive.intersection(row["keeps"]))
-        new[kind] = new.get(kind, 0) + int(row["nodes"])
+        bundle = {"GPU": float(row.gpus)} if row.gpus else {"CPU": row.cpus / SHARE}
+        kind = json.dumps([bundle, row.labels], sort_keys=True)
+        kept.setdefault(kind, set()).update(alive.intersection(row.keeps))
+        new[kind] = new.get(kind, 0) + row.nodes
     return [(tuple(json.loads(kind)), len(ids) + new[kind]) for kind, ids in sorted(kept.items())]
 
 
@@ -129,8 +152,7 @@ def asking_fleets() -> List[str]:
 def read_part(fleet: str) -> Part:
     """Return a fleet's part of the request; empty if it has none."""
     found = _internal_kv_get(PREFIX + fleet.encode(), namespace=KV_NAMESPACE)
-    part: Part = json.loads(found) if found else []
-    return part
+    return [parse(NodeType, row) for row in json.loads(found)] if found else []
 
 
 def request_part(fleet: str, part: Part) -> None:
@@ -139,7 +161,7 @@ def request_part(fleet: str, part: Part) -> None:
     An empty part is removed only after the request, so that the next run repeats an interrupted withdrawal.
     """
     key = PREFIX + fleet.encode()
-    _internal_kv_put(key, json.dumps(part).encode(), overwrite=True, namespace=KV_NAMESPACE)
+    _internal_kv_put(key, json.dumps(document_of(part)).encode(), overwrite=True, namespace=KV_NAMESPACE)
     request_nodes()
     if not part:
         _internal_kv_del(key, namespace=KV_NAMESPACE)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim, RaySum, read_claim, read_claim_in_group, read_sum, read_sums
+from fleetctl.inventory.listed_claims import PlacementGroup, listed_by_node, read_placement_group
 from fleetctl.inventory.marks import Marks
 from fleetctl.inventory.replicas import find_replicas
-from fleetctl.inventory.used import PlacementGroup, listed_by_node, read_placement_group
 
 GROUP = "6cc62b5954bc6ec6371e0225445406000000"
 GIB = 1 << 30

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +13,10 @@ import ray.autoscaler.sdk
 import ray.autoscaler.v2.utils
 from ray_keys import Keys
 
-from fleetctl.agent import floor, release
+from fleetctl.agent import node_request
 from fleetctl.agent.events import EventStream
-from fleetctl.agent.floor import ask_for_nodes
-from fleetctl.agent.release import run_release
+from fleetctl.agent.messages import NodeType, Plan, PlanFleet, PlanOptions, ReleaseRequest
+from fleetctl.agent.node_request import ask_for_nodes, run_release
 
 Requests = list[Counter[tuple[float, str]]]
 
@@ -24,13 +26,12 @@ class Events(list[tuple[str, str]]):
         self.append((kind, message))
 
 
-def plan(fleet: str, *growth: dict[str, Any], **options: Any) -> dict[str, Any]:
-    return {"fleet": {"name": fleet}, "growth": list(growth), "options": options}
+def plan(fleet: str, *growth: NodeType, targets: Sequence[str] = ()) -> Plan:
+    return Plan("plan-1", PlanFleet(fleet), growth=growth, options=PlanOptions(targets))
 
 
-def growth_of(keeps: str, nodes: int, pool: str = "h100") -> dict[str, Any]:
-    return {"name": pool, "labels": {"pool": pool}, "gpus": 8, "cpus": 640_000, "keeps": keeps.split(), "nodes": nodes,
-            "max": 4, "replicas": []}
+def growth_of(keeps: str, nodes: int, pool: str = "h100") -> NodeType:
+    return NodeType(pool, {"pool": pool}, 8, 640_000, keeps.split(), nodes, 4)
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
         sent.append(Counter((bundle["GPU"], labels["pool"])
                             for bundle, labels in zip(bundles, bundle_label_selectors, strict=True)))
 
-    Keys().install(monkeypatch, floor)
+    Keys().install(monkeypatch, node_request)
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": node != "dead"}
                                                for node in ("a", "b", "c", "dead")])
     monkeypatch.setattr(ray.autoscaler.sdk, "request_resources", request_resources)
@@ -102,11 +103,11 @@ def test_an_autoscaler_without_label_support_gets_no_request(
 
 
 def released(fleet: str, busy: set[str], monkeypatch: pytest.MonkeyPatch, *, dry_run: bool = False) -> list[str]:
-    monkeypatch.setattr(release, "busy_nodes", lambda: busy)
+    monkeypatch.setattr(node_request, "busy_nodes", lambda: busy)
     events = EventStream()
     lines: list[str] = []
     monkeypatch.setattr(events, "emit", lambda kind, message, **_: lines.append(message))
-    assert run_release({"fleet": fleet, "dryRun": dry_run, "toolVersion": "", "job": "j"}, events) == 0
+    assert run_release(ReleaseRequest(fleet, dry_run, "j"), events) == 0
     return lines[1:]
 
 
@@ -137,6 +138,14 @@ def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
     assert requests[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"
 
 
+def test_the_part_that_an_agent_of_the_last_release_stored_is_read(requests: Requests) -> None:
+    row = {"name": "h100", "labels": {"pool": "h100"}, "gpus": 8, "cpus": 640_000, "keeps": ["a", "b"], "nodes": 1,
+           "max": 4, "replicas": [{"model": "m", "replicas": 1}]}
+    node_request._internal_kv_put(b"grow:old", json.dumps([row]).encode(), namespace=node_request.KV_NAMESPACE)
+    ask_for_nodes(plan("new", growth_of("b c", 0)), Events())
+    assert requests == [{(8.0, "h100"): 4}]
+
+
 def withdrawn(fleet: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Withdraw a fleet's part, by the verb or by an apply that needs no node."""
     if by == "release":
@@ -153,7 +162,7 @@ def test_a_withdrawal_that_is_killed_before_the_request_is_repeated(
     ask_for_nodes(plan("old", growth_of("a", 2)), Events())
     del requests[:]
     with monkeypatch.context() as killed:
-        killed.setattr(floor, "request_nodes", lambda: sys.exit(137))
+        killed.setattr(node_request, "request_nodes", lambda: sys.exit(137))
         with pytest.raises(SystemExit):
             withdrawn("old", by, monkeypatch)
     withdrawn("old", by, monkeypatch)

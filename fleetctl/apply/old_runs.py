@@ -1,0 +1,259 @@
+"""Deletes ended runs that `spec.history` no longer keeps from Ray's list of jobs, which other commands read whole.
+
+Only runs of one fleet, and of no fleet, such as notes about nodes; never a job of another program. A run stays as
+long as something needs it (`Needs`), whatever its age. Ray's own record of a run's process stays; docs/history.md.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+
+from pydantic import ValidationError
+
+from fleetctl.apply.history import SpecOf, may_record, recorded_in
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.fleet import MIN_KEPT_S, History
+from fleetctl.documents.inventory import FailedFetch
+from fleetctl.documents.plan import Plan, PlanHistory
+from fleetctl.documents.quantity import MAX_SECONDS, grouped
+from fleetctl.errors import ClusterRefused, InventoryError
+from fleetctl.inventory.actors import list_live_actors
+from fleetctl.inventory.ask_all import READERS, ask_all
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.cold import UNFETCHED
+from fleetctl.inventory.failures import read_ended
+from fleetctl.inventory.jobs import DRAINING, JOBS_PATH, Job, list_jobs, log_of, noted_list
+from fleetctl.inventory.json_values import object_of, text_of
+from fleetctl.inventory.lives import with_deaths
+from fleetctl.inventory.notes import CORDON, SLOTS, UNCORDON
+from fleetctl.inventory.reloads import RELOADS, reload_notes, with_reloads
+from fleetctl.inventory.replicas import find_replicas
+from fleetctl.inventory.state_api import list_rows
+
+AT_ONCE, WITHIN_S = 200, 10.0
+"""How many runs one apply deletes at most, and how long that may take with everything it reads before."""
+SLACK = 50
+"""How many runs too many an apply leaves: otherwise every apply would read all of this for the sake of one run."""
+UNBROKEN_S = 24 * 3600 + MAX_SECONDS
+"""Failures of a model with longer gaps are not in a row for any fleet; see planner/breaker.py:FORGOTTEN_S."""
+NEVER = float("inf")
+ALREADY_GONE = "does not exist"
+"""Ray's words for a job that it does not know; a proxy that passes no DELETE has others."""
+NOT_ALLOWED = "{}: the dashboard, or a proxy in front of it, deletes no jobs"
+_OUR_ID = re.compile("fleetctl-([a-z]+(?:-[a-z]+)*)-[0-9a-f]{12}")
+_NODE_NOTES = ((CORDON, UNCORDON), (SLOTS,))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What in the cluster may still need a run: its metadata or its log.
+
+    `drivers` = Ray's ids of the runs whose actors live, or have failed without a record that says when, with a failure
+    that may count for a cooldown. `actors` = ids of live actors, `nodes` = of nodes that are not dead. `failed_since` =
+    the first of a model's failures that may count, in seconds since the epoch. `specs` = the specs of live replicas
+    that the run which created them did not record.
+    """
+
+    drivers: frozenset[str] = frozenset()
+    actors: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    failed_since: Mapping[str, float] = field(default_factory=dict)
+    specs: frozenset[SpecOf] = frozenset()
+
+
+def default_history() -> PlanHistory:
+    """Return the history of a fleet whose file does not say."""
+    return PlanHistory(**History().model_dump())
+
+
+def beyond(jobs: Sequence[Job], fleet: str, namespace: str, keep: PlanHistory, now_s: float) -> list[Job]:
+    """Return the ended runs of a fleet, and of no fleet, that are too many and too old, from oldest to newest.
+
+    `jobs` are all of ours, from oldest to newest. The newest run of each verb is never among them.
+    """
+    groups: defaultdict[bool, list[Job]] = defaultdict(list)
+    for job in jobs:
+        of_fleet = job.metadata.get("fleet")
+        if of_fleet is None or (of_fleet == fleet and job.metadata.get("namespace", namespace) == namespace):
+            groups[of_fleet is None].append(job)
+    too_many = {job.submission_id for group in groups.values() for job in group[:-keep.keep_runs]}
+    newest = {(of_none, job.metadata.get("verb")): job for of_none, group in groups.items() for job in group}
+    too_many -= {job.submission_id for job in newest.values()}
+    oldest_s = now_s - max(keep.keep_for, MIN_KEPT_S)
+    return [job for job in jobs if job.submission_id in too_many and job.ended and _is_ours(job)
+            and max(job.start_time_ms, job.end_time_ms) / 1000 < oldest_s]
+
+
+def _is_ours(job: Job) -> bool:
+    """Return whether the id is that of a run, which other jobs with our metadata and our record rows do not have."""
+    found = _OUR_ID.fullmatch(job.submission_id)
+    return found is not None and found[1] == job.metadata.get("verb")
+
+
+def unneeded(runs: Iterable[Job], jobs: Sequence[Job], needs: Needs) -> Iterator[Job]:
+    """Yield those of `runs` that nothing needs, as far as the metadata of all `jobs` shows; logs are not read."""
+    kept = {*_notes_of_nodes(jobs), *_newest_of_nodes(jobs, needs.nodes),
+            *(job.submission_id for job in jobs if _is_reload_needed(job, needs))}
+    for job in runs:
+        if job.submission_id not in kept and (not job.driver_id or job.driver_id not in needs.drivers):
+            yield job
+
+
+def _notes_of_nodes(jobs: Sequence[Job]) -> Iterable[str]:
+    """Return the newest notes of each node, by its id and by its name: an older one must never count again."""
+    newest = {(verbs, key, job.metadata.get(key)): job.submission_id for verbs in _NODE_NOTES
+              for job in jobs if job.metadata.get("verb") in verbs for key in ("node", "nodeName")}
+    return newest.values()
+
+
+def _newest_of_nodes(jobs: Sequence[Job], nodes: Collection[str]) -> Iterator[str]:
+    """Yield the newest runs that found a node draining, or failed to fetch weights to it."""
+    found = dict[tuple[str, str], tuple[float, str]]()
+    for job in jobs:
+        said = [((node_id, DRAINING), 0.0) for node_id in job.metadata.get(DRAINING, "").split()]
+        for row in noted_list(job.metadata, UNFETCHED):
+            with suppress(ValidationError):
+                fetch = FailedFetch.model_validate(row)
+                said.append(((str(object_of(row).get("nodeId")), fetch.artifact), _seconds(fetch.at)))
+        for about, at in said:
+            found[about] = max((at, job.submission_id), found.get(about, (0.0, "")), key=itemgetter(0))
+    yield from (run for (node_id, _), (_, run) in found.items() if node_id in nodes)
+
+
+def _is_reload_needed(job: Job, needs: Needs) -> bool:
+    """Return whether a reload is of a live replica, or among failures that may count, or ends such failures."""
+    return RELOADS in job.metadata and any(
+        note.actor_id in needs.actors
+        or _seconds(note.at) >= needs.failed_since.get(note.model, NEVER) for _, note in reload_notes([job]))
+
+
+def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespace: str, now_s: float) -> Needs:
+    """Read what the cluster needs of `jobs`; raises InventoryError if a part cannot be read completely."""
+    listing = list_live_actors(client)
+    nodes = list_rows(client, "nodes", lambda row: text_of(row.get("node_id")) if row.get("state") != "DEAD" else "")
+    if problems := [*listing.problems, *nodes.losses]:
+        raise InventoryError("; ".join(problems))
+    actors = listing.rows
+    ended, losses = read_ended(client, namespace)
+    by_driver = {job.driver_id: job for job in jobs if job.driver_id}
+    found = find_replicas(actors, namespace, {})
+    specs = set[SpecOf]()
+    for one, replica in zip(found, with_reloads([one.replica for one in found], jobs), strict=True):
+        maker = by_driver.get(one.actor.job_id)
+        recorded = maker and maker.metadata.get("verb") == "apply" and replica.spec_hash == one.replica.spec_hash
+        if replica.spec_hash and replica.fleet == fleet and not recorded:
+            specs.add((replica.model, replica.spec_hash))
+    # a list that is cut makes no cooldowns, and never becomes whole again
+    counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}), ended.silent)
+    times = [(failure.model, failure.at) for failure in counted if failure.at]
+    since = _in_a_row([*times, *((note.model, note.at) for _, note in reload_notes(jobs) if note.code)], now_s)
+    late = {failure.actor_id for failure in counted
+            if failure.at is None or _seconds(failure.at) >= since.get(failure.model, NEVER)}
+    return Needs(
+        drivers=frozenset(actor.job_id for actor in actors) | {one.job_id for one in silent if one.actor_id in late},
+        actors=frozenset(actor.actor_id for actor in actors), nodes=frozenset(filter(None, nodes.rows)),
+        failed_since=since, specs=frozenset(specs))
+
+
+def _in_a_row(failures: Iterable[tuple[str, str]], now_s: float) -> dict[str, float]:
+    """Return the first failure of each model after which there was no long gap up to now, in seconds since the epoch.
+
+    `failures` = model keys and times.
+    """
+    first = dict[str, float]()
+    for model, times in grouped((model, _seconds(at)) for model, at in failures).items():
+        for at in sorted(times, reverse=True):
+            if first.get(model, now_s) - at > UNBROKEN_S:
+                break
+            first[model] = at
+    return first
+
+
+def _seconds(moment: str) -> float:
+    return as_datetime(moment).timestamp()
+
+
+def without_specs(client: DashboardClient, runs: Iterable[Job], specs: Collection[SpecOf]) -> Iterator[Job]:
+    """Yield the runs whose logs record none of these specs; raises InventoryError if a log cannot be read.
+
+    Reads logs, a few ahead, only if there are specs.
+    """
+    runs = iter(runs)
+    while batch := list(islice(runs, READERS)):
+        logs = ask_all(lambda job: log_of(client, job.submission_id) if specs and may_record(job) else "", batch)
+        for job, log in zip(batch, logs, strict=True):
+            if log is not None and not any((one.model.key, one.model.spec_hash) in specs
+                                           for one in recorded_in(log, job.submission_id)):
+                yield job
+
+
+def find_old(client: DashboardClient, fleet: str, namespace: str, keep: PlanHistory, now_s: float, *,
+             slack: int = 0) -> Iterator[Job]:
+    """Yield the runs of a fleet, and of no fleet, to delete, oldest first; none if they are only `slack` too many.
+
+    `now_s` is in seconds since the epoch. Raises InventoryError.
+    """
+    jobs = list_jobs(client)
+    old = beyond(jobs, fleet, namespace, keep, now_s)
+    if len(old) <= slack:
+        return
+    needs = read_needs(client, jobs, fleet, namespace, now_s)
+    yield from without_specs(client, unneeded(old, jobs, needs), needs.specs)
+
+
+@dataclass(slots=True)
+class Deletion:
+    """The ids of deleted runs, and why others, which should have been deleted, were not; empty = there are none."""
+
+    deleted: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+def delete_runs(client: DashboardClient, runs: Iterable[Job], go_on: Callable[[], bool] = lambda: True) -> Deletion:
+    """Delete runs from Ray's list, a few at once, while `go_on`; stops at the first that the cluster does not delete.
+
+    Raises no error: `problem` has it.
+    """
+    done, runs = Deletion(), iter(runs)
+    try:
+        while not done.problem and go_on() and (batch := list(islice(runs, READERS))):
+            problems = ask_all(lambda job: _delete(client, job), batch)
+            done.deleted += [job.submission_id for job, why in zip(batch, problems, strict=True) if not why]
+            done.problem = next(filter(None, problems), "")
+    except InventoryError as error:
+        done.problem = error.message
+    return done
+
+
+def _delete(client: DashboardClient, job: Job) -> str:
+    """Return why a run was not deleted; that another client has deleted it is no problem."""
+    try:
+        answer = client.request("DELETE", f"{JOBS_PATH}{job.submission_id}")
+    except ClusterRefused as error:
+        return NOT_ALLOWED.format(error.message)
+    if answer.status_code == 200 or (answer.status_code == 404 and ALREADY_GONE in answer.text):
+        return ""
+    said = f"DELETE was answered with {answer.status_code}{answer.via}"
+    return NOT_ALLOWED.format(said) if answer.status_code in (404, 405, 501) else said
+
+
+def delete_old_runs(client: DashboardClient, plan: Plan, ours: int | None, now_s: float,
+                    clock: Callable[[], float] = time.monotonic) -> Deletion:
+    """After an apply of `plan`: delete what its fleet's history no longer keeps, within WITHIN_S and at most AT_ONCE.
+
+    `ours` = how many of our runs the cluster lists, None = unknown: the list is not read if there cannot be too many.
+    """
+    keep = plan.fleet.history or default_history()
+    if ours is not None and ours <= keep.keep_runs + SLACK:
+        return Deletion()
+    until = clock() + WITHIN_S
+    client = client.within(WITHIN_S)
+    old = find_old(client, plan.fleet.name, plan.fleet.namespace, keep, now_s, slack=SLACK)
+    return delete_runs(client, islice(old, AT_ONCE), lambda: clock() < until)
