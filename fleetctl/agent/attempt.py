@@ -33,8 +33,6 @@ CONSTRUCTED_S = 10.0
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; the agent waits this much longer, then reports `starting`."""
 
-Emit = Callable[..., None]
-
 
 class Context(NamedTuple):
     """State that all attempts of a run share.
@@ -47,7 +45,7 @@ class Context(NamedTuple):
     ours: Collection[str]
     lock: HeldLock
     grants: Grants
-    emit: Emit
+    emit: Callable[..., None]
     clock: Callable[[], float]
     turns: CardTurns
     parallelism: int

@@ -50,9 +50,9 @@ class Probe(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The command line, environment and probes of an engine, as in the fleet file."""
+    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
 
-    command: Sequence[str]
+    command: Sequence[str] = ()
     args: Sequence[str] = ()
     env: Mapping[str, Union[str, FromNode]] = {}
     workdir: Optional[str] = None
@@ -132,7 +132,7 @@ class Member(NamedTuple):
     memory: int = 0
     weights: Optional[PlannedWeights] = None
     cooling_cards: Sequence[str] = ()
-    engine: Engine = Engine(())
+    engine: Engine = Engine()
     supervisor: str = ""
     log: str = ""
 
@@ -330,7 +330,7 @@ class PrefetchMember(NamedTuple):
 
     weights: PlannedWeights
     variables: Mapping[str, str]
-    engine: Engine = Engine(())
+    engine: Engine = Engine()
 
 
 class PrefetchNode(NamedTuple):
@@ -465,7 +465,7 @@ class Target(NamedTuple):
 
     model: str
     replica_id: int
-    actor_id: str
+    actor_id: str = ""
     nodes: Sequence[str] = ()
     startup_timeout: float = 0.0
     level: str = "HOT"

@@ -83,12 +83,8 @@ class ModelFiles:
 
     def _held(self) -> List[Held]:
         """Return what is checked: the member's files, the artifact's if they are here, and views made for others."""
-        if self._source is not None:
-            self._source.remove_wrong()
-        got, held = self._fetched, [Held(self._fetched.entry, self._fetched.held)]
-        if got.whole and got.entry.view:
-            held.append(Held(Entry(self._root, got.entry.artifact, None), got.artifact))
-        return [*held, *(self._source.views() if self._source else [])]
+        got = self._fetched
+        return self._source.checked(own=True) if self._source is not None else [Held(got.entry, got.held)]
 
     def _fetch_again(self, entry: Entry) -> None:
         """Fetch a wrong file again; raises WeightsError. Processes that have the old file open keep it."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import ray
 
 from .events import EventStream, Requested
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
-from .messages import GotWeights, Holder, Outcome, Place
+from .messages import GotWeights, Holder, Outcome, Place, PlannedReload, Replica, Target
 from .ports import host_port
 
 POLL_S = 0.1
@@ -26,28 +26,15 @@ DONE = ("ready", "gone")
 Steps = Generator[None, None, Outcome]
 
 
-class Subject(Protocol):
-    """What an outcome is about: a planned replica, a reload, the target of a verb, or a model's weights on nodes."""
-
-    @property
-    def model(self) -> str:
-        """The model key."""
-
-    @property
-    def replica_id(self) -> Optional[int]:
-        """The replica's id; None for weights on nodes."""
-
-    @property
-    def nodes(self) -> Sequence[str]:
-        """The names of its nodes."""
-
-
 class OnNodes(NamedTuple):
     """The weights of a model on the disks of nodes, as the subject of an outcome."""
 
     model: str
     nodes: Sequence[str]
     replica_id: Optional[int] = None
+
+
+Subject = Union[Replica, PlannedReload, Target, OnNodes]
 
 
 def outcome_of(
@@ -104,15 +91,12 @@ class Task:
         except StopIteration as end:
             self.outcome = end.value
         except Exception as error:
-            self.outcome = self.failed(error)
+            why = f"{error.__class__.__name__}: {error}".splitlines()[0]
+            self.outcome = outcome_of(self.subject, "failed", "AGENT_ERROR", why)
 
     def steps(self) -> Steps:
         """Do the task: yield where it waits, and return its outcome."""
         raise NotImplementedError
-
-    def failed(self, error: Exception) -> Outcome:
-        """Return the outcome of a task that an unexpected error has ended."""
-        return outcome_of(self.subject, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
 
     def at_end(self, interrupted: bool) -> Outcome:
         """Return the outcome of a task that has none when the run ends."""

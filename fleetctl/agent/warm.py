@@ -20,12 +20,12 @@ from .failure import encode_failure
 from .mark import actor_name, compact, utc_now
 from .messages import FailedStart, Lifecycle, Mark, Place, ServedWeights, WarmCopy, seat_of
 from .model_files import session_secret
-from .weights.check import BackgroundCheck, Held
+from .weights.check import BackgroundCheck
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
 from .weights.serve import Source, serve_weights
-from .weights.store import Entry, cache_root
+from .weights.store import cache_root
 from .wire import document_of, from_parts, parse
 
 POLL_S = 1.0
@@ -85,14 +85,8 @@ class WarmHolder:
         self._files.append(InMemory(got.entry, got.held))
         source = Source(root, got, secret)
         _, served = serve_weights(source, ip, wanted.ports)
-
-        def held() -> List[Held]:  # nothing is fetched again here: the next start does that
-            source.remove_wrong()
-            whole = [Held(Entry(root, wanted.artifact, None), got.artifact, own=False)] if (
-                got.whole and wanted.view) else []
-            return [Held(got.entry, got.held, own=False), *whole, *source.views()]
-
-        check = BackgroundCheck(held, source.verified, lambda _: None, note_wrong)
+        # nothing is fetched again here: the next start does that
+        check = BackgroundCheck(lambda: source.checked(own=False), source.verified, lambda _: None, note_wrong)
         source.on_report = check.request
         check.start()
         return served

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from fleetctl.apply.old_runs import default_history, delete_old_runs, delete_runs, find_old
+from fleetctl.apply.old_runs import Deletion, default_history, delete_old_runs, delete_runs, find_old
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.console import confirm, say
 from fleetctl.documents.cold import Pruned, PrunedRuns
@@ -18,6 +18,7 @@ from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.workflow.invocation import Invocation
 
+SAID_EVERY = 1000
 BY_HAND = "`fleetctl prune --runs` deletes them by hand"
 
 
@@ -47,7 +48,7 @@ def prune_runs(
                        otherwise="nothing was deleted"):
             return None
         with invocation.working(f"deleting {count_of(len(old), 'run')}"):
-            done = delete_runs(client, old)
+            done = _deleted(client, old)
         if done.problem and not done.deleted:
             raise ApplyError(f"no run was deleted: {done.problem}",
                              hint="give an --address that passes DELETE to Ray's dashboard")
@@ -58,6 +59,18 @@ def prune_runs(
     return Pruned(dry_run=dry_run, nodes=[], runs=[
         PrunedRuns(fleet=fleet, verb=verb, found=len(runs), removed=sum(job.submission_id in removed for job in runs),
                    newest=moment_of_ms(runs[-1].start_time_ms)) for (fleet, verb), runs in sorted(rows.items())])
+
+
+def _deleted(client: DashboardClient, old: Sequence[Job]) -> Deletion:
+    """Delete the runs, and say from time to time how many are gone: with a long list each takes a part of a second."""
+    done = Deletion()
+    for first in range(0, len(old), SAID_EVERY):
+        part = delete_runs(client, old[first:first + SAID_EVERY])
+        done = Deletion([*done.deleted, *part.deleted], part.problem)
+        if done.problem or first + SAID_EVERY >= len(old):
+            break
+        say("note", f"{len(done.deleted)} of {len(old)} runs deleted")
+    return done
 
 
 def _old_runs(client: DashboardClient, fleets: Sequence[ResolvedFleet], namespace: str) -> Iterator[Job]:

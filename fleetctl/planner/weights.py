@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fleetctl.agent.weights.views import read_view, view_id
 from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -62,6 +61,8 @@ def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], size: int
 
 def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:
     """Return the name of the view that a member with these variables needs; None = all files."""
+    from fleetctl.agent.weights.views import read_view, view_id  # few fleets have weights
+
     view = _expanded(weights.view.model_dump(exclude_none=True), variables) if weights.view else None
     rank, size = int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"])
     return view_id(read_view(view), rank, size, weights.index)

@@ -22,10 +22,10 @@ from fleetctl.agent.attempt import Attempt
 from fleetctl.agent.cluster import NodeNow
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
-from fleetctl.agent.messages import ApplyRequest, GotWeights, Holder, Replica
+from fleetctl.agent.messages import ApplyRequest, GotWeights, Holder, Outcome, Replica
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row
-from fleetctl.agent.run import Run
+from fleetctl.agent.run import OnNodes, Run, Steps, Task, outcome_of
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.events import RunSummary
 
@@ -98,13 +98,18 @@ class ScriptedCluster:
         creating = sum(task.begun and isinstance(task, Attempt) and not task.granted for task in self.current[0].tasks)
         self.most_creating = max(self.most_creating, creating)
 
+    def not_created(self) -> list[str]:
+        return [task.key for task in self.current[0].tasks if isinstance(task, Attempt) and not task.granted]
+
     def take(self, *_: Any) -> Any:
         if self.busy:
             raise self.busy
         return self.lock
 
     def release(self) -> None:
+        assert not self.lock.released
         self.lock.released = True
+        assert self.not_created() == [], "the lock is held until the last replica has its worker"
         self.lock.released_after = [kind for kind, _ in self.events]
 
     def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
@@ -229,7 +234,7 @@ def test_blocked_replicas_of_the_plan_are_in_the_summary(cluster: ScriptedCluste
     row = {"model": "b", "code": "INSUFFICIENT_GPU", "message": "no room", "replicas": 2}
     summary = cluster.run("a/0", **request_of("a/0", blocked=(row,)))
     assert outcomes(summary) == [("a", 0, "ready"), ("b", None, "blocked")]
-    assert summary["exitCode"] == 3
+    assert (summary["exitCode"], summary["message"]) == (3, "1 of 3 ready")
 
 
 def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped(
@@ -246,6 +251,43 @@ def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped
     assert [(row["replicaId"], row["outcome"], row["code"]) for row in summary["outcomes"]] == [
         (0, "starting", "INTERRUPTED"), (1, "starting", "INTERRUPTED"), (2, "skipped", "INTERRUPTED"),
         (3, "skipped", "INTERRUPTED")]
+
+
+def test_an_interrupted_run_asks_nothing_more_about_replicas_that_are_ready(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.gone_down = {"a/0": "failed"}
+    monkeypatch.setattr(Apply, "_heartbeat", lambda run: run.stop.set())
+    cluster.scripts = {"a/0": ["ready"], "a/1": ["wait"]}
+    assert outcomes(cluster.run("a/0", "a/1")) == [("a", 0, "ready"), ("a", 1, "starting")]
+
+
+def test_without_waiting_the_run_still_awaits_what_may_not_be_left(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answer(Task):
+        """A reload whose replica answers, and so may be left, after some rounds."""
+
+        answered = False
+
+        def steps(self) -> Steps:
+            for _ in range(5):
+                yield
+            self.answered = True
+            while True:
+                yield
+
+        @property
+        def may_be_left(self) -> bool:
+            return self.answered
+
+        def at_end(self, interrupted: bool) -> Outcome:
+            return outcome_of(self.subject, "starting", None, f"{self.answered=}, {interrupted=}")
+
+    reload = Answer("r/0", OnNodes("r", (), 0))
+    monkeypatch.setattr(apply_module, "Reloads", lambda *_: SimpleNamespace(tasks=[reload]))
+    [row] = cluster.run(wait=False)["outcomes"]
+    assert (row["outcome"], row["message"]) == ("starting", "self.answered=True, interrupted=False")
 
 
 def test_a_run_that_gets_no_lock_begins_nothing(cluster: ScriptedCluster) -> None:

@@ -124,11 +124,12 @@ def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypa
 
 
 def test_too_few_clean_cards_on_one_node_end_the_search_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(monkeypatch, True, False, elsewhere=(True,))
+    node = Node(monkeypatch, True, elsewhere=(True,) * MAX_HOLDERS)
     search, found = node.search_for([MEMBER._replace(node_id=node_id) for node_id in (HERE, ELSEWHERE)])
     assert not found
+    assert node.left.count(0.0) < MAX_HOLDERS, "the other node is searched no further"
     search.release()
-    assert node.left == [1.0] * 3
+    assert node.left == [1.0] * (1 + MAX_HOLDERS)
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])

@@ -14,8 +14,10 @@ from small_plans import small_plan
 from fleetctl.agent import examine, messages
 from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, PlannedReload, ReloadState, Replica
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
+from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan, record, served_weights
+from fleetctl.inventory.listed_claims import PlacementGroup
 
 SAME = {
     "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
@@ -71,7 +73,7 @@ def assert_within(part: Any, whole: Any, path: str = "") -> None:
     if isinstance(part, dict):
         for key, value in part.items():
             if key not in whole:
-                assert value in (0, "", [], {}) or key == "engine", f"{path}.{key} = {value!r}"
+                assert value in (None, 0, "", [], {}) or key == "engine", f"{path}.{key} = {value!r}"
             else:
                 assert_within(value, whole[key], f"{path}.{key}")
     elif isinstance(part, list):
@@ -144,3 +146,43 @@ def test_a_reload_has_the_nodes_of_its_members() -> None:
 ])
 def test_a_probe_may_name_a_port_of_its_own(probe: dict[str, Any], port: int | None) -> None:
     assert parse(messages.Probe, probe).port == port
+
+
+class Recorder:
+    """Stands in for the runner of jobs about nodes, and keeps their requests."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, dict[str, Any]] = {}
+
+    def run(self, verb: str, job: str, request: dict[str, Any], *_: Any, **__: Any) -> list[Any]:
+        self.requests[verb] = {"timeout": node_jobs.NODE_S, **request, "job": job, "toolVersion": "1"}
+        return []
+
+
+def test_what_the_client_asks_for_about_nodes_is_read_without_loss() -> None:
+    recorder: Any = Recorder()
+    node_jobs.examine(recorder, "j", {"n": [diagnosis.Need("command", "serve", "/bin"), diagnosis.Need("port", "80")]})
+    process = diagnosis.OrphanProcess(pid=7, began=70, command="serve", model="m", replica_id="0")
+    node_jobs.repair(recorder, "j", node_jobs.Leftovers(
+        [PlacementGroup("ModelActor:m:0", (), "ab")], {"n": [process]}, [diagnosis.LeftLock(fleet="lab", number=3)]))
+    node_jobs.ask_caches(recorder, "caches", "j", {"n": ["1" * 64], "o": []})
+    node_jobs.prefetch(recorder, "j", {"n": []}, 60.0, lambda _: None)
+    kinds = {"examine": messages.ExamineRequest, "repair": messages.RepairRequest, "caches": messages.CachesRequest,
+             "prefetch": messages.PrefetchRequest}
+    assert recorder.requests.keys() == kinds.keys()
+    for verb, sent in recorder.requests.items():
+        assert_within(sent, document_of(parse(kinds[verb], sent)))
+
+
+@pytest.mark.parametrize("level", [None, "WARM", "COLD"])
+def test_what_the_client_asks_for_about_replicas_is_read_without_loss(level: Any) -> None:
+    served = served_weights.ServedWeights(artifact="1" * 64, view=None, bytes=5)
+    replica = inventory.Replica(
+        model="m", replica_id=3, state="ALIVE", actor_id="ab", spec_hash="h", level="WARM" if level else "HOT",
+        members=[inventory.ReplicaMember(node_id="n", weights=weights) for weights in (served, None)])
+    order = explicit.Order("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
+                           {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
+    sent = json.loads(json.dumps(explicit._request(order, "j", "ann")))
+    request = parse(messages.ExplicitRequest, sent)
+    assert_within(sent, document_of(request))
+    assert (request.replicas[0].key, request.holder.who, request.keep) == ("m/3", "ann", {"m": 1})

@@ -33,7 +33,7 @@ class Actors:
         self.states, self.now, self.lock_holder = states, 0.0, ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.noted: list[dict[str, Any]] = []
-        self.released = 0
+        self.taken = self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
             get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
@@ -60,6 +60,7 @@ class Actors:
         assert name == "lab/reload"
         if self.lock_holder:
             raise LockBusy(name, Holder(self.lock_holder))
+        self.taken += 1
         return SimpleNamespace(release=lambda: setattr(self, "released", self.released + 1))
 
     def actor(self, name: str) -> Any:
@@ -72,10 +73,12 @@ class Actors:
             reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
-    def begin(self, *numbers: int, wait: bool = True) -> Reloads:
+    def begin(self, *numbers: int, wait: bool = True, other: int | None = None) -> Reloads:
+        """Begin reloads of these replicas of model m, and of an `other` one."""
+        named = [*(("m", number) for number in numbers), *([("other", other)] if other is not None else [])]
         rows = [PlannedReload(
-            f"m/{number}", "m", number, f"actor{number}", "old", "new", HttpCall("POST", "/load"), Lifecycle(60.0),
-            [ReloadMember("g", 0, 0, PlannedWeights("b", ()), "n", "a")]) for number in numbers]
+            f"{model}/{number}", model, number, f"actor{number}", "old", "new", HttpCall("POST", "/load"),
+            Lifecycle(60.0), [ReloadMember("g", 0, 0, PlannedWeights("b", ()), "n", "a")]) for model, number in named]
         request = ApplyRequest(Plan("p", PlanFleet("lab"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
         run: Any = SimpleNamespace(
             take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=lambda *_, **__: None))
@@ -129,23 +132,52 @@ def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_sour
         {"replica": "m/0", "address": "10.0.0.1:7", "view": None, "whole": True}]
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
+    assert "fetched" not in actors.noted[-1][0]["weights"][0]
     assert (unfinished(found), actors.released) == ([], 1)
 
 
-def test_an_actor_that_names_another_address_than_its_nodes_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    lying: dict[str, Any] = {**DONE, "places": [{**DONE["places"][0], "ip": "192.0.2.66"}]}
-    actors = Actors(monkeypatch, m0=[lying], m1=[DONE])
-    assert actors.run(actors.begin(0, 1)) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
-    assert actors.asked[1][1]["members"][0]["weights"]["sources"] == []
+def test_models_reload_at_the_same_time_under_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, DONE], m1=[DONE], m2=[RUNNING, FAILED])
+    assert actors.run(found := actors.begin(0, 1, other=2), 1) == {}
+    assert [number for number, _ in actors.asked] == ["0", "2"]
+    assert actors.run(found) == {
+        "m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED"), "other/2": ("failed", "RELOAD_FAILED")}
+    assert (actors.taken, actors.released) == (1, 1)
+
+
+def test_an_actor_that_serves_nothing_or_names_another_address_than_its_nodes_is_no_source(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place: dict[str, Any] = DONE["places"][0]
+    unserved = {**place, "weights": {**place["weights"], "port": None}}
+    for wrong in ({**place, "ip": "192.0.2.66"}, unserved, {**place, "weights": None}):
+        actors = Actors(monkeypatch, m0=[{**DONE, "places": [wrong]}], m1=[DONE])
+        assert actors.run(actors.begin(0, 1)) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
+        assert actors.asked[1][1]["members"][0]["weights"]["sources"] == []
 
 
 def test_a_failure_is_noted_and_the_other_replicas_of_its_model_do_not_reload(monkeypatch: pytest.MonkeyPatch) -> None:
-    actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
-    assert actors.run(actors.begin(0, 1)) == {"m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
+    actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE], m2=[DONE])
+    assert actors.run(found := actors.begin(0, 1, 2)) == {
+        "m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN"), "m/2": ("skipped", "NOT_BEGUN")}
     assert [number for number, _ in actors.asked] == ["0"]
+    assert [task.outcome.message.partition(" before")[0] for task in found.tasks[1:] if task.outcome] == [
+        "the reload of m/0"] * 2
     [[asked], [noted]] = actors.noted
     assert (asked["asked"], asked["restarts"], asked.get("code")) == (True, 1, None)
     assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
+
+
+@pytest.mark.parametrize(("runs", "asked"), [("old", False), (None, True)])
+def test_after_a_failure_the_spec_is_not_known_if_its_engines_were_asked(
+    monkeypatch: pytest.MonkeyPatch, runs: str | None, asked: bool
+) -> None:
+    actors = Actors(monkeypatch, m0=[{**FAILED, "runs": runs}])
+    found = actors.begin(0)
+    actors.run(found)
+    assert actors.noted[-1][0]["asked"] is asked
+    assert found.tasks[0].outcome is not None
+    assert found.tasks[0].outcome.message.endswith("is not known" if asked else "keeps running its former spec")
 
 
 def test_an_actor_that_was_restarted_during_the_reload_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

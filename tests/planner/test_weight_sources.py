@@ -14,7 +14,9 @@ from published_schemas import validator
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
+from fleetctl.agent.messages import PrefetchRequest
 from fleetctl.agent.weights.views import read_view, view_id
+from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory
@@ -205,6 +207,9 @@ def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> Non
     assert len(orders) > MOST_FETCHES + 1
     assert [[source["replica"] for source in member["weights"]["sources"]]
             for members in orders.values() for member in members] == [["m/0"]] * len(orders)
+    request = parse(PrefetchRequest, {"nodes": orders, "timeout": 60, "atOnce": 4, "job": "j", "toolVersion": ""})
+    assert {source.replica for members in request.nodes.values() for member in members
+            for source in member.weights.sources} == {"m/0"}
 
 
 def test_a_member_gets_the_ports_of_its_node_and_one_that_serves_nothing_is_no_source() -> None:

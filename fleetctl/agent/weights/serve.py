@@ -91,6 +91,7 @@ class Source:
             whole = self._entry(None)
             whole.keep()
             self._held[None] = fetched.artifact, whole
+        self._own = frozenset(self._held)
         for view, (index, _) in self._held.items():
             self.table.hold(view, index.size)
         self.on_report: Callable[[Entry, str], None] = lambda *_: None
@@ -129,21 +130,20 @@ class Source:
         if held and any(file.path == report.path for file in held[0].files):
             self.on_report(held[1], report.path)
 
-    def views(self) -> List[Held]:
-        """Return the views that it has made for other nodes."""
-        return [Held(entry, index, own=False) for view, (index, entry) in list(self._held.items())
-                if view is not None and view != self._fetched.entry.view]
+    def checked(self, own: bool) -> List[Held]:
+        """Return what is to be checked: all that it serves. `own` = its actor can fetch its own weights again.
+
+        Views made for other nodes whose files were found wrong are removed: the next request for one has it made again.
+        """
+        for view, (_, entry) in list(self._held.items()):
+            if view not in self._own and entry.wrong():
+                self.table.remove_if_idle(view)
+        return [Held(entry, index, own and view in self._own) for view, (index, entry) in list(self._held.items())]
 
     def replace_held(self, index: Index) -> None:
         """Take the index of the replica's own weights, which were fetched again."""
         view = self._fetched.entry.view
         self._held[view] = index, self._held[view][1]
-
-    def remove_wrong(self) -> None:
-        """Remove the views whose files were found wrong: the next request for one has it made again."""
-        for held in self.views():
-            if held.entry.wrong():
-                self.table.remove_if_idle(held.entry.view)
 
     def release(self) -> None:
         """Allow other processes to remove the files: they are no longer served."""

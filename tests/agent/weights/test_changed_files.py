@@ -186,7 +186,7 @@ def test_our_own_links_are_no_change(node: NodeUnderTest, tmp_path: Path) -> Non
     assert [file.path for file in verified.due(views[1]._fetched.entry, views[1]._fetched.held)] == [MODEL]
     assert whole._source is not None
     eventually(lambda: not whole._source or not whole._source.table._fetches)
-    for held in whole._source.views():
+    for held in whole._source.checked(own=True)[1:]:
         whole._source.table.remove_if_idle(held.entry.view)
         assert not Path(held.entry.folder).exists()
     assert verified.due(entry, whole._fetched.held) == []

@@ -42,7 +42,7 @@ def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: 
     """A member of a request; a variable of its engine holds the origin's folder."""
     return parse(PrefetchMember, {
         "weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
-        "engine": {"command": [], "env": {"MODELS": str(origin)}}, "variables": NONE})
+        "engine": {"env": {"MODELS": str(origin)}}, "variables": NONE})
 
 
 @pytest.fixture(autouse=True)
