@@ -22,7 +22,7 @@ class Node:
         self.foreign = 0.0
         self.grants = Grants()
         self.count = 0
-        self.asked: list[int] = []
+        self.asked: list[tuple[str, int, list[str]]] = []
         self.is_listed = True
         monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: self.amounts()} if self.is_listed else {})
         monkeypatch.setattr(cluster, "started_since", self.started_since)
@@ -32,8 +32,7 @@ class Node:
         return {name: amount for name, amount in (("GPU", self.free), ("CPU", self.cpus)) if amount}
 
     def started_since(self, node_id: str, at_ms: int, exclude: Collection[str] = ()) -> dict[str, float]:
-        assert (node_id, {*exclude}) == (NODE, {f"id-{number}" for number in range(1, self.count + 1)})
-        self.asked.append(at_ms)
+        self.asked.append((node_id, at_ms, sorted(exclude)))
         return {"GPU": self.foreign} if self.foreign else {}
 
     def create(self, gpus: float, cpus: float = 0) -> CreatedHere:
@@ -142,7 +141,8 @@ def test_of_two_waiting_replicas_neither_explains_the_decrease_of_the_last_card(
     first, second = node.create(1), node.create(1)
     node.free = 0.0
     assert (node.may_hold(first), node.may_hold(second)) == (True, True)
-    assert node.asked == [1, 2], "only what others started since it was created explains a decrease"
+    ours = ["id-1", "id-2"]
+    assert node.asked == [(NODE, 1, ours), (NODE, 2, ours)], "only what others have started since explains a decrease"
 
 
 def test_a_node_that_had_nothing_free_has_granted_nothing(node: Node) -> None:
