@@ -369,8 +369,9 @@ def test_a_replica_that_was_starting_before_and_died_or_is_gone_has_failed(
     def gone(_: str) -> None:
         raise ValueError
 
-    cluster.placed, cluster.waits_as = False, "DEAD"
-    assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).code == "REPLICA_DIED"
+    cluster.placed, cluster.waits_as, grants = False, "DEAD", Noted()
+    assert cluster.run(EarlierAttempt(REPLICA, cluster.context()._replace(grants=grants))).code == "REPLICA_DIED"
+    assert grants.told == [], "this run has not created it"
     monkeypatch.setattr(attempt_module.ray, "get_actor", gone)
     attempt = EarlierAttempt(REPLICA, cluster.context())
     attempt.step()

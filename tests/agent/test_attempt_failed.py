@@ -115,11 +115,11 @@ def test_a_replica_of_before_this_run_that_dies_has_its_own_reason(cluster: Simu
 
 
 def test_an_engine_that_ended_before_its_node_keeps_its_own_reason(cluster: SimulatedCluster) -> None:
-    cluster.states = ["PENDING_CREATION", "DEAD"]
+    cluster.states = ["PENDING_CREATION"]
     cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('ENGINE_EXITED', 'no weights'))}"
     attempt = cluster.attempt()
     attempt.step()
-    cluster.trouble["n1"] = ("NODE_GONE", "the node is dead or gone")
+    cluster.trouble["n1"], cluster.states = ("NODE_GONE", "the node is dead or gone"), ["DEAD"]
     assert cluster.run(attempt).code == "ENGINE_EXITED"
 
 

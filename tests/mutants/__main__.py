@@ -40,7 +40,7 @@ FILES: dict[str, tuple[str, ...]] = {
                                   "tests/agent/test_dirty_cards.py"),
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
                                  "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
-    "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py", "tests/agent/test_demote.py"),
+    "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py",),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),
     "fleetctl/agent/weights/table.py": ("tests/agent/weights/test_table.py",),
 }

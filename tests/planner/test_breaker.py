@@ -345,7 +345,7 @@ def test_the_next_try_is_when_the_first_running_cooldown_ends() -> None:
 
 
 def test_a_cooldown_doubles_with_each_further_failure_up_to_the_longest() -> None:
-    for count, seconds in ((3, 300), (4, 600), (5, 1200), (6, 2400), (7, 3600), (60, 3600)):
+    for count, seconds in ((3, 300), (4, 600), (5, 1200), (6, 2400), (7, 3600), (60, 3600), (1_200, 3600)):
         found = cools(ago(*[f"{minute}m" for minute in range(count, 0, -1)])).left_out["m"]["a"]
         assert (found.until, found.over, len(found.failures)) == (NOW - 60 + seconds, False, count)
     [ended] = cools(ago("7m", "6m", "5m")).left_out["m"].values()
@@ -353,8 +353,8 @@ def test_a_cooldown_doubles_with_each_further_failure_up_to_the_longest() -> Non
 
 
 def test_failures_are_listed_from_oldest_to_newest_and_the_last_one_counts() -> None:
-    found = cools([*ago("1m", model="x"), *ago("3m", model="y"), *ago("2m", model="z")]).nodes["a"]
-    assert [one.model for one in found.failures] == ["y", "z", "x"]
+    found = cools([*ago("2m", model="x"), *ago("1m", "4m", model="y"), *ago("3m", model="z")]).nodes["a"]
+    assert [one.model for one in found.failures] == ["y", "z", "x", "y"]
     assert found.until == NOW - 60 + 300
     assert [one.at for one in cools(ago("1m", "3m", "2m")).left_out["m"]["a"].failures] == [
         before("3m"), before("2m"), before("1m")]
@@ -372,6 +372,18 @@ def test_failures_are_in_a_row_if_none_is_more_than_a_day_and_the_longest_cooldo
 
 def test_failures_before_a_long_gap_no_longer_count() -> None:
     assert len(cools(ago("60h", "59h", "3m", "2m", "1m")).left_out["m"]["a"].failures) == 3
+
+
+def test_failures_after_a_success_are_in_a_row_whatever_was_before_it() -> None:
+    success = {"model": "m", "hash": "h", "node": "a", "ago": "9m"}
+    found = cools(ago("30m", "20m", "4m", "3m", "2m"), successes=[success])
+    assert len(found.left_out["m"]["a"].failures) == 3
+
+
+def test_each_model_of_a_fleet_cools_for_its_own_failures() -> None:
+    failures = [{**one, "model": model} for model, count in (("m", 1), ("n", 3), ("p", 3)) for one in THREE[:count]]
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}, {"name": "b", "gpus": 8}], "failures": failures})
+    assert list(find_cooled(FLEET, inventory).models) == ["n", "p"]
 
 
 def test_a_success_clears_its_spec_everywhere_for_the_model_and_only_its_own_node_for_the_pair() -> None:
