@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -348,6 +349,8 @@ def test_a_cooldown_doubles_with_each_further_failure_up_to_the_longest() -> Non
     for count, seconds in ((3, 300), (4, 600), (5, 1200), (6, 2400), (7, 3600), (60, 3600), (1_200, 3600)):
         found = cools(ago(*[f"{minute}m" for minute in range(count, 0, -1)])).left_out["m"]["a"]
         assert (found.until, found.over, len(found.failures)) == (NOW - 60 + seconds, False, count)
+    many = cools(ago(*[f"{minute}m" for minute in range(1_200, 0, -1)]), policy={"cooldown": {"first": "1.5s"}})
+    assert many.left_out["m"]["a"].until == NOW - 60 + 3600
     [ended] = cools(ago("7m", "6m", "5m")).left_out["m"].values()
     assert (ended.until, ended.over) == (NOW, True)
 
@@ -440,6 +443,11 @@ def test_a_spec_that_failed_elsewhere_too_or_on_several_nodes_at_once_says_nothi
     assert list(cools([*BROKEN, *ago("2m", model="w", node="b")]).nodes) == ["a"]
 
 
+def test_each_node_cools_for_its_own_failures() -> None:
+    elsewhere = [{**one, "node": "b", "model": f"{one['model']}b"} for one in BROKEN]
+    assert list(cools([*ago("1m", model="n"), *elsewhere], nodes=["a", "b"]).nodes) == ["b"]
+
+
 def test_what_only_one_spec_did_says_nothing_about_a_node() -> None:
     found = cools(ago("4m", "3m", "2m"))
     assert (list(found.nodes), list(found.left_out), list(found.left_out["m"])) == ([], ["m"], ["a"])
@@ -468,6 +476,24 @@ def test_only_a_success_on_a_card_itself_clears_it() -> None:
         assert list(cools(on_one, nodes=[CARDS], replicas=[{**ready, "uuids": uuids}]).cards) == cards
 
 
+def test_a_success_of_a_replica_that_is_gone_clears_its_card_too() -> None:
+    inventory = short_inventory({"nodes": [CARDS], "failures": [
+        {"hash": "h", "node": "a", **one, "uuids": ["GPU-a-1"]} for one in BROKEN],
+        "successes": [{"model": "n", "hash": "n", "node": "a", "ago": "1m"}]})
+    [success] = inventory.successes
+    for uuids, cards in ((["GPU-a-1"], []), (["GPU-a-0"], ["GPU-a-1"])):
+        gone = success.model_copy(update={"gpu_uuids": uuids})
+        assert list(find_cooled(FLEET, inventory.model_copy(update={"successes": [gone]})).cards) == cards
+
+
+def test_a_spec_has_the_failures_of_its_former_hash() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}, {"name": "b", "gpus": 8}], "failures": [
+        {**one, "hash": name} for one, name in zip(THREE, ("former", "h", "former"), strict=True)]})
+    fleet = replace(FLEET, models=(replace(FLEET.models[0], former_hash="former"),))
+    assert list(find_cooled(fleet, inventory).models) == ["m"]
+    assert list(find_cooled(FLEET, inventory).models) == []
+
+
 def test_failed_reloads_and_failed_starts_are_counted_apart() -> None:
     inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}], "failures": [
         {"model": "m", "hash": "h", "node": "a", "ago": one} for one in ("4m", "3m", "2m")]})
@@ -477,6 +503,10 @@ def test_failed_reloads_and_failed_starts_are_counted_apart() -> None:
         assert [bool(find_cooled(FLEET, found, reloads=which)) for which in (False, True)] == [starts, counted]
     two_each = inventory.model_copy(update={"failures": [*inventory.failures[:2], *reloads.failures[:2]]})
     assert not any(find_cooled(FLEET, two_each, reloads=which) for which in (False, True))
+    three_each = inventory.model_copy(update={"failures": [*inventory.failures, *reloads.failures]})
+    for which in (False, True):
+        [found] = find_cooled(FLEET, three_each, reloads=which).left_out["m"].values()
+        assert [one.reload for one in found.failures] == [which] * 3
 
 
 def test_a_model_cools_for_failures_on_several_or_unknown_nodes_and_not_for_those_on_one() -> None:
