@@ -403,6 +403,12 @@ def test_a_success_clears_its_spec_everywhere_for_the_model_and_only_its_own_nod
         assert (list(found.models), sorted(found.left_out.get("m", {}))) == (models, left_out), successes
 
 
+def test_successes_at_one_time_may_be_of_known_and_unknown_specs() -> None:
+    found = cools(ago("6m", "5m", "4m"), successes=[
+        {"model": "m", "hash": spec, "node": "b", "ago": "7m"} for spec in ("h", None)])
+    assert list(found.left_out["m"]) == ["a"]
+
+
 def test_a_running_replica_is_a_success_if_it_was_never_restarted() -> None:
     ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
     assert not cools(ago("6m", "5m", "4m"), replicas=[ready])
