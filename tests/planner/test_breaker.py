@@ -452,6 +452,17 @@ def test_a_spec_that_failed_elsewhere_too_or_on_several_nodes_at_once_says_nothi
 def test_each_node_cools_for_its_own_failures() -> None:
     elsewhere = [{**one, "node": "b", "model": f"{one['model']}b"} for one in BROKEN]
     assert list(cools([*ago("1m", model="n"), *elsewhere], nodes=["a", "b"]).nodes) == ["b"]
+    assert list(cools([*elsewhere, *BROKEN], nodes=["a", "b"]).nodes) == ["a", "b"]
+
+
+def test_failures_at_one_time_have_an_order_whatever_rays_is() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}], "failures": [
+        {"model": "m", "hash": "h", "node": "a", "ago": "1m"}] * 4})
+    by_actor = [one.model_copy(update={"actor_id": actor}) for one, actor in zip(
+        inventory.failures, ("z", None, "b", "a"), strict=True)]
+    for failures in (by_actor, by_actor[::-1]):
+        found = find_cooled(FLEET, inventory.model_copy(update={"failures": failures})).left_out["m"]["a"]
+        assert [one.actor_id for one in found.failures] == [None, "a", "b", "z"]
 
 
 def test_what_only_one_spec_did_says_nothing_about_a_node() -> None:
@@ -471,6 +482,11 @@ def test_cards_cool_alone_if_all_failures_were_on_them_and_their_node_has_others
     two = cools([{**one, "uuids": ["GPU-a-0", "GPU-a-1"]} for one in BROKEN], nodes=[CARDS])
     assert (sorted(two.cards), list(two.nodes)) == (["GPU-a-0", "GPU-a-1"], [])
     others = [{**one, "model": one["model"] * 2, "uuids": ["GPU-a-0"]} for one in BROKEN]
+    unknown = short_inventory({"nodes": [CARDS]}).nodes[0]
+    unknown = unknown.model_copy(update={"gpus": [one.model_copy(update={"uuid": None}) for one in unknown.gpus]})
+    inventory = short_inventory({"nodes": [CARDS], "failures": [{"hash": "h", "node": "a", **one} for one in BROKEN]})
+    blind = find_cooled(FLEET, inventory.model_copy(update={"nodes": [unknown]}))
+    assert (blind.cards, list(blind.nodes)) == ({}, ["a"])
     both = cools([*on_one, *others], nodes=[CARDS])
     assert (sorted(both.cards), list(both.nodes)) == (["GPU-a-0", "GPU-a-1"], ["a"])
 
@@ -555,7 +571,9 @@ def test_a_node_that_joins_later_than_the_longest_cooldown_after_the_first_row_i
     ({"vram": "1Gi"}, {"gpus": 0}, False), ({"cpus": 1}, {"gpus": 0}, True),
     ({"gpus": 1}, {"gpus": 1, "state": "DRAINING"}, False), ({"selector": {"pool": "x"}}, {}, False),
     ({"selector": {"pool": "x"}}, {"labels": {"pool": "x"}}, True),
-    ({"gang": {"gpus": 4, "workers": 1}}, {"gpus": 4}, True),
+    ({"workers": [{"name": "main", "members": [
+        {"role": "Leader", "resources": {"gpus": 1}}, {"role": "Worker", "count": 1, "resources": {"gpus": 4}}]}]},
+     {"gpus": 1}, True),
 ])
 def test_a_node_is_usable_if_it_is_alive_and_has_the_labels_and_cards_of_a_member(
     wants: dict[str, Any], node: dict[str, Any], may: bool
