@@ -452,7 +452,8 @@ def test_a_spec_that_failed_elsewhere_too_or_on_several_nodes_at_once_says_nothi
 def test_each_node_cools_for_its_own_failures() -> None:
     elsewhere = [{**one, "node": "b", "model": f"{one['model']}b"} for one in BROKEN]
     assert list(cools([*ago("1m", model="n"), *elsewhere], nodes=["a", "b"]).nodes) == ["b"]
-    assert list(cools([*elsewhere, *BROKEN], nodes=["a", "b"]).nodes) == ["a", "b"]
+    earlier = [{**one, "ago": "4m"} for one in elsewhere]
+    assert list(cools([*earlier, *BROKEN], nodes=["a", "b"]).nodes) == ["a", "b"], "in a fixed order"
 
 
 def test_failures_at_one_time_have_an_order_whatever_rays_is() -> None:
@@ -545,6 +546,8 @@ def test_a_pair_of_a_model_and_a_node_needs_its_own_failures() -> None:
     assert list(cools(gang, nodes=["a", {"name": "b", "joined": "1m"}]).left_out["m"]) == ["a"]
     assert list(cools(gang, nodes=["a", {"name": "b", "state": "DEAD"}]).left_out["m"]) == ["a"]
     assert cools(gang, nodes=["c"]).left_out == {}
+    many = list("hgfedcba")
+    assert list(cools(ago("4m", "3m", "2m", nodes=many), nodes=many).left_out["m"]) == many[::-1], "in a fixed order"
 
 
 @pytest.mark.parametrize(("joined", "cooling"), [
