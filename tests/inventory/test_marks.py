@@ -214,7 +214,8 @@ def test_how_weights_were_got_is_read_up_to_its_bounds(field: str, most: object)
 
 
 @pytest.mark.parametrize(("field", "most", "beyond"), [
-    ("bytes", 1 << 60, (1 << 60) + 1), ("bytes", None, "x"), ("unserved", "x" * 4096, "x" * 4097), ("fetched", None, 7), ("bytes", 0, -1),
+    ("bytes", 1 << 60, (1 << 60) + 1), ("bytes", None, "x"),
+    ("unserved", "x" * 4096, "x" * 4097), ("fetched", None, 7), ("bytes", 0, -1),
 ])
 def test_served_weights_are_read_up_to_their_bounds(field: str, most: object, beyond: object):
     for value, read in ((most, True), (beyond, False)):
