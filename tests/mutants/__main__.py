@@ -36,7 +36,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py",),
     "fleetctl/watch/step.py": ("tests/watch/test_step.py",),
     "fleetctl/inventory/marks.py": ("tests/inventory/test_marks.py", "tests/inventory/test_names.py"),
-    "fleetctl/inventory/lives.py": ("tests/inventory/test_lives.py",),
+    "fleetctl/inventory/uptimes.py": ("tests/inventory/test_uptimes.py",),
     "fleetctl/agent/attempt.py": ("tests/agent/test_attempt.py", "tests/agent/test_attempt_failed.py",
                                   "tests/agent/test_dirty_cards.py"),
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",

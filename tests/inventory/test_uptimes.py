@@ -10,12 +10,12 @@ import pytest
 
 from fleetctl.documents.inventory import Failure, Replica, ReplicaMember
 from fleetctl.errors import InventoryError
-from fleetctl.inventory import lives as lives_module
+from fleetctl.inventory import uptimes
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import EngineLog
-from fleetctl.inventory.lives import LINES, LOGS_READ, NO_TIMES, Times, _fields_from_log, with_deaths, with_lives
 from fleetctl.inventory.marks import Marks
+from fleetctl.inventory.uptimes import LINES, LOGS_READ, NO_TIMES, Times, _fields_from_log, with_deaths, with_uptimes
 
 LOG = """\
 fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z
@@ -60,8 +60,8 @@ class Cluster:
         self.asked: list[str] = []
         self.times = times
         self.log = log
-        monkeypatch.setattr(lives_module, "_times", self.times_of)
-        monkeypatch.setattr(lives_module, "read_log", self.read_log)
+        monkeypatch.setattr(uptimes, "_times", self.times_of)
+        monkeypatch.setattr(uptimes, "read_log", self.read_log)
 
     def times_of(self, _: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
         self.asked += actor_ids
@@ -72,9 +72,9 @@ class Cluster:
         self.read.append(log.replica_id)
         return SimpleNamespace(data=self.log.encode())
 
-    def lives(self, *replicas: Replica, all_replicas: bool = False) -> tuple[list[Replica], list[str]]:
+    def uptimes(self, *replicas: Replica, all_replicas: bool = False) -> tuple[list[Replica], list[str]]:
         client: Any = None
-        return with_lives(client, replicas, "fleet", "2026-03-04T12:10:00Z", all_replicas=all_replicas)
+        return with_uptimes(client, replicas, "fleet", "2026-03-04T12:10:00Z", all_replicas=all_replicas)
 
 
 def replica(number: int, **more: Any) -> Replica:
@@ -85,7 +85,7 @@ def replica(number: int, **more: Any) -> Replica:
 
 def test_a_replica_that_is_up_is_so_since_ray_last_reported_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
-    [found], problems = cluster.lives(replica(0), all_replicas=True)
+    [found], problems = cluster.uptimes(replica(0), all_replicas=True)
     assert (found.since, found.error, problems) == ("2026-03-04T11:40:00Z", None, [])
     assert cluster.read == [], "it never ended"
 
@@ -94,7 +94,7 @@ def test_a_replica_that_is_restarting_is_looked_up_although_ray_counts_no_restar
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(monkeypatch)
-    [never_ended, restarting], _ = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    [never_ended, restarting], _ = cluster.uptimes(replica(0), replica(1, state="RESTARTING"))
     assert (never_ended.since, never_ended.error) == (None, None)
     assert (restarting.since, restarting.error) == ("2026-03-04T12:00:00Z", "signal 9")
 
@@ -103,7 +103,7 @@ def test_of_too_many_restarted_replicas_those_that_are_down_are_read_first(monke
     cluster = Cluster(monkeypatch)
     up = [replica(number, restarts=1, model="a") for number in range(LOGS_READ)]
     down = [replica(1_000 + number, state="RESTARTING", restarts=1) for number in range(3)]
-    found, _ = cluster.lives(*up, *down, all_replicas=True)
+    found, _ = cluster.uptimes(*up, *down, all_replicas=True)
     assert len(cluster.read) == LOGS_READ
     assert {1_000, 1_001, 1_002} <= set(cluster.read)
     assert [one.error for one in found[-3:]] == ["signal 9"] * 3
@@ -111,7 +111,7 @@ def test_of_too_many_restarted_replicas_those_that_are_down_are_read_first(monke
 
 def test_an_end_in_the_second_of_its_start_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     log = "fleetctl: ended at 2026-03-04T11:40:00Z: signal 9\n"
-    [found], _ = Cluster(monkeypatch, log).lives(replica(0, state="RESTARTING"))
+    [found], _ = Cluster(monkeypatch, log).uptimes(replica(0, state="RESTARTING"))
     assert (found.since, found.error) == ("2026-03-04T11:40:00Z", "signal 9")
 
 
@@ -121,17 +121,17 @@ def test_times_that_cannot_be_read_are_a_problem_and_the_replicas_stay(monkeypat
     def no_times(*_: object) -> dict[str, Times]:
         raise InventoryError("no route")
 
-    monkeypatch.setattr(lives_module, "_times", no_times)
-    found, problems = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    monkeypatch.setattr(uptimes, "_times", no_times)
+    found, problems = cluster.uptimes(replica(0), replica(1, state="RESTARTING"))
     assert [one.error for one in found] == [None, None]
     assert problems == ["the times when replicas became ready could not be read: no route"]
 
 
 def test_without_a_restarted_replica_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, replicas = Cluster(monkeypatch), [replica(0), replica(1, state="PENDING_CREATION")]
-    assert (cluster.lives(*replicas), cluster.asked) == ((replicas, []), [])
+    assert (cluster.uptimes(*replicas), cluster.asked) == ((replicas, []), [])
     [unknown] = replicas = [replica(2, actorId=None, restarts=1)]
-    assert (cluster.lives(unknown, all_replicas=True), cluster.asked) == ((replicas, []), [])
+    assert (cluster.uptimes(unknown, all_replicas=True), cluster.asked) == ((replicas, []), [])
 
 
 def test_only_replicas_that_ray_has_restarted_are_asked_about_unless_all_are_wanted(
@@ -139,15 +139,15 @@ def test_only_replicas_that_ray_has_restarted_are_asked_about_unless_all_are_wan
 ) -> None:
     for all_replicas, asked in ((False, ["actor-1", "actor-2"]), (True, ["actor-0", "actor-1", "actor-2"])):
         cluster = Cluster(monkeypatch)
-        found, _ = cluster.lives(replica(0), replica(1, restarts=1), replica(2, state="RESTARTING"),
+        found, _ = cluster.uptimes(replica(0), replica(1, restarts=1), replica(2, state="RESTARTING"),
                                  all_replicas=all_replicas)
         assert (cluster.asked, [one.replica_id for one in found]) == (asked, [0, 1, 2])
 
 
 def test_a_replica_that_ray_does_not_know_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
-    monkeypatch.setattr(lives_module, "_times", lambda *_: {})
-    assert cluster.lives(replica(0, restarts=1)) == ([replica(0, restarts=1)], [])
+    monkeypatch.setattr(uptimes, "_times", lambda *_: {})
+    assert cluster.uptimes(replica(0, restarts=1)) == ([replica(0, restarts=1)], [])
 
 
 @pytest.mark.parametrize("more", [
@@ -156,7 +156,7 @@ def test_the_time_of_a_replica_that_is_not_up_or_of_which_ray_knows_none_stays(
     monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     cluster = Cluster(monkeypatch, log="", times=more.pop("times", UP))
-    [found], _ = cluster.lives(replica(0, since=CREATED, **more), all_replicas=True)
+    [found], _ = cluster.uptimes(replica(0, since=CREATED, **more), all_replicas=True)
     assert found.since == CREATED
 
 
@@ -178,7 +178,7 @@ def test_a_log_is_read_only_if_it_may_have_what_ray_does_not_keep(
 ) -> None:
     for all_replicas, expected in zip((False, True), read, strict=True):
         cluster = Cluster(monkeypatch, times=("2026-03-04T11:30:00Z", last_up))
-        cluster.lives(replica(7, **more), all_replicas=all_replicas)
+        cluster.uptimes(replica(7, **more), all_replicas=all_replicas)
         assert cluster.read == [7] * expected
 
 
@@ -186,12 +186,12 @@ def test_a_log_is_read_only_if_it_may_have_what_ray_does_not_keep(
 def test_logs_are_read_of_restarting_then_starting_then_running_replicas_by_model(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(lives_module, "LOGS_READ", count)
+    monkeypatch.setattr(uptimes, "LOGS_READ", count)
     cluster, order = Cluster(monkeypatch), [
         replica(1, model="c", state="RESTARTING"), replica(2, model="d", state="RESTARTING"),
         replica(3, model="b", state="PENDING_CREATION"), replica(4, model="0", restarts=1),
         replica(5, model="a", restarts=1)]
-    cluster.lives(*order[::-1], all_replicas=True)
+    cluster.uptimes(*order[::-1], all_replicas=True)
     assert sorted(cluster.read) == list(range(1, count + 1))
 
 
@@ -203,21 +203,21 @@ def test_a_starting_replica_begins_with_the_last_start_of_its_engine_since_it_wa
                               ("2026-03-04T11:00:00Z", LOG, "2026-03-04T11:00:00Z"),
                               ("2026-03-04T11:00:01Z", LOG, "2026-03-04T11:00:01Z"), (None, LOG, None)):
         cluster = Cluster(monkeypatch, log, NO_TIMES)
-        [found], _ = cluster.lives(replica(0, state="PENDING_CREATION", since=since), all_replicas=True)
+        [found], _ = cluster.uptimes(replica(0, state="PENDING_CREATION", since=since), all_replicas=True)
         assert (found.since, found.error) == (begun, None)
 
 
 def test_a_restart_counts_from_when_ray_last_saw_the_replica_up(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, times=("2026-03-04T09:30:00Z", "2026-03-04T11:40:00Z"))
-    [found], _ = cluster.lives(replica(0, state="RESTARTING", since=CREATED))
+    [found], _ = cluster.uptimes(replica(0, state="RESTARTING", since=CREATED))
     assert (found.since, found.error) == ("2026-03-04T12:00:00Z", "signal 9"), "an earlier end is another story"
 
 
 def test_bytes_that_are_no_text_and_logs_that_cannot_be_read_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     for data, error in ((b"\xff\n" + LOG.encode(), "signal 9"), (None, None)):
-        monkeypatch.setattr(lives_module, "read_log", lambda *_, data=data: SimpleNamespace(data=data))
-        [found], _ = cluster.lives(replica(0, state="RESTARTING"))
+        monkeypatch.setattr(uptimes, "read_log", lambda *_, data=data: SimpleNamespace(data=data))
+        [found], _ = cluster.uptimes(replica(0, state="RESTARTING"))
         assert found.error == error
 
 
@@ -257,7 +257,7 @@ def test_a_death_of_which_ray_does_not_tell_the_time_has_none_and_still_its_plan
         raise InventoryError("no route")
 
     for times in (no_times, lambda *_: {}, lambda *_: {"a": NO_TIMES}):
-        monkeypatch.setattr(lives_module, "_times", times)
+        monkeypatch.setattr(uptimes, "_times", times)
         [found] = with_deaths(NO_CLIENT, [failure()], {"a": Marks(fleet="lab")})
         assert (found.at, found.fleet) == (None, "lab")
 
@@ -279,9 +279,9 @@ def test_times_are_asked_for_two_hundred_actors_at_a_time_and_not_from_a_cache(
     assert sorted(map(len, asked)) == [1, 200, 200]
     assert {name for part in asked for name in part} == {f"a{number}" for number in range(401)}
     assert [one.at for one in found] == ["1970-01-01T00:00:02Z"] * 400 + [None]
-    [[up], _] = with_lives(client, [replica(0, restarts=1, actorId="a1")], "fleet", CREATED, all_replicas=False)
+    [[up], _] = with_uptimes(client, [replica(0, restarts=1, actorId="a1")], "fleet", CREATED, all_replicas=False)
     assert up.since == "1970-01-01T00:00:02Z"
-    monkeypatch.setattr(lives_module, "read_log", lambda *_: SimpleNamespace(
+    monkeypatch.setattr(uptimes, "read_log", lambda *_: SimpleNamespace(
         data=b"fleetctl: ended at 1970-01-01T00:00:01Z: signal 9\n"))
-    [[down], _] = with_lives(client, [replica(0, restarts=1, actorId="a1")], "fleet", CREATED, all_replicas=True)
+    [[down], _] = with_uptimes(client, [replica(0, restarts=1, actorId="a1")], "fleet", CREATED, all_replicas=True)
     assert down.error == "signal 9", "it ended when it first became ready, or later"
