@@ -142,7 +142,7 @@ fuzz-fmt: setup ## mutated fleet files through fmt, judged by another YAML reade
 
 MUTANTS ?= 60
 
-mutants: setup ## small changes of the ten most dangerous files, which their tests must notice: MUTANTS=60 SEED=1, ten minutes
+mutants: setup ## small changes of the most dangerous files, which their tests must notice: MUTANTS=60 SEED=1, ten minutes
 	@$(BIN)/python -m tests.mutants --most $(MUTANTS) --seed $(SEED)
 
 SEEDS ?= 42-44

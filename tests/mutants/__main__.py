@@ -75,9 +75,10 @@ def main() -> int:
             random.Random(f"{options.seed} {file}").sample(mutants, options.most), key=lambda one: one.start)
         results.append(tried(file, chosen, deadline, again=options.survived))
         gaps += shown(file, results[-1], mutants, reasons)
-    killed, survived, left = (sum(map(len, (one.killed for one in results))),
-                              sum(map(len, (one.survived for one in results))), sum(one.left for one in results))
-    print(json.dumps({"seed": options.seed, "killed": killed, "survived": survived, "gaps": gaps, "left": left}))
+    killed, survived, left = (sum(len(one.killed) for one in results), sum(len(one.survived) for one in results),
+                              sum(one.left for one in results))
+    print(json.dumps({"seed": options.seed, "killed": killed, "survived": survived, "gaps": gaps, "left": left,
+                      "killedPercent": round(100 * killed / max(1, killed + survived), 1)}))
     return 1 if gaps or left else 0
 
 

@@ -1,7 +1,7 @@
 """Small changes of a source file, each of which a test should notice: found in its syntax tree, in a fixed order.
 
-Only code inside functions is changed. Docstrings, texts, formatted strings, annotations and decorators are not, nor are
-`with` blocks and arguments that a call cannot do without.
+Only code inside functions is changed: no docstring, text, formatted string, annotation or decorator. A `with` stays, as
+does an argument without a default.
 """
 
 from __future__ import annotations
