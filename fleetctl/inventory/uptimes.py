@@ -76,7 +76,7 @@ def with_deaths(
 
 def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
     return failure.model_copy(update={
-        "at": at or None, "fleet": failure.fleet or plan.fleet,
+        "at": at or None, "fleet": failure.fleet or plan.fleet or None,
         "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids})
 
 

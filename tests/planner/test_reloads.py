@@ -93,7 +93,6 @@ def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
     ({"state": "RESTARTING"}, {}, "not in place: not ready"),
     ({"restarts": 3, "restart_max": 3}, {}, "not in place: no restart is left"),
-    ({"restart_max": 0}, {}, "not in place: no restart is left"),
     ({"actor_id": None}, {}, "not in place: not ready"),
     ({"members": []}, {}, "not in place: more than index or view of its weights has changed"),
     ({"draining": True}, {}, "not in place: not ready"),
@@ -109,8 +108,9 @@ def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
     assert expected in reason(plan)
 
 
-@pytest.mark.parametrize("more", [{"restarts": 2, "restart_max": 3}, {"restarts": 2}, {"restart_max": 1}])
-def test_a_replica_with_a_restart_left_reloads(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [
+    {"restarts": 2, "restart_max": 3}, {"restarts": 2}, {"restart_max": 1}, {"restart_max": 0}])
+def test_a_replica_that_has_not_used_up_its_restarts_reloads(more: dict[str, Any]) -> None:
     assert [one.id for one in plan_for(*outdated(1, **more)).reloads] == ["m/0"]
 
 
