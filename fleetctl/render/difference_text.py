@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revision
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.quantity import count_of, format_share
-from fleetctl.review.model_effect import REORDERED
+from fleetctl.review.compare_model import REORDERED
 
 EFFECTS: dict[Effect, str] = {
     "additive": "more may be created",
