@@ -16,8 +16,7 @@ from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, MEANINGS, NEW, OTHER, UNKNOWN, Legend
 from fleetctl.render.place_text import scope_text
-from fleetctl.render.trim import print_trimmed
-from fleetctl.render.visible import visible
+from fleetctl.render.visible import print_trimmed, visible
 
 WIDEST_NAME = 36
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -1,19 +1,26 @@
 """A report as GitHub-flavored Markdown for a comment: totals first, never longer than a forge allows.
 
 The first line is a hidden marker, by which a later run finds its own comment. If space is short, folded parts are
-omitted first, then rows, then whole parts, and the end lists the omissions. No text of the report can become markup:
-see `markdown_text`.
+omitted first, then rows, then whole parts, and the end lists the omissions.
+
+No text of the report can become markup. The only safe form is a code span: neither the parser nor a forge's
+post-processing finds markup, mentions, references, links, emoji or formulas in it. So every name is a code span, and so
+is every word of a sentence that is more than letters, a number and punctuation. Pipes are entities outside the span,
+because parsers disagree about backslashes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import accumulate, takewhile
+from urllib.parse import quote
 
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
 from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.visible import cut, cut_visible, visible
 
 BUDGET = 60_000
 """GitHub accepts 65,536 characters in a comment; the rest is for text that a caller adds."""
@@ -155,3 +162,60 @@ def _rows_in(part: Part, room: int) -> tuple[int | None, int]:
     sizes = list(accumulate((length(row) + 1 for row in part.rows), initial=part.frame()))
     rows = sum(1 for _ in takewhile(lambda size: size <= room, sizes)) - 1
     return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not part.rows) else (None, 0)
+
+
+TEXT_LIMIT = 500
+"""The longest text, in characters; many longer ones would displace the rest of the report."""
+
+_PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
+_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
+_LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
+"""Words that forges turn into a link: a possible commit or host name."""
+
+
+def code(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return a name as code that shows exactly these characters, invisible ones as escapes such as `\\x1b`."""
+    return "&#124;".join(_span(part) for part in cut_visible(text, limit).split("|"))
+
+
+def prose(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return a sentence in which every word that a parser or a forge could interpret is code."""
+    shown = cut_visible(text, limit)
+    if shown != " ".join(shown.split()):
+        return code(shown, len(shown))
+    return " ".join(word if _is_plain(word) else _quoted(word) for word in shown.split(" "))
+
+
+def tagged(text: str) -> str:
+    """Return text for use between HTML tags on one line, where Markdown does not apply."""
+    shown = cut_visible(text, TEXT_LIMIT)
+    return shown if all(map(_is_plain, shown.split(" "))) else f"<code>{escape(shown)}</code>"
+
+
+def comment(text: str) -> str:
+    """Return a hidden comment, always the same for the same text; the text cannot end it."""
+    return f"<!-- {quote(visible(text), safe=':/')[:TEXT_LIMIT]} -->"
+
+
+def length(text: str) -> int:
+    """Return the length of a text as forges count it: in UTF-16 units, at least one per character."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _is_plain(word: str) -> bool:
+    return bool(_PLAIN.fullmatch(word)) and not _LINKED.fullmatch(word)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as code, without the punctuation of the sentence around it."""
+    found = _AROUND.fullmatch(word)
+    before, inside, after = found.groups() if found else ("", word, "")
+    return f"{before}{code(inside, len(inside))}{after}"
+
+
+def _span(text: str) -> str:
+    if not text:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if text[0] == "`" or text[-1] == "`" or (text[0] == text[-1] == " " and text.strip(" ")) else ""
+    return f"{fence}{pad}{text}{pad}{fence}"

@@ -7,8 +7,19 @@ from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of, first_few, grouped, some
-from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, totals_line, values_of, wanted_line
-from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, SIGNS, THE_FLEET, THE_MODEL, difference_row
+from fleetctl.render.difference_text import (
+    DIFFERENCE_COLUMNS,
+    EFFECTS,
+    SIGNS,
+    TAGS,
+    THE_FLEET,
+    THE_MODEL,
+    difference_row,
+    revision_text,
+    totals_line,
+    values_of,
+    wanted_line,
+)
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
 CHANGE = (Column("change", "change"), Column("message", "what it does"))

@@ -12,8 +12,8 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
 from fleetctl.render.report.model import Column, Finding, Report, Table, Total
 from fleetctl.render.report.of_diagnosis import ROW, finding, row
-from fleetctl.render.report.of_outcomes import replica_text
 from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.of_runs import replica_text
 
 FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
 

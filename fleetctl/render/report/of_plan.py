@@ -11,9 +11,15 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import revision_text, values_of
-from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.report.model import Finding, Level, Report, Total
-from fleetctl.render.report.plan_tables import ALTERED, altered_policy, is_replaceable, plan_tables, replace_command
+from fleetctl.render.report.plan_tables import (
+    ALTERED,
+    altered_policy,
+    blocked_details,
+    is_replaceable,
+    plan_tables,
+    replace_command,
+)
 
 COMMIT_SHOWN = 10
 FLAGS = {"targets": "--target", "excludes": "--exclude", "selector": "--selector", "adopt_from": "--adopt-from",

@@ -70,7 +70,7 @@ def status_report(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
     if any(node.wrong_weights for node in nodes):
-        from fleetctl.render.report.weights_tables import wrong_weights  # imports plans, too
+        from fleetctl.render.report.of_weights import wrong_weights  # imports plans, too
 
         tables.append(wrong_weights(nodes, replicas))
     if outdated and differences:
@@ -112,7 +112,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
-    from fleetctl.render.report.weights_tables import served_text  # imports plans too
+    from fleetctl.render.report.of_weights import served_text  # imports plans too
 
     for replica in replicas:
         for member in replica.members:
