@@ -53,10 +53,10 @@ def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, ver
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
     if nodes := sum(len(row.nodes) for row in outcomes if _is_fetched(row)):
         parts.append(f"weights on {count_of(nodes, 'node')}")
-    head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
     if interrupted and not parts:
-        return head
-    return f"{head}: {', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}"
+        return f"{verb.capitalize()}, interrupted"
+    return (f"{verb.capitalize()}{', interrupted' if interrupted else ''}: "
+            f"{', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}")
 
 
 def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
@@ -123,6 +123,8 @@ def history_report(history: History) -> Report:
     """Return the report of all runs, the newest first; the steps of one command are one run."""
     runs = whole_commands(history.runs)
     counts = Counter(run.state for run in runs)
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none"
+    shown = len(history.runs)
     return Report(
         kind="history",
         identity=f"history:{history.fleet or 'all'}",
@@ -131,7 +133,7 @@ def history_report(history: History) -> Report:
         facts=(("cluster", history.source), ("runs remembered", str(history.total))),
         totals=tuple(Total(state, state, counts[state]) for state in STATES),
         tables=(_runs(runs),),
-        conclusion=_sentence(history, counts),
+        conclusion=f"Runs: {states}" + (f"; the newest {shown} of {history.total}" if shown < history.total else ""),
         findings=tuple(_finding(run) for run in runs if run.state in LEVEL_OF_STATE),
         subjects=tuple(run.id for run in runs))
 
@@ -193,12 +195,6 @@ def _runs(runs: Sequence[HistoryEntry]) -> Table:
                   (run.agent or "")[:PLAN_SHOWN])
                  for run in runs)
     return Table("run", "Runs", columns, rows, rank=0)
-
-
-def _sentence(history: History, counts: Counter[RunState]) -> str:
-    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none"
-    shown = len(history.runs)
-    return f"Runs: {states}" + (f"; the newest {shown} of {history.total}" if shown < history.total else "")
 
 
 def _result(run: HistoryEntry) -> str:

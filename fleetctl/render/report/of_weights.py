@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
-from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
 from fleetctl.documents.served_weights import GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text, name_of, replica_name
@@ -17,6 +16,7 @@ from fleetctl.render.report.model import Cell, Column, Report, Table
 if TYPE_CHECKING:
     from fleetctl.documents.cold import CachedArtifact, NodeCache, Prefetched, Pruned
     from fleetctl.documents.events import ReplicaOutcome
+    from fleetctl.documents.plan import Action, Prefetch, Reloaded
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
