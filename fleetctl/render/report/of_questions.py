@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.documents.what_if import Counts, LostModel, ModelChange, NodeLoss, WhatIf
+from fleetctl.documents.what_if import Counts, NodeLoss, WhatIf
 from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
@@ -136,20 +136,21 @@ def what_if_report(answer: WhatIf) -> Report:
 
 
 def _models(answer: WhatIf) -> Table:
-    rows = [("!" if row.after.blocked > row.before.blocked else "+", row.key,
-             *(_step(getattr(row.before, one.key), getattr(row.after, one.key)) for one in COUNTS),
-             _lost(row)) for row in answer.models if row.before != row.after]
+    rows = []
+    for row in answer.models:
+        if row.before == row.after:
+            continue
+        fates = [f"{count} {words}" for count, words in (
+            (row.replaced, "placed again"), (row.missing, "without a place"), (row.surplus, "beyond the target"))
+            if count]
+        rows.append(("!" if row.after.blocked > row.before.blocked else "+", row.key,
+                     *(_step(getattr(row.before, one.key), getattr(row.after, one.key)) for one in COUNTS),
+                     f"{row.lost} lost: {', '.join(fates)}" if row.lost else ""))
     return Table("model", "Models", MODEL_ROW, tuple(rows), beside_from=BESIDE_FROM)
 
 
 def _step(before: int, after: int) -> str:
     return str(after) if before == after else f"{before} -> {after}"
-
-
-def _lost(row: ModelChange) -> str:
-    parts = [f"{count} {words}" for count, words in ((row.replaced, "placed again"), (row.missing, "without a place"),
-                                                     (row.surplus, "beyond the target")) if count]
-    return f"{row.lost} lost: {', '.join(parts)}" if row.lost else ""
 
 
 def _notes(answer: WhatIf) -> Iterator[str]:
@@ -181,19 +182,17 @@ def _losses(losses: Sequence[NodeLoss]) -> Table:
 
 
 def _without(loss: NodeLoss) -> str:
-    found = [f"{model.missing} of {model.model}{f' ({_why(model)})' if model.code else ''}"
-             for model in loss.models if model.missing]
+    found = []
+    for model in loss.models:
+        why = model.code or ""
+        if model.code and model.on_new_nodes:
+            some_of_them = f"{model.on_new_nodes} " if model.on_new_nodes < model.missing else ""
+            why += f"; {some_of_them}would run on new nodes"
+        found += [f"{model.missing} of {model.model}{f' ({why})' if why else ''}"] if model.missing else []
     if not found:
         surplus = _sum(loss, "surplus")
         return f"{surplus} beyond the target" if surplus else ""
     return "; ".join(first_few(found, MODELS_SHOWN))
-
-
-def _why(model: LostModel) -> str:
-    if not model.on_new_nodes:
-        return str(model.code)
-    some_of_them = f"{model.on_new_nodes} " if model.on_new_nodes < model.missing else ""
-    return f"{model.code}; {some_of_them}would run on new nodes"
 
 
 def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:
