@@ -121,7 +121,10 @@ class _Pair:
         old, new = self.old.value(steps), self.new.value(steps)
         old = format_value(before, steps) if old is None else old
         new = format_value(after, steps) if new is None else new
-        item = _first_differing_item(old, new)
+        item = None
+        if isinstance(old, list) and isinstance(new, list):  # the first that differs
+            item = next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
+                        min(len(old), len(new)))
         old, new = self._masked(steps, old, new)
         effect, message = model_effect(steps, before, after, self.new.model)
         if old == new == MASK:
@@ -157,10 +160,3 @@ class _Pair:
                     model=self.new.model.key, path=path_text(steps), kind="changed", effect="drift",
                     message="; ".join(filter(None, (REORDERED, update_effect(self.new.model)))),
                     old=before, new=after, old_source=self.old.place(steps), new_source=self.new.place(steps))
-
-
-def _first_differing_item(old: object, new: object) -> int | None:
-    if not isinstance(old, list) or not isinstance(new, list):
-        return None
-    return next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
-                min(len(old), len(new)))

@@ -53,9 +53,12 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
     note = f"{map_legend.totals(picture)}." if whole else ONLY_THE_PLAN
     long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
+    unchanged = el("details", el("summary", f"{count_of(len(same), 'node')} unchanged"),
+                   el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
+                   open=len(same) <= OPEN_UP_TO) if same else None
     body = el(
         "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
-        _changed(touched, legend, whole=whole), _same(same, legend),
+        _changed(touched, legend, whole=whole), unchanged,
         omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
         id="map", class_=f"map{long}", aria_label="Placement map")
     return Part("map", "Placement map", body)
@@ -70,14 +73,6 @@ def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup
     title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
     return el("div", title, head, el("ul", (_drawn(node, legend, *sides, name_new=True) for node in nodes)),
               class_="changed" if whole else "changed alone")
-
-
-def _same(nodes: Sequence[MapNode], legend: Legend) -> Markup | None:
-    if not nodes:
-        return None
-    summary = el("summary", f"{count_of(len(nodes), 'node')} unchanged")
-    return el("details", summary, el("ul", (_drawn(node, legend, "both") for node in nodes)), class_="fold same",
-              data_same=True, open=len(nodes) <= OPEN_UP_TO)
 
 
 def _legend(picture: PlacementMap, legend: Legend) -> Markup:

@@ -89,7 +89,6 @@ RESULT_LIMIT = 25_000
 """The most results that GitHub accepts in a run."""
 
 
-
 def render_sarif(report: Report, checkout: Checkout) -> str:
     """Return the SARIF log. Of more than RESULT_LIMIT findings it has the most severe, and the number of the others."""
     ordered = by_level(report.findings)
@@ -118,32 +117,24 @@ def _results(findings: Sequence[Finding], default_file: str, checkout: Checkout)
     seen: Counter[tuple[str, str]] = Counter()
     results = []
     for finding in findings:
-        key = (finding.code, finding.subject)
+        key, place = (finding.code, finding.subject), finding.place
+        text = "\n".join(map(cut_visible, (f"{finding.subject}: {finding.message}", *finding.details)))
+        if "](" in text:  # brackets that would form a link are escaped as the standard requires
+            text = re.sub(r"[\\\[\]]", r"\\\g<0>", text)
+        # code scanning requires a location: the place of a finding, else the whole default file
+        file = place.file if place else default_file
+        path = checkout.path(file) if file else None
+        region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
+        uri = {"uri": quote(visible(path or "")), "uriBaseId": "%SRCROOT%"}
+        locations = [] if path is None else [{"physicalLocation": {"artifactLocation": uri, **region}}]
         identity = "\0".join((*key, str(seen[key]))).encode("utf-8", "surrogatepass")
         results.append({
             "ruleId": finding.code, "level": "note" if finding.level == "notice" else finding.level,
-            "message": {"text": _message(finding)}, "locations": _locations(finding, default_file, checkout),
+            "message": {"text": text}, "locations": locations,
             "partialFingerprints": {"primaryLocationLineHash": sha256(identity).hexdigest()[:32]},
         })
         seen[key] += 1
     return results
-
-
-def _message(finding: Finding) -> str:
-    """Return the message; brackets that would form a link are escaped as the standard requires."""
-    text = "\n".join(map(cut_visible, (f"{finding.subject}: {finding.message}", *finding.details)))
-    return re.sub(r"[\\\[\]]", r"\\\g<0>", text) if "](" in text else text
-
-
-def _locations(finding: Finding, default_file: str, checkout: Checkout) -> list[dict[str, Any]]:
-    """Return the place of a finding, else the whole default file: code scanning requires a location."""
-    place, file = finding.place, finding.place.file if finding.place else default_file
-    path = checkout.path(file) if file else None
-    if path is None:
-        return []
-    region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
-    uri = {"uri": quote(visible(path)), "uriBaseId": "%SRCROOT%"}
-    return [{"physicalLocation": {"artifactLocation": uri, **region}}]
 
 
 def render_junit(report: Report) -> str:

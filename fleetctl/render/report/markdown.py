@@ -19,7 +19,7 @@ from itertools import accumulate, takewhile
 from urllib.parse import quote
 
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import cut, cut_visible, visible
 
 BUDGET = 60_000
@@ -36,18 +36,18 @@ AROUND = 60
 
 def render_markdown(report: Report, budget: int = BUDGET) -> str:
     """Return the report in at most `budget` UTF-16 units; 8,000 are enough for any report's fixed parts."""
+    totals = [total for total in report.totals if total.shown]
+    table = [[prose(total.label, LABEL_LIMIT) for total in totals], ["--:"] * len(totals),
+             [str(total.count) for total in totals]]
+    # the facts: a fold that gets room like an open part, as it is short and says what was judged
+    facts = Table("fact", "Facts", (Column("name", ""), Column("value", "")), report.facts, folded=True)
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
-                        f"**{prose(report.conclusion)}**", _totals_table(report)])
-    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
+                        f"**{prose(report.conclusion)}**", "\n".join(map(_row, table))])
+    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers),
+             replace(_part(facts, budget), folded=False)]
     shown = fit(parts, budget - length(head) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
     return "\n\n".join([head, *blocks, *_omissions(parts, shown, budget)]) + "\n"
-
-
-def _totals_table(report: Report) -> str:
-    totals = [total for total in report.totals if total.shown]
-    heads = [prose(total.label, LABEL_LIMIT) for total in totals]
-    return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in totals])])
 
 
 def _part(table: Table, budget: int) -> Part:
@@ -60,35 +60,24 @@ def _part(table: Table, budget: int) -> Part:
     if table.note:
         opening.append(prose(table.note))
     if table.rows:
-        opening.append(_head(table.columns))
+        heads = [prose(column.title, LABEL_LIMIT) for column in table.columns]
+        sides = ["--:" if column.numeric else ":--" for column in table.columns]
+        opening.append(f"{_row(heads)}\n{_row(sides)}")
     return Part(title, table.folded, table.rank, "\n\n".join(opening), tuple(_rows(table, budget)), len(table.rows),
                 closing="\n\n</details>" if table.folded else "")
 
 
-def _facts(report: Report, budget: int) -> Part:
-    """Return the facts: a fold that gets room like an open part, as it is short and says what was judged."""
-    columns = (Column("name", ""), Column("value", ""))
-    return replace(_part(Table("fact", "Facts", columns, report.facts, folded=True), budget), folded=False)
-
-
 def _rows(table: Table, budget: int) -> Iterator[str]:
     for row in table.rows:
-        text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
+        cells = []
+        for cell, column in zip(row, table.columns, strict=True):
+            show = code if column.name else prose
+            cells.append(show(cell) if isinstance(cell, str) else "<br>".join(map(show, cell)))
+        text = _row(cells)
         yield text
         budget -= len(text)
         if budget < 0:
             return
-
-
-def _head(columns: Sequence[Column]) -> str:
-    return "\n".join([_row([prose(column.title, LABEL_LIMIT) for column in columns]),
-                      _row(["--:" if column.numeric else ":--" for column in columns])])
-
-
-def _cell(cell: Cell, column: Column) -> str:
-    show = code if column.name else prose
-    lines = [cell] if isinstance(cell, str) else cell
-    return "<br>".join(show(line) for line in lines)
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -96,8 +85,11 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
-    missing = [f"{part.title}{_row_count(part.count - (rows or 0))}"
-               for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
+    missing = []
+    for part, rows in zip(parts, shown, strict=True):
+        if rows is None or rows < part.count:
+            count = part.count - (rows or 0)
+            missing.append(f"{part.title} ({count_of(count, 'row')})" if count else part.title)
     if not missing:
         return []
     named = ", ".join(missing)
@@ -105,10 +97,6 @@ def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) 
         named = count_of(len(missing), "part")
     where = "`--format json` has everything, and `--format html` shows it on a page."
     return [f"Left out to stay within {budget:,} characters: {named}. {where}"]
-
-
-def _row_count(rows: int) -> str:
-    return f" ({count_of(rows, 'row')})" if rows else ""
 
 
 @dataclass(frozen=True, slots=True)

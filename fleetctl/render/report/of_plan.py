@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 
 from fleetctl.documents.difference import PlanChange
-from fleetctl.documents.plan import Certificate, GitFacts, Plan, PlanFlags
+from fleetctl.documents.plan import Certificate, GitFacts, Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import refusing
@@ -45,6 +45,8 @@ def plan_report(plan: Plan) -> Report:
     observed = f"{plan.inventory.observed_at} from {plan.inventory.source}"
     placement = certificate_sentence(plan.certificate)
     places = {row.key: row.source for row in plan.models}
+    given = ((flag, getattr(plan.options, name)) for name, flag in FLAGS.items())
+    options = [(flag, one) for flag, value in given for one in (value if isinstance(value, list) else [value]) if one]
     facts = {
         "fleet": plan.fleet.name,
         "files": files,
@@ -52,7 +54,7 @@ def plan_report(plan: Plan) -> Report:
         "compared with": revision_text(plan.change.base) if plan.change else "",
         "inventory": observed,
         "namespace": plan.fleet.namespace,
-        "options": " ".join(_flags(plan.options)),
+        "options": " ".join(flag if value is True else f"{flag} {value}" for flag, value in options),
         "placement": placement,
         "plan id": plan.plan_id,
         "expires": plan.expires_at or "",
@@ -131,14 +133,6 @@ def _compared(change: PlanChange) -> str:
 def _commit(git: GitFacts, *, branch: bool = False) -> str:
     on_branch = f" on {git.branch}" if branch and git.branch else ""
     return f"{git.commit[:COMMIT_SHOWN]}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
-
-
-def _flags(options: PlanFlags) -> Iterator[str]:
-    for name, flag in FLAGS.items():
-        value = getattr(options, name)
-        for one in value if isinstance(value, list) else [value]:
-            if one:
-                yield flag if one is True else f"{flag} {one}"
 
 
 def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:

@@ -20,11 +20,27 @@ DETAILS_SHOWN = 20
 """The most models for which more than the numbers is shown."""
 
 BESIDE_FROM = 76
+DETAIL_ROW = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
 
 
 def capacity_report(answer: Capacity) -> Report:
     """Return the report of `capacity`."""
-    rows = answer.rows
+    rows, named = answer.rows, [(row.model or row.shape or "", row, _last(row)) for row in answer.rows]
+    name = "model" if any(row.model for row in rows) else "shape"
+    columns = (
+        Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
+        Column("now", "fits now", numeric=True),
+        Column("afterPlan", "after plan", numeric=True, terminal="always" if answer.fleet is not None else "never"),
+        Column("withNewNodes", "new nodes", numeric=True,
+               terminal="always" if any(row.with_new_nodes for row in rows) else "never"),
+        Column("atMost", "at most", numeric=True))
+    numbers = [(key, row.need, _number(row.now), _number(row.after_plan or row.now), _number(last), str(last.at_most))
+               for key, row, last in named]
+    tables = [Table("capacity", "Capacity", columns, tuple(numbers), beside_from=BESIDE_FROM)] if rows else []
+    if 0 < len(rows) <= DETAILS_SHOWN:
+        details = [(key, _sentence(row, last), tuple(_places(last, answer))) for key, row, last in named]
+        tables.append(Table("where", "Where, and what prevents one more", DETAIL_ROW, tuple(details),
+                            line="{model}: {sentence}"))
     notes = [] if rows else ["The fleet has no models; --shape counts a shape of your own."]
     if len(rows) > 1:
         notes.append("Each row is counted separately, but all rows share the same room.")
@@ -34,33 +50,9 @@ def capacity_report(answer: Capacity) -> Report:
         kind="answer",
         title="Capacity",
         heading=(f"Capacity: {scope_text(answer.fleet, answer.inventory)}",),
-        tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
+        tables=tuple(tables),
         notes=tuple(notes),
         conclusion="")
-
-
-def _numbers(answer: Capacity) -> Table:
-    planned, grows = answer.fleet is not None, any(row.with_new_nodes for row in answer.rows)
-    name = "model" if any(row.model for row in answer.rows) else "shape"
-    columns = (
-        Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
-        Column("now", "fits now", numeric=True),
-        Column("afterPlan", "after plan", numeric=True, terminal="always" if planned else "never"),
-        Column("withNewNodes", "new nodes", numeric=True, terminal="always" if grows else "never"),
-        Column("atMost", "at most", numeric=True))
-    rows = [(_name(row), row.need, _number(row.now), _number(row.after_plan or row.now), _number(_last(row)),
-             str(_last(row).at_most)) for row in answer.rows]
-    return Table("capacity", "Capacity", columns, tuple(rows), beside_from=BESIDE_FROM)
-
-
-def _details(answer: Capacity) -> Table:
-    columns = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
-    rows = [(_name(row), _sentence(row, _last(row)), tuple(_places(_last(row), answer))) for row in answer.rows]
-    return Table("where", "Where, and what prevents one more", columns, tuple(rows), line="{model}: {sentence}")
-
-
-def _name(row: CapacityRow) -> str:
-    return row.model or row.shape or ""
 
 
 def _last(row: CapacityRow) -> Room:
@@ -93,18 +85,15 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
     in_full = len(answer.rows) == 1
     shown = room.where if in_full else room.where[:PLACES_SHOWN]
     gang = sum(equal.members_each * len(equal.nodes) for equal in room.where) > room.fits
-    yield from (_place(equal, names=20 if in_full else 5, gang=gang) for equal in shown)
+    for equal in shown:
+        many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
+        count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
+        yield f"{count} on {many}{equal.hardware}: {some(equal.nodes, 20 if in_full else 5)}"
     rest: Sequence[EqualNodes] = room.where[len(shown):]
     if rest:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
     yield (f"counting stopped at {answer.limit}" if room.capped
            else f"one more does not fit: {room.message} ({room.code})")
-
-
-def _place(equal: EqualNodes, *, names: int, gang: bool) -> str:
-    many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
-    count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
-    return f"{count} on {many}{equal.hardware}: {some(equal.nodes, names)}"
 
 
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}

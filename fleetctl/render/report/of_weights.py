@@ -14,7 +14,7 @@ from fleetctl.render.place_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
-    from fleetctl.documents.cold import CachedArtifact, NodeCache, Prefetched, Pruned
+    from fleetctl.documents.cold import CachedArtifact, Prefetched, Pruned
     from fleetctl.documents.events import ReplicaOutcome
     from fleetctl.documents.plan import Action, Prefetch, Reloaded
 
@@ -124,9 +124,12 @@ def pruned_report(answer: Pruned) -> Report:
         table = Table("runs", "Runs that no history keeps", RUNS, tuple(
             (row.fleet or "-", row.verb, row.newest or "", str(row.found), str(row.removed)) for row in answer.runs))
     else:
-        sentence = _pruned_sentence(answer)
-        table = Table("cached", "Weights that no file names", CACHED, tuple(
-            row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)))
+        sentence, rows = _pruned_sentence(answer), []
+        for node in answer.nodes:
+            rows += [(node.node, "", "", f"failed: {node.trouble}")] if node.trouble else [
+                (node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
+                for one in node.artifacts]
+        table = Table("cached", "Weights that no file names", CACHED, tuple(rows))
     return Report(kind="answer", identity="prune", title="Prune", tables=(table,) if table.rows else (),
                   conclusion=sentence, exit_code=answer.exit_code)
 
@@ -140,13 +143,6 @@ def _pruned_sentence(answer: Pruned) -> str:
     size = sum(one.bytes for artifacts in removed for one in artifacts)
     amount = format_bytes(size) if any(removed) else "nothing"
     return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
-
-
-def _cached(node: NodeCache, *, dry_run: bool) -> list[tuple[str, str, str, str]]:
-    if node.trouble:
-        return [(node.node, "", "", f"failed: {node.trouble}")]
-    return [(node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=dry_run))
-            for one in node.artifacts]
 
 
 def _state(one: CachedArtifact, *, dry_run: bool) -> str:
