@@ -32,6 +32,15 @@ _OBJECT_ID = re.compile("[0-9a-f]{40,64}")
 MAX_VALUE = 120
 MAX_MATCHED = 200
 """The most list items matched against each other; the output of more would be cut at MAX_VALUE anyway."""
+EFFECT_COLUMNS = (
+    Column("model", "model", name=True), Column("kind", "change"), Column("before", "before"),
+    Column("after", "after"), Column("message", "what it does"))
+DIFFERENCE_COLUMNS = (
+    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
+    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
+    Column("message", "effect on running replicas"))
+KINDS = {"added": "added", "removed": "removed", "changed": "changed", "sideEffect": "side effect"}
+SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}
 
 
 def revision_text(revision: Revision) -> str:
@@ -143,17 +152,6 @@ def _common_length(pairs: Iterable[tuple[str, str]]) -> int:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + _MORE
-
-
-EFFECT_COLUMNS = (
-    Column("model", "model", name=True), Column("kind", "change"), Column("before", "before"),
-    Column("after", "after"), Column("message", "what it does"))
-DIFFERENCE_COLUMNS = (
-    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
-    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
-    Column("message", "effect on running replicas"))
-KINDS = {"added": "added", "removed": "removed", "changed": "changed", "sideEffect": "side effect"}
-SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}
 
 
 def change_tables(change: PlanChange | None) -> tuple[Table, ...]:

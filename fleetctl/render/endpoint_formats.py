@@ -26,6 +26,9 @@ NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
 DIGEST = 16
 """Hexadecimal digits at the end of an upstream's name, against two names that differ only in other characters."""
 _PLAIN_UPSTREAM = re.compile(rf"(?!.*-[0-9a-f]{{{DIGEST}}}$)[a-z0-9._-]{{1,128}}")
+COLUMNS = (Column("replica", "replica", name=True), Column("url", "url", name=True),
+           Column("name", "name", name=True, terminal="beside"), Column("group", "group", name=True, terminal="beside"),
+           Column("node", "node", name=True, terminal="beside"))
 
 
 class _Text(str):
@@ -140,11 +143,6 @@ def upstream_of(name: str) -> str:
         return name
     plain = re.sub(r"[^a-z0-9._-]+", "_", name.lower())[:64]
     return f"{plain}-{sha256(name.encode(errors='backslashreplace')).hexdigest()[:DIGEST]}"
-
-
-COLUMNS = (Column("replica", "replica", name=True), Column("url", "url", name=True),
-           Column("name", "name", name=True, terminal="beside"), Column("group", "group", name=True, terminal="beside"),
-           Column("node", "node", name=True, terminal="beside"))
 
 
 def endpoints_report(served: Endpoints) -> Report:

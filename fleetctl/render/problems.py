@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fleetctl.importers.draft import Draft, Loss
 
 INDENT = 4
+LOSS_STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
 
 
 def render_problems(problems: Sequence[Problem], console: Console) -> None:
@@ -56,9 +57,6 @@ def _print_source(line: str, column: int, console: Console) -> None:
         shown = f"{shown[:-1]}…"
     console.print(Text.assemble(" " * INDENT, (shown, "dim")), soft_wrap=True)
     console.print(Text.assemble(" " * (INDENT + column - 1 - start), ("^", "bold red")), soft_wrap=True)
-
-
-LOSS_STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
 
 
 def render_losses(losses: Sequence[Loss], console: Console) -> None:

@@ -35,6 +35,11 @@ _NAMESPACE = ("replicas in {old} keep running and keep their resources, but no l
               "again in {new}")
 _NAME = ("running replicas belong to {old}: they keep running but no longer count, and their models are blocked unless "
          "plan and apply get --adopt-from {old}")
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",))
+Setting = int | bool | str | None
+_Key = tuple[str, int]
+"""A selector in its canonical spelling, and a number that counts the entries with it."""
 
 
 def compare(base: Side, head: Side) -> FleetDiff:
@@ -170,13 +175,6 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
     return "none", _HISTORY if steps[0] == "history" else _POLICY
-
-
-_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS = _SETTINGS = (
-    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",))
-Setting = int | bool | str | None
-_Key = tuple[str, int]
-"""A selector in its canonical spelling, and a number that counts the entries with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from fleetctl.review.revisions import Commit, Repository
 
 WORKING_TREE = "the working tree"
 STDIN = "-"
+MOST_BYTES = 64 << 20
+"""How much is read to find the old names of one file that was also changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,6 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str], unti
     former = former_names(tree, [file for file in files if file not in existing], until,
                           {tree.identity(file) for file in existing})
     return replace(place, former=tuple(dict.fromkeys(former)))
-
-
-MOST_BYTES = 64 << 20
-"""How much is read to find the old names of one file that was also changed."""
 
 
 @dataclass(frozen=True, slots=True)

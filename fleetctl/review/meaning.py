@@ -38,6 +38,7 @@ _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset(
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
 WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
 """Values that may be written as a text or as a mapping."""
+_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement"})
 
 
 def meaning(model: ResolvedModel) -> Keyed:
@@ -127,9 +128,6 @@ def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML 
     if isinstance(value, str) and value.startswith("["):
         return json.loads(value)
     return value
-
-
-_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement"})
 
 
 @dataclass(frozen=True, slots=True)

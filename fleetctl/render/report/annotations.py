@@ -29,6 +29,11 @@ from fleetctl.render.report.model import LEVELS, Finding, Level, Report, by_leve
 from fleetctl.render.visible import cut_visible, visible
 from fleetctl.version import __version__
 
+PER_LEVEL = 10
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+RESULT_LIMIT = 25_000
+"""The most results that GitHub accepts in a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
@@ -50,9 +55,6 @@ class Checkout:
         absolute = posixpath.normpath(posixpath.join(self.cwd or self.root, path))
         root = self.root.rstrip("/") + "/"
         return absolute[len(root):] if absolute.startswith(root) else path
-
-
-PER_LEVEL = 10
 
 
 def render_github(report: Report, checkout: Checkout) -> str:
@@ -82,11 +84,6 @@ def _command(level: Level, properties: Mapping[str, str], message: str) -> str:
     named = ",".join(f"{name}={data(value).replace(':', '%3A').replace(',', '%2C')}"
                      for name, value in properties.items())
     return f"::{level} {named}::{data(message)}"
-
-
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-RESULT_LIMIT = 25_000
-"""The most results that GitHub accepts in a run."""
 
 
 def render_sarif(report: Report, checkout: Checkout) -> str:

@@ -32,6 +32,12 @@ TITLE_LIMIT = 200
 LABEL_LIMIT = 80
 AROUND = 60
 """Characters reserved around a part: blank lines, and the line with the number of omitted rows."""
+TEXT_LIMIT = 500
+"""The longest text, in characters; many longer ones would displace the rest of the report."""
+_PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
+_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
+_LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
+"""Words that forges turn into a link: a possible commit or host name."""
 
 
 def render_markdown(report: Report, budget: int = BUDGET) -> str:
@@ -150,15 +156,6 @@ def _rows_in(part: Part, room: int) -> tuple[int | None, int]:
     sizes = list(accumulate((length(row) + 1 for row in part.rows), initial=part.frame()))
     rows = sum(1 for _ in takewhile(lambda size: size <= room, sizes)) - 1
     return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not part.rows) else (None, 0)
-
-
-TEXT_LIMIT = 500
-"""The longest text, in characters; many longer ones would displace the rest of the report."""
-
-_PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
-_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
-_LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
-"""Words that forges turn into a link: a possible commit or host name."""
 
 
 def code(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -20,6 +20,7 @@ TITLES = {"client": "This client", "cluster": "Cluster", "node": "Nodes", "repli
 ROW = (Column("severity", "severity"), Column("code", "code", name=True), Column("subject", "about", name=True),
        Column("message", "what"))
 SIGNS = {"error": "!", "warning": "~"}
+FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> Report:
@@ -54,9 +55,6 @@ def _row(one: Diagnosed) -> tuple[Cell, ...]:
 def _below(one: Diagnosed) -> tuple[str, ...]:
     lines = (f"to do: {one.advice}" if one.advice else "", f"$ {one.command}" if one.command else "")
     return tuple(line for line in lines if line)
-
-
-FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
 
 
 def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequence[Diagnosed] = ()) -> Report:

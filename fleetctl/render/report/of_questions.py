@@ -21,6 +21,13 @@ DETAILS_SHOWN = 20
 
 BESIDE_FROM = 76
 DETAIL_ROW = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
+SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
+LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
+MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
+             Column("lost", "lost", terminal="beside"))
+LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
+            Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
+            Column("missing", "unplaced", numeric=True), Column("without", "without a place", terminal="beside"))
 
 
 def capacity_report(answer: Capacity) -> Report:
@@ -94,16 +101,6 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
     yield (f"counting stopped at {answer.limit}" if room.capped
            else f"one more does not fit: {room.message} ({room.code})")
-
-
-SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
-LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
-
-MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
-             Column("lost", "lost", terminal="beside"))
-LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
-            Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
-            Column("missing", "unplaced", numeric=True), Column("without", "without a place", terminal="beside"))
 
 
 def what_if_report(answer: WhatIf) -> Report:

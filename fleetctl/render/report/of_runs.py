@@ -26,6 +26,21 @@ OUTCOME_ROW = (
     Column("took", "time", numeric=True),
     Column("message", "why", terminal="never"))
 REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
+STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
+UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone",
+           "INTERRUPTED": "stopped without a summary"}
+PAST_TENSE = {"evict": "evicted", "restart": "restarted"}
+OURS = {True: "as this fleetctl sends it", False: "not the one that this fleetctl sends", None: ""}
+PLAN_SHOWN, COMMIT_SHOWN = 8, 7
+LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
+LEVEL_OF_OUTCOME: dict[str, Level] = {
+    "failed": "error", "blocked": "error", "starting": "warning", "skipped": "warning",
+}
+EXIT_CODES = {"ok": 0, "running": 0, "unknown": 1, "refused": 1, "partial": 3, "LOCK_HELD": 5, "PLAN_USED": 6}
+"""The exit code of a run by its state, or by its code if that is more specific."""
+EVENT_ROW = (Column("time", "time"), Column("level", "level"), Column("message", "event"))
+WORST_FIRST: tuple[RunState, ...] = ("running", "unknown", "refused", "partial", "ok")
+_JOB = re.compile(r"(?:fleetctl-)?[a-z]+-([0-9a-f]{12})")
 
 
 def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> Report:
@@ -99,24 +114,6 @@ def took_text(seconds: float | None) -> str:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest:02}s" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"
-
-
-STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
-UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone",
-           "INTERRUPTED": "stopped without a summary"}
-PAST_TENSE = {"evict": "evicted", "restart": "restarted"}
-OURS = {True: "as this fleetctl sends it", False: "not the one that this fleetctl sends", None: ""}
-PLAN_SHOWN, COMMIT_SHOWN = 8, 7
-LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
-LEVEL_OF_OUTCOME: dict[str, Level] = {
-    "failed": "error", "blocked": "error", "starting": "warning", "skipped": "warning",
-}
-EXIT_CODES = {"ok": 0, "running": 0, "unknown": 1, "refused": 1, "partial": 3, "LOCK_HELD": 5, "PLAN_USED": 6}
-"""The exit code of a run by its state, or by its code if that is more specific."""
-
-EVENT_ROW = (Column("time", "time"), Column("level", "level"), Column("message", "event"))
-WORST_FIRST: tuple[RunState, ...] = ("running", "unknown", "refused", "partial", "ok")
-_JOB = re.compile(r"(?:fleetctl-)?[a-z]+-([0-9a-f]{12})")
 
 
 def history_report(history: History) -> Report:

@@ -29,6 +29,11 @@ WRONG = (Column("node", "node", name=True), Column("file", "file", name=True), C
 WRONG_NOW = {"wrong": "no longer served", "fetched": "fetched again, for the next start",
              "unfetched": "could not be fetched again"}
 ID_SHOWN = 12
+PREFETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
+CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
+          Column("result", "state"))
+RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("newest", "newest"),
+        Column("found", "found", numeric=True), Column("removed", "deleted", numeric=True))
 
 
 def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
@@ -90,14 +95,6 @@ def _planned(weights: PlannedWeights) -> str:
     parts = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
     details = ", ".join(filter(None, parts))
     return f"{best.replica} on {best.node}" + (f" ({details})" if details else "")
-
-
-PREFETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
-CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
-          Column("result", "state"))
-
-RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("newest", "newest"),
-        Column("found", "found", numeric=True), Column("removed", "deleted", numeric=True))
 
 
 def prefetched_report(answer: Prefetched) -> Report:
