@@ -175,7 +175,8 @@ def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
 @pytest.mark.parametrize(("source", "module"), [
     ("import ray", "ray"), ("def f():\n import ray.util", "ray.util"), ("from ray import kill", "ray"),
     ("from fleetctl.planner import plan", "fleetctl.planner.plan"), ("from .. import errors", "fleetctl.errors"),
-    ("from ..render.trim import MASK", "fleetctl.render.trim"), ("from . import trim", "fleetctl.render.trim"),
+    ("from ..render.visible import MASK", "fleetctl.render.visible"),
+    ("from . import visible", "fleetctl.render.visible"),
     ("if TYPE_CHECKING:\n import fleetctl.cli.plan", "fleetctl.cli.plan"),
 ])
 def test_an_import_is_found_however_it_is_written(source: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:

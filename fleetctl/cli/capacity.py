@@ -14,7 +14,7 @@ from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
-from fleetctl.render.report.of_capacity import capacity_report
+from fleetctl.render.report.of_questions import capacity_report
 from fleetctl.workflow.cluster import read_scenario
 
 app = command_app(

@@ -25,8 +25,7 @@ from fleetctl.inventory.endpoint_check import answering, via_of
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
-from fleetctl.render.endpoint_formats import FORMATS, left_out
-from fleetctl.render.report.of_endpoints import endpoints_report
+from fleetctl.render.endpoint_formats import FORMATS, endpoints_report, left_out
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file

@@ -24,7 +24,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.place_text import node_text, replica_name, status_word
-from fleetctl.render.report.of_outcomes import outcomes_report, totals
+from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
 from fleetctl.workflow.warm_budget import WarmRoom
 

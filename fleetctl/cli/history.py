@@ -15,7 +15,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.render.report.of_history import history_report, run_report
+from fleetctl.render.report.of_runs import history_report, run_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 

@@ -23,8 +23,7 @@ from fleetctl.importers.read import Imported, documents_of, import_documents
 from fleetctl.importers.sources import EXPECTED
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.problem import Problem
-from fleetctl.render.losses import render_import_json, render_losses
-from fleetctl.render.problems import render_problems
+from fleetctl.render.problems import render_import_json, render_losses, render_problems
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.invocation import Where

@@ -79,7 +79,7 @@ def plan_formats(
     whole = report or (lambda: plan_report(plan))
 
     def page() -> str:
-        from fleetctl.render.page.report_page import plan_page  # needed by no other format
+        from fleetctl.render.page.plan_page import plan_page  # needed by no other format
 
         return plan_page(plan, placement_map(), whole())
 

@@ -20,7 +20,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.prefetch import orders_for
-from fleetctl.render.report.of_cold import prefetched_report
+from fleetctl.render.report.of_weights import prefetched_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
 from fleetctl.workflow.dashboard import live_source

@@ -20,8 +20,7 @@ from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import UsageError
 from fleetctl.inventory.jobs import CACHES
 from fleetctl.planner.complete import require_complete
-from fleetctl.render.report.of_cold import pruned_report
-from fleetctl.render.report.weights_tables import ID_SHOWN
+from fleetctl.render.report.of_weights import ID_SHOWN, pruned_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, selected
 from fleetctl.workflow.dashboard import live_source

@@ -19,7 +19,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job
-from fleetctl.render.report.of_outcomes import outcomes_report
+from fleetctl.render.report.of_runs import outcomes_report
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard

@@ -12,7 +12,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
-from fleetctl.render.report.of_what_if import what_if_report
+from fleetctl.render.report.of_questions import what_if_report
 from fleetctl.workflow.cluster import read_scenario
 
 app = command_app(

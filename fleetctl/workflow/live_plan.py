@@ -26,8 +26,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.render.difference_text import change_text
 from fleetctl.review.compare_model import model_differences
-from fleetctl.review.meaning import member_names, members_by_name
-from fleetctl.review.source_view import ModelView
+from fleetctl.review.meaning import ModelView, member_names, members_by_name
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 

@@ -19,7 +19,7 @@ from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.render.report.of_outcomes import outcomes_report, totals
+from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.version import __version__
 
 ApplyFormat = Literal["table", "json", "jsonl"]

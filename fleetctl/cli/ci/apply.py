@@ -28,9 +28,8 @@ from fleetctl.errors import DocumentError, FleetctlError, UsageError
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_history import run_report
-from fleetctl.render.report.of_outcomes import totals
 from fleetctl.render.report.of_problems import failure_report
+from fleetctl.render.report.of_runs import run_report, totals
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 app = command_app(

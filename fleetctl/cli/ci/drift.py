@@ -19,7 +19,7 @@ from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.outcome import NOTHING_TO_DO
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.report.of_drift import drift_report
+from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.examination import capacity_findings, failures_of

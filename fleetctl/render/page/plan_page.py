@@ -1,4 +1,4 @@
-"""The placement map of a page: the nodes a plan changes, before and after; then the others; and the map's style rules.
+"""The page of a plan, and the placement map on it: the nodes a plan changes, before and after; then the others.
 
 A node is its name and a small box per card. A card with a single holder is one element, as a large fleet has thousands
 of cards. The title of a box says in words what its letters say, so it can be read without a script.
@@ -7,7 +7,7 @@ of cards. The title of a box says in words what its letters say, so it can be re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
@@ -15,8 +15,10 @@ from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import Legend
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.tables import Part, fold, omission_note
+from fleetctl.render.page.report_page import Part, fold, omission_note, report_page
 from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_plan import plan_report
 
 NODES_SHOWN = 2_000
 """The most nodes drawn, changed nodes first; the page says how many are omitted."""
@@ -34,6 +36,16 @@ NAMED = 4
 """The most models with new replicas named beside a node."""
 
 
+def plan_page(plan: Plan, picture: PlacementMap | None, report: Report | None = None) -> str:
+    """Return the page of a plan: its report, or `report` instead, and the placement map before and after.
+
+    `picture` is the placement map with this plan's new replicas. None if only the plan is known; then the map
+    shows only the nodes the plan places on.
+    """
+    drawn = picture or planned_alone(plan)
+    return report_page(report or plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
+
+
 def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     """Return the map; `whole` = the picture has every node and the replicas that run now."""
     legend = Legend.of(picture)
@@ -41,9 +53,12 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
     note = f"{map_legend.totals(picture)}." if whole else ONLY_THE_PLAN
     long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
+    unchanged = el("details", el("summary", f"{count_of(len(same), 'node')} unchanged"),
+                   el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
+                   open=len(same) <= OPEN_UP_TO) if same else None
     body = el(
         "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
-        _changed(touched, legend, whole=whole), _same(same, legend),
+        _changed(touched, legend, whole=whole), unchanged,
         omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
         id="map", class_=f"map{long}", aria_label="Placement map")
     return Part("map", "Placement map", body)
@@ -60,57 +75,42 @@ def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup
               class_="changed" if whole else "changed alone")
 
 
-def _same(nodes: Sequence[MapNode], legend: Legend) -> Markup | None:
-    if not nodes:
-        return None
-    summary = el("summary", f"{count_of(len(nodes), 'node')} unchanged")
-    return el("details", summary, el("ul", (_drawn(node, legend, "both") for node in nodes)), class_="fold same",
-              data_same=True, open=len(nodes) <= OPEN_UP_TO)
-
-
 def _legend(picture: PlacementMap, legend: Legend) -> Markup:
     """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
-    entries = [_entry(entry, legend) for entry in picture.legend]
+    entries = []
+    for entry in picture.legend:
+        color = model_class(entry.model, legend)
+        sign = el("span", legend.codes[entry.model],
+                  class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")
+        name = el("a", entry.model, href="#map", class_="key", data_model=color)
+        entries.append(el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft"))))
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
-    signs = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
-                      for sign, classes, words in _signs(picture)), class_="signs")
-    return el("div", el("ul", entries[:LEGEND_SHOWN]), more, signs, class_="legend")
-
-
-def _entry(entry: LegendEntry, legend: Legend) -> Markup:
-    foreign = "" if entry.live or entry.new else " foreign"
-    sign = el("span", legend.codes[entry.model], class_=f"cell {model_class(entry.model, legend)}{foreign}")
-    name = el("a", entry.model, href="#map", class_="key", data_model=model_class(entry.model, legend))
-    return el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft")))
-
-
-def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
-    for sign, meaning in map_legend.signs_used(picture):
-        yield sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign]
-    if any(node.state == "DEAD" for node in picture.nodes):
-        yield DEAD, "dead", "its node is dead"
-    yield FREE, "free", "free"
+    signs = [(sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign])
+             for sign, meaning in map_legend.signs_used(picture)]
+    signs += [(DEAD, "dead", "its node is dead")] if any(node.state == "DEAD" for node in picture.nodes) else []
+    signs.append((FREE, "free", "free"))
+    shown = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
+                      for sign, classes, words in signs), class_="signs")
+    return el("div", el("ul", entries[:LEGEND_SHOWN]), more, shown, class_="legend")
 
 
 def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -> Markup:
     """Return a node with its cards before, after, or both; `name_new` lists its new replicas."""
-    strips = (_strip(before(node) if side == "before" else node, side, legend) for side in sides)
-    return el("li", _name(node), strips, _new_replicas(node) if name_new else None, class_="node", data_node=node.name,
-              data_holds=_holds(node, legend))
-
-
-def _name(node: MapNode) -> Markup:
-    words = map_legend.node_state(node)
-    state = el("span", words, class_="state warn") if words else None
-    return el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ", state,
-              class_="about-node", title=map_legend.node_title(node))
-
-
-def _strip(node: MapNode, side: str, legend: Legend) -> Markup:
-    words = {"before": "before", "after": "after", "both": "before and after"}[side]
-    return el("div", (_cell(node, card, legend) for card in node.cards), _beside(node.beside, legend), class_="strip",
-              role="group", aria_label=words, data_side=side)
+    state = map_legend.node_state(node)
+    about = el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ",
+               el("span", state, class_="state warn") if state else None, class_="about-node",
+               title=map_legend.node_title(node))
+    strips = []
+    for side in sides:
+        shown = before(node) if side == "before" else node
+        strips.append(el("div", (_cell(shown, card, legend) for card in shown.cards), _beside(shown.beside, legend),
+                         class_="strip", role="group", aria_label="before and after" if side == "both" else side,
+                         data_side=side))
+    models = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
+    holds = " ".join(model_class(model, legend) for model in dict.fromkeys(models)).strip()  # for the filter
+    return el("li", about, strips, _new_replicas(node) if name_new else None, class_="node", data_node=node.name,
+              data_holds=holds or None)
 
 
 def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
@@ -143,12 +143,6 @@ def _new_replicas(node: MapNode) -> Markup:
               el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="new-replicas")
 
 
-def _holds(node: MapNode, legend: Legend) -> str | None:
-    """Return the classes of the models on a node, for the filter."""
-    models = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
-    return " ".join(model_class(model, legend) for model in dict.fromkeys(models)).strip() or None
-
-
 def model_class(model: str | None, legend: Legend) -> str:
     """Return the class of a model's color; "" if it has none."""
     number = legend.numbers.get(model or "")
@@ -176,18 +170,11 @@ def is_touched(node: MapNode) -> bool:
 
 def before(node: MapNode) -> MapNode:
     """Return a node as it is now, without the replicas the plan would create."""
-    return node.model_copy(update={
-        "cards": [_card_before(card) for card in node.cards],
-        "beside": [member for member in node.beside if member.holder != "new"],
-    })
-
-
-def _card_before(card: MapCard) -> MapCard:
-    new = sum(piece.share for piece in card.pieces if piece.holder == "new")
-    if not new:
-        return card
-    pieces = [piece for piece in card.pieces if piece.holder != "new"]
-    return card.model_copy(update={"pieces": pieces, "free_share": card.free_share + new})
+    cards = [card.model_copy(update={
+        "pieces": [piece for piece in card.pieces if piece.holder != "new"],
+        "free_share": card.free_share + sum(piece.share for piece in card.pieces if piece.holder == "new"),
+    }) for card in node.cards]
+    return node.model_copy(update={"cards": cards, "beside": [one for one in node.beside if one.holder != "new"]})
 
 
 def planned_alone(plan: Plan) -> PlacementMap:
@@ -206,9 +193,14 @@ def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> M
     cards: list[list[Piece]] = []
     for action, member in planned:
         whole, part = divmod(member.gpus, SHARE)
-        cards += [[_piece(action, SHARE)] for _ in range(whole)]
-        if part:
-            _add_share(cards, _piece(action, part))
+        for share in [SHARE] * whole + ([part] if part else []):
+            piece = Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
+            # on the first card with room, as Ray does; else on a new card
+            card = next((pieces for pieces in cards if sum(other.share for other in pieces) + share <= SHARE), None)
+            if card is None:
+                cards.append([piece])
+            else:
+                card.append(piece)
     beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in planned
               if not member.gpus]
     gpus = sum(member.gpus for _, member in planned)
@@ -216,16 +208,3 @@ def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> M
         id=node_id, name=planned[0][1].node, hardware=f"{amount_of(gpus, 'GPU')} planned", state="ALIVE", beside=beside,
         cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
                for index, pieces in enumerate(cards)])
-
-
-def _piece(action: Action, share: int) -> Piece:
-    return Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
-
-
-def _add_share(cards: list[list[Piece]], piece: Piece) -> None:
-    """Put a share on the first card with room, as Ray does; else on a new card."""
-    for pieces in cards:
-        if sum(other.share for other in pieces) + piece.share <= SHARE:
-            pieces.append(piece)
-            return
-    cards.append([piece])

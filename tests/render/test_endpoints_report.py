@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
-from fleetctl.render.report.of_endpoints import endpoints_report
+from fleetctl.render.endpoint_formats import endpoints_report
 from fleetctl.render.report.terminal import print_report
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-FP8-a-name-that-fills-a-line-by-itself-and-more"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.render.report.model import TEXT_TONES
-from fleetctl.render.report.of_outcomes import ORDER, outcomes_report, totals
+from fleetctl.render.report.of_runs import ORDER, outcomes_report, totals
 from fleetctl.render.report.terminal import print_report
 
 
