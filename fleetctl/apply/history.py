@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.events import Event
-from fleetctl.documents.history import History, HistoryEntry, HistoryRun
+from fleetctl.documents.events import Event, History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource

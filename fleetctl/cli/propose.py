@@ -17,9 +17,9 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import MadeBy, command_app, epilog
 from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from fleetctl.documents.engine import Probe
-from fleetctl.documents.fleet import FleetDocument
+from fleetctl.documents.fleet import FleetDocument, Probe
 from fleetctl.documents.weights import View
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.documents.fleet import Cluster, History, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
+from fleetctl.documents.fleet import (
+    Cluster,
+    History,
+    HttpReload,
+    NodePolicy,
+    Placement,
+    Policy,
+    Restart,
+    Serving,
+    WorkerGroup,
+)
 from fleetctl.documents.position import FleetSource, Position
-from fleetctl.documents.update import HttpReload
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.render.page.map_section import map_part, map_rules, planned_alone
 from fleetctl.render.page.markup import Markup, el

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.events import Outcome
-from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
+from fleetctl.documents.events import History, HistoryEntry, HistoryRun, Outcome, RunState
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_tables, replica_text, took_text

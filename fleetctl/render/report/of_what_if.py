@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fleetctl.documents.answers import Counts, LostModel, ModelChange, NodeLoss, WhatIf
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.documents.what_if import Counts, LostModel, ModelChange, NodeLoss, WhatIf
 from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables

@@ -23,7 +23,7 @@ from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Read
 from fleetctl.render.report.weights_tables import planned_fetches, planned_weights
 
 if TYPE_CHECKING:
-    from fleetctl.documents.what_if import NewReplica
+    from fleetctl.documents.answers import NewReplica
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
