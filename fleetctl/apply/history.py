@@ -25,7 +25,7 @@ from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, Job, list_jobs, log_of, named_replicas

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
-from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import Raw, models
+from fleetctl.fleetfile.nodes import Document, Raw, models
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, read_sources
 
 NOTHING: Mapping[str, str] = {}
 

@@ -16,7 +16,7 @@ from fleetctl.documents.fleet import FleetDocument, Probe
 from fleetctl.documents.weights import View
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
 """Keys that a document never inherits."""

@@ -18,8 +18,8 @@ from ruamel.yaml.tag import Tag
 from ruamel.yaml.tokens import CommentToken
 
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.layout import key_ranks
 from fleetctl.fleetfile.scalars import is_text_to_all
-from fleetctl.fleetfile.write_layout import key_ranks
 
 SEVERAL_LINES = 1 << 20
 """The width of a value that cannot be written on one line."""

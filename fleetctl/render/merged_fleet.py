@@ -18,7 +18,7 @@ from fleetctl.documents.mask import masked
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.nodes import Document, Entry, Node
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
 

@@ -13,8 +13,7 @@ from typing import Any
 from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
-from fleetctl.fleetfile.resolve import shape_as_set, spec_document
-from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedModel, shape_as_set, spec_document
 
 Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""

@@ -13,7 +13,7 @@ from cluster_stand_in import ClusterStandIn, StoredJob, event
 from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.documents.base import as_datetime, moment_at
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.answer import full_answer
 from fleetctl.inventory.client import DashboardClient
 

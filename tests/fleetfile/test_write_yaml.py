@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.fleetfile.compose import compose
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 
 AROUND = {
