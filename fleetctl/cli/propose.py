@@ -29,7 +29,7 @@ from fleetctl.planner.complete import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, warn_if_readable
-from fleetctl.workflow.load_metrics import ask_prometheus
+from fleetctl.workflow.live_fleet import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")

@@ -1,25 +1,139 @@
-"""From files to a draft: each document goes to the importer of its kind, and everything left unread is reported."""
+"""From files to a draft: each document goes to the importer of its kind, and everything left unread is reported.
+
+The kind of a document follows from its content, unless it is forced. In a RayService it is that of the Serve config.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.quantity import some
-from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.compose import Composed, compose_bytes
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft
-from fleetctl.importers.kubernetes.objects import model_keys
+from fleetctl.importers.hardware import read_inventory
 from fleetctl.importers.lws import read_leader_worker_set
-from fleetctl.importers.modelplane.deployment import read_deployment
-from fleetctl.importers.modelplane.hardware import read_inventory
+from fleetctl.importers.modelplane import read_deployment
 from fleetctl.importers.ndif import read_models
-from fleetctl.importers.reading import Reading, is_duplicate
+from fleetctl.importers.objects import model_keys, read_metadata
+from fleetctl.importers.reading import Reading, Record, is_duplicate
 from fleetctl.importers.serve import read_applications
-from fleetctl.importers.sources import WORDS, Source, sort_out
 from fleetctl.problem import Problem
+
+KINDS = ("ndif", "modelplane", "lws", "serve")
+"""The kinds that can be imported from files; `live` is the cluster itself."""
+
+WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
+_GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
+_NOT_IMPORTED = {
+    "ModelCache": "a fleet file has no caches: the weights must be on the nodes",
+    "ModelService": "requests are routed by the callers of the engines",
+    "ModelEndpoint": "requests are routed by the callers of the engines",
+    "InferenceGateway": "requests are routed by the callers of the engines",
+    "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
+    "DisaggregatedSet": "not supported: write each role as a LeaderWorkerSet, which becomes a model of its own",
+}
+EXPECTED = "expected ModelDeployments, LeaderWorkerSets, RayServices, Serve applications or NDIF models"
+_CONFIG = "serveConfigV2"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object of the input, a document or an item of a List. `kind` = one of KINDS, `type` = its Kubernetes kind."""
+
+    reading: Reading
+    kind: str
+    type: str
+
+
+def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[Source], list[Record]]:
+    """Return the objects that can be imported, and the record of every document, with all other objects reported.
+
+    `forced` = the kind to read every document as.
+    """
+    records: list[Record] = []
+    found: list[Source | None] = []
+    for record in map(Record, documents):
+        records.append(record)
+        for reading in _objects(Reading(record, record.document.root)):
+            if reading.peek("kind") != "RayService" or not str(reading.peek("apiVersion")).startswith("ray.io/"):
+                found.append(_source(reading, forced))
+            elif config := serve_config(reading):
+                records.append(config.record)
+                found.append(_source(config, "serve"))
+    return [source for source in found if source is not None], records
+
+
+def _objects(reading: Reading) -> Iterator[Reading]:
+    if reading.peek("kind") == "List" and isinstance(reading.peek("items"), list):
+        reading.skip("apiVersion", "kind", "metadata")
+        yield from reading.entries("items")
+    else:
+        yield reading
+
+
+def _source(reading: Reading, forced: str | None) -> Source | None:
+    if not reading.is_mapping:
+        reading.lose(None, f"not a mapping: {EXPECTED}")
+        return None
+    version, own = (str(reading.peek(key) or "") for key in ("apiVersion", "kind"))
+    kind = forced or _kind(reading, version)
+    if kind is None or own in _NOT_IMPORTED:
+        reading.lose(None, _refusal(version, own))
+        return None
+    return Source(reading, kind, own)
+
+
+def _kind(reading: Reading, version: str) -> str | None:
+    if version:
+        return _GROUPS.get(version.partition("/")[0])
+    if isinstance(reading.peek("applications"), list):
+        return "serve"
+    return "ndif" if isinstance(reading.peek("models"), list) else None
+
+
+def _refusal(version: str, own: str) -> str:
+    if own in _NOT_IMPORTED:
+        return f"{own}: {_NOT_IMPORTED[own]}"
+    if version == API_VERSION:
+        return "this is already a fleet file: give it to plan with -f"
+    what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
+    return f"{what} is not imported: {EXPECTED}"
+
+
+def serve_config(reading: Reading) -> Reading | None:
+    """Return the Serve config of a RayService, with its places in the file; None, reported, if there is none."""
+    read_metadata(reading)
+    reading.child("metadata").lose("name", "models are named by the config")
+    spec = reading.child("spec")
+    spec.lose("rayClusterConfig", "fleetctl starts no nodes: the Ray cluster must exist")
+    text = spec.text(_CONFIG)
+    spec.lose_rest("options of the service have no counterpart in a fleet file")
+    config = _config(spec, text or "")
+    if config.problems or len(config.documents) != 1:
+        why = "".join(f": line {one.line}: {one.message}" for one in config.problems[:1])
+        reading.lose(None, f"no valid Serve config in spec.{_CONFIG}{why}")
+        return None
+    document = config.documents[0]
+    return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
+
+
+def _config(spec: Reading, text: str) -> Composed:
+    """Compose the text of the config, which may be any text, so that offsets match the lines of the file."""
+    source, offset = spec.record.document.locate((*spec.path, _CONFIG))
+    first, column = source.position(offset)
+    lines = text.splitlines()
+    written = source.text.splitlines()[first:first + len(lines)]
+    if len(lines) == 1:
+        text = "\n" * (first - 1) + " " * column + text
+    elif len(written) == len(lines) and all(map(str.endswith, written, lines)):
+        text = "\n".join(["\n" * (first - 1), *written, ""])
+    return compose_bytes(SourceBytes(source.file, text.encode()))
+
 
 _OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
     ("modelplane", "ModelDeployment"): read_deployment,

@@ -8,10 +8,9 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus
+from fleetctl.importers.container import Variables, engine
 from fleetctl.importers.draft import PLACEHOLDER, filled
-from fleetctl.importers.kubernetes.command_line import Variables
-from fleetctl.importers.kubernetes.container import engine
-from fleetctl.importers.kubernetes.labels import selector
+from fleetctl.importers.objects import selector
 from fleetctl.importers.reading import Reading
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")

@@ -13,8 +13,13 @@ from pydantic_core import PydanticCustomError
 from fleetctl.documents.inventory import Amounts, ClusterIdentity, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import count_of, parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.kubernetes.labels import accelerator_of_label, accelerator_of_product, is_selector
-from fleetctl.importers.kubernetes.objects import object_name, read_metadata
+from fleetctl.importers.objects import (
+    accelerator_of_label,
+    accelerator_of_product,
+    is_selector,
+    object_name,
+    read_metadata,
+)
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
