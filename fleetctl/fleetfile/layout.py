@@ -165,8 +165,9 @@ def _block(block: Block, indent: int) -> list[str]:
 
 
 def _pair(block: Block, entry: Entry, indent: int) -> list[str]:
-    colon = " :" if str(entry.key).startswith("*") else ":"
-    head = f"{' ' * indent}{entry.key}{colon}"
+    key, margin = str(entry.key), " " * indent
+    colon = " :" if key.startswith("*") else f"\n{margin}:" if key.startswith("? ") else ":"
+    head = f"{margin}{key}{colon}"
     value = entry.value
     if isinstance(value, Leaf):
         return _leaf(head, value, entry.note, block.column, indent)

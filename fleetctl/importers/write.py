@@ -135,7 +135,7 @@ def _text(text: str, indent: int, used: int) -> Piece:
     if style or not is_long or not text.isprintable() or "  " in text or text != text.strip():
         return Piece(text, style=style)
     lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-    return Piece("\a ".join(lines), style=">")  # ruamel folds at a bell before a space
+    return Piece("\n".join(lines), style=">")
 
 
 def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
