@@ -1,8 +1,8 @@
 """Imports a container as an engine, with its environment: references become fromNode, and no message shows a value.
 
-Its image has no counterpart: fleetctl starts a program that is installed on the node. In its command line the variables of
-another system are renamed to ours, and the rest stays byte for byte. Readiness and liveness probes map one to one, and
-a startup probe becomes startupTimeout.
+Its image has no counterpart: fleetctl starts a program that is installed on the node. In its command line the variables
+of another system are renamed to ours, and the rest stays byte for byte. Readiness and liveness probes map one to one,
+and a startup probe becomes startupTimeout.
 """
 
 from __future__ import annotations
@@ -116,13 +116,16 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
     def texts(owner: Reading, key: str) -> list[str]:
         return texts_with_our_variables(owner, key, variables, env)
 
-    command, args = texts(container, "command"), texts(container, "args")
+    command, args, workdir = texts(container, "command"), texts(container, "args"), container.text("workingDir")
+    if workdir is not None and not workdir.startswith("/"):
+        container.lose("workingDir", "not an absolute path")
+        workdir = None
     if not command:
         known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
         hint = f" (in {image} probably {known})" if known else ""
         container.note("command", f"no command, so the image's entrypoint was started: write it here{hint}", "todo")
     found = filled({
-        "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": _workdir(container),
+        "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": workdir,
         "readiness": readiness(container, texts) if probes_readiness else None, "liveness": liveness(container, texts),
     })
     if not probes_readiness:
@@ -133,14 +136,6 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
     return found
 
 
-def _workdir(container: Reading) -> str | None:
-    path = container.text("workingDir")
-    if path is None or path.startswith("/"):
-        return path
-    container.lose("workingDir", "not an absolute path")
-    return None
-
-
 def environment(container: Reading) -> dict[str, Any]:
     """Return the `env` of an engine; of a duplicate name the last value counts, as in Kubernetes."""
     env: dict[str, Any] = {}
@@ -148,8 +143,10 @@ def environment(container: Reading) -> dict[str, Any]:
     last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
     for number, entry in enumerate(entries):
         name = entry.text("name")
-        if not name or "=" in name or name.startswith(OURS) or name == SET_BY_US:
-            entry.lose(None, _refusal(name))
+        ours = bool(name) and (name == SET_BY_US or name.startswith(OURS))
+        if not name or "=" in name or ours:
+            entry.lose(None, f"{name} is set by fleetctl itself" if ours else
+                       "not a valid variable name" if name else "a variable without a name")
             continue
         if last[name] != number:
             entry.lose(None, f"{name} is set again below, and the last value counts")
@@ -160,13 +157,6 @@ def environment(container: Reading) -> dict[str, Any]:
     container.lose("envFrom", "all variables of a config map or secret: list each of them in env as {fromNode: NAME}",
                    "todo")
     return env
-
-
-def _refusal(name: str | None) -> str:
-    if not name:
-        return "a variable without a name"
-    ours = name == SET_BY_US or name.startswith(OURS)
-    return f"{name} is set by fleetctl itself" if ours else "not a valid variable name"
 
 
 def _literal(entry: Reading, name: str) -> str:

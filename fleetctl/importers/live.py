@@ -137,10 +137,6 @@ def left_out(inventory: Inventory, fleet: str) -> Iterator[Loss]:
                    f"{'uses' if count == 1 else 'use'} capacity")
 
 
-Copies = Mapping[int, Sequence[ReplicaMember]]
-"""The members of each copy of a group."""
-
-
 def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel | None, list[Loss]]:
     """Return a model in its recorded shape; None if the record is damaged and does not make a valid model."""
     recorded = known.model
@@ -218,30 +214,23 @@ def seen_shape(replica: Replica) -> dict[str, Any]:
     per_node = max(max(Counter(one.node_id for one in members if one.node_id).values(), default=1)
                    for copies in groups.values() for members in copies.values())
     placement = {"placement": {"ranksPerNode": per_node}} if per_node > 1 else {}
-    workers = [_group(name, number, copies) for number, (name, copies) in enumerate(groups.items())]
-    return {**placement, "workers": workers}
-
-
-def _group(name: str, number: int, copies: Copies) -> dict[str, Any]:
-    several = {"copies": len(copies)} if len(copies) > 1 else {}
-    label = name if re.fullmatch(DNS_LABEL, name) else f"group-{number}"
-    return {"name": label, **several, "members": _members(copies[min(copies)])}
+    return {**placement, "workers": [
+        {"name": name if re.fullmatch(DNS_LABEL, name) else f"group-{number}",
+         **({"copies": len(copies)} if len(copies) > 1 else {}), "members": _members(copies[min(copies)])}
+        for number, (name, copies) in enumerate(groups.items())]}
 
 
 def _members(ranks: Sequence[ReplicaMember]) -> list[dict[str, Any]]:
     """Return the members of one copy by rank: the first is the Leader, and equal consecutive Workers are one entry."""
-    leader, *workers = (_claimed(rank) for rank in sorted(ranks, key=lambda one: one.rank))
+    leader, *workers = ({name: amount for name, amount in (
+        ("gpus", one.gpus), ("vram", one.vram), ("cpus", one.cpus), ("memory", one.memory)) if amount}
+        for one in sorted(ranks, key=lambda one: one.rank))
     if not workers:
         return [_member({}, leader)]
     counted = ((claimed, len(list(alike))) for claimed, alike in groupby(workers))
     return [_member({"role": "Leader"}, leader),
             *(_member({"role": "Worker", **({"count": count} if count > 1 else {})}, claimed)
               for claimed, count in counted)]
-
-
-def _claimed(member: ReplicaMember) -> dict[str, int]:
-    amounts = {"gpus": member.gpus, "vram": member.vram, "cpus": member.cpus, "memory": member.memory}
-    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _member(role: dict[str, Any], claimed: Mapping[str, int]) -> dict[str, Any]:

@@ -34,8 +34,10 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
     """Add the model of one ModelDeployment to the draft; a deployment without engines is reported and left out."""
     reading.goes_to(key)
     read_metadata(reading, key)
-    spec = reading.child("spec")
-    template = _template(spec)
+    spec = template = reading.child("spec")
+    if "template" in spec:  # before July 2026 the spec itself describes the engines
+        spec.child("template").child("metadata").lose_rest("a replica has no labels of its own")
+        template = spec.child("template").child("spec")
     selected = selector(template.child("clusterSelector"), "matchLabels")
     cache = template.child("modelCacheRef").text("name")
     if cache is not None:
@@ -49,25 +51,16 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
         reading.lose(None, f"no engine with members: the model {key} is left out")
         return
     _report_rest(template, workers)
-    draft.add({"key": key, "replicas": _replicas(spec), "placement": _placement(template, workers),
-               "workers": workers}, reading.place)
-
-
-def _template(spec: Reading) -> Reading:
-    """Return the part that describes the engines: `template.spec`, or before July 2026 the spec itself."""
-    if "template" not in spec:
-        return spec
-    template = spec.child("template")
-    template.child("metadata").lose_rest("a replica has no labels of its own")
-    return template.child("spec")
-
-
-def _replicas(spec: Reading) -> int:
     replicas = spec.whole("replicas")
     if replicas is None or replicas < 0:
         spec.note("replicas", "not a valid number of replicas: 0 is used, so nothing is started", "todo")
-        return 0
-    return replicas
+        replicas = 0
+    placement = {}
+    if any(len(group["members"]) > 1 for group in workers):
+        template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must have {POOL_LABEL}, "
+                                 "with one value per pool", "todo")
+        placement = {"sameLabel": POOL_LABEL}
+    draft.add({"key": key, "replicas": replicas, "placement": placement, "workers": workers}, reading.place)
 
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
@@ -77,16 +70,16 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
     if not members:
         return None
     source.lose("phase", "a group has no phase: the callers of the engines must know which is which")
-    _report_claimless_leader(source, members)
-    return filled({"name": _group_name(source, index), "copies": source.whole("copies"), "members": members})
-
-
-def _group_name(source: Reading, index: int) -> str:
+    for number, member in enumerate(members):
+        if "resources" not in member and member.get("role") == "Leader":
+            source.items("members")[number].note(
+                None, "this Leader claims no device: in Modelplane it shares a node with a Worker, here it gets a node "
+                      "of its own; claim cpus for it, or allow sharing with placement.ranksPerNode", "todo")
     name = source.text("name") or ""
     meant = dns_label_meant(name) or f"group-{index}"
     if meant != name:
         source.note("name", f"{name!r} is not a DNS label, so the group is named {meant}", "changed")
-    return meant
+    return filled({"name": meant, "copies": source.whole("copies"), "members": members})
 
 
 def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[str, Any]:
@@ -111,36 +104,16 @@ def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     if cached and "command" not in container and not named:
         container.note("args", f"--model={CACHE_MOUNT} is added to the args, as in Modelplane", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
-    if role != "Worker":
-        _add_contract(container, found)
-    return found
-
-
-def _add_contract(container: Reading, found: dict[str, Any]) -> None:
-    """Write Modelplane's requirements for a serving engine: listen on one port, and report readiness there."""
+    if role == "Worker":
+        return found
+    # Modelplane's requirements for a serving engine: listen on one port, and report readiness there
     probed = ""
     if "readiness" not in found:
         found["readiness"] = {"http": {"path": "/health", "port": PORT}, "timeout": "5s"}
         probed = " and probes GET /health there, which is written as readiness"
     container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{probed}; members on one node share "
                                      "its ports: give the engine $(FLEETCTL_PORT), and readiness no port", "todo")
-
-
-def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> None:
-    for number, member in enumerate(members):
-        if "resources" not in member and member.get("role") == "Leader":
-            source.items("members")[number].note(
-                None, "this Leader claims no device: in Modelplane it shares a node with a Worker, here it gets a node "
-                      "of its own; claim cpus for it, or allow sharing with placement.ranksPerNode", "todo")
-
-
-def _placement(template: Reading, workers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Keep a gang in one node pool, as Modelplane always does."""
-    if all(len(group["members"]) == 1 for group in workers):
-        return {}
-    template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must have {POOL_LABEL}, with "
-                             "one value per pool", "todo")
-    return {"sameLabel": POOL_LABEL}
+    return found
 
 
 def _report_rest(template: Reading, workers: list[dict[str, Any]]) -> None:
@@ -260,8 +233,9 @@ def read_selector(cel: str, wanted: Wanted) -> None:
     """Add the requirements of one selector."""
     wanted.drivers.update(text[1:-1] for text in _DOMAIN.findall(cel))
     for part in _conjuncts(cel):
-        if not (_driver(part, wanted) or _memory(part, wanted) or _product(part, wanted)
-                or _ALWAYS_TRUE.fullmatch(part)):
+        if driver := _DRIVER_IS.fullmatch(part):
+            wanted.drivers.add(driver[1][1:-1])
+        elif not (_memory(part, wanted) or _product(part, wanted) or _ALWAYS_TRUE.fullmatch(part)):
             wanted.kept.append(" ".join(part.split()))
 
 
@@ -277,13 +251,6 @@ def _conjuncts(cel: str) -> list[str]:
         else:
             parts[-1] += word
     return [part.strip() for part in parts]
-
-
-def _driver(part: str, wanted: Wanted) -> bool:
-    found = _DRIVER_IS.fullmatch(part)
-    if found:
-        wanted.drivers.add(found[1][1:-1])
-    return found is not None
 
 
 def _memory(part: str, wanted: Wanted) -> bool:

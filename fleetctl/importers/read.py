@@ -5,7 +5,7 @@ The kind of a document follows from its content, unless it is forced. In a RaySe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import API_VERSION
@@ -59,21 +59,17 @@ def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[So
     found: list[Source | None] = []
     for record in map(Record, documents):
         records.append(record)
-        for reading in _objects(Reading(record, record.document.root)):
+        whole = Reading(record, record.document.root)
+        listed = whole.peek("kind") == "List" and isinstance(whole.peek("items"), list)
+        if listed:
+            whole.skip("apiVersion", "kind", "metadata")
+        for reading in whole.entries("items") if listed else [whole]:
             if reading.peek("kind") != "RayService" or not str(reading.peek("apiVersion")).startswith("ray.io/"):
                 found.append(_source(reading, forced))
             elif config := serve_config(reading):
                 records.append(config.record)
                 found.append(_source(config, "serve"))
     return [source for source in found if source is not None], records
-
-
-def _objects(reading: Reading) -> Iterator[Reading]:
-    if reading.peek("kind") == "List" and isinstance(reading.peek("items"), list):
-        reading.skip("apiVersion", "kind", "metadata")
-        yield from reading.entries("items")
-    else:
-        yield reading
 
 
 def _source(reading: Reading, forced: str | None) -> Source | None:
@@ -169,7 +165,12 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
     kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
     draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)
-    _read_objects([one for one in sources if (one.kind, one.type) in _OBJECTS], draft)
+    objects = [one for one in sources if (one.kind, one.type) in _OBJECTS]
+    for one, key in zip(objects, model_keys([one.reading for one in objects]), strict=True):
+        if not key:
+            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
+        elif not is_duplicate(one.reading, key, draft):
+            _OBJECTS[one.kind, one.type](one.reading, key, draft)
     for one in sources:
         if one.kind in _LISTS:
             _LISTS[one.kind](one.reading, draft)
@@ -178,15 +179,6 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     inventory = _inventory(sources, observed_at, draft)
     draft.losses += [loss for record in records for loss in record.close()]
     return Imported(draft, inventory)
-
-
-def _read_objects(sources: Sequence[Source], draft: Draft) -> None:
-    keys = model_keys([one.reading for one in sources])
-    for one, key in zip(sources, keys, strict=True):
-        if not key:
-            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
-        elif not is_duplicate(one.reading, key, draft):
-            _OBJECTS[one.kind, one.type](one.reading, key, draft)
 
 
 def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft) -> Inventory | None:
