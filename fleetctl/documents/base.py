@@ -121,12 +121,10 @@ class Authored(BaseModel):
 
 
 def _one_kind(schema: dict[str, Any], model: type[OneOf]) -> None:
-    schema["oneOf"] = [{"required": [kind], "properties": {kind: {"type": _type_of(schema["properties"][kind])}}}
+    is_text = {kind: any(part.get("type") == "string" for part in schema["properties"][kind]["anyOf"])
+               for kind in model.KINDS}
+    schema["oneOf"] = [{"required": [kind], "properties": {kind: {"type": "string" if is_text[kind] else "object"}}}
                        for kind in model.KINDS]
-
-
-def _type_of(field: dict[str, Any]) -> str:
-    return "string" if any(part.get("type") == "string" for part in field["anyOf"]) else "object"
 
 
 class OneOf(Authored):

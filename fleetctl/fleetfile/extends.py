@@ -77,7 +77,11 @@ class NamedFile:
             if tree.is_folder(self.file):
                 raise self.refused(f"{self.file} is a folder", allowed="a file")
             if not tree.is_file(self.file):
-                raise self.refused(f"no such file: {self.file}", suggestion=self._nearest(tree))
+                own = posixpath.relpath(self._written_in, posixpath.dirname(self.file) or ".")
+                found = nearest_file(self.file, tree, own)
+                # in the form of this name
+                near = posixpath.join(posixpath.dirname(self.text), posixpath.basename(found)) if found else None
+                raise self.refused(f"no such file: {self.file}", suggestion=near)
             return tree.identity(self.file)
         except OSError as error:
             raise self._unreadable(error) from None
@@ -95,11 +99,6 @@ class NamedFile:
 
     def _unreadable(self, error: OSError) -> FleetFileError:
         return self.refused(f"{self.file}: {why_unreadable(error)}")
-
-    def _nearest(self, tree: FileTree) -> str | None:
-        """Return the most similar file name in the same folder, in the form of this name."""
-        found = nearest_file(self.file, tree, posixpath.relpath(self._written_in, posixpath.dirname(self.file) or "."))
-        return posixpath.join(posixpath.dirname(self.text), posixpath.basename(found)) if found else None
 
 
 MAX_DEPTH = 16

@@ -72,17 +72,13 @@ def _formatted(text: SourceText, composed: Composed) -> str:
         # an anchor may have to stay above its alias, so the second attempt keeps the order of keys
         for sort in (True, False):
             after = write_layout(read_layout(unix), sort=sort)
-            if _keeps_all(after, meaning, comments):
+            again = compose(SourceText("", after, (0,)))
+            if not again.problems and _meaning(again) == meaning and count_comments(after) == comments:
                 return after
     except UnknownLayoutError as unknown:
         offset = min(unknown.offset, len(text.text))
         raise FleetFileError([_refusal(text, offset)]) from None
     raise FleetFileError([_refusal(text, 0)])
-
-
-def _keeps_all(after: str, meaning: list[str], comments: Counter[str]) -> bool:
-    composed = compose(SourceText("", after, (0,)))
-    return not composed.problems and _meaning(composed) == meaning and count_comments(after) == comments
 
 
 def _meaning(composed: Composed) -> list[str]:

@@ -14,7 +14,6 @@ from fleetctl.documents.fleet import (
     FleetDocument,
     History,
     HttpReload,
-    Model,
     ModelDefaults,
     NodePolicy,
     Placement,
@@ -100,15 +99,26 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
     """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files."""
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
+    models = []
+    for document, fleet in checked:
+        for index, model in enumerate(fleet.spec.models):
+            chosen, update = merged(defaults, model), merged(defaults.update, model.update)
+            placement = merged(defaults.placement, model.placement)
+            models.append(ResolvedModel(
+                key=model.key, replicas=model.replicas, priority=chosen.priority,
+                startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,
+                restart=merged(defaults.restart, model.restart), placement=placement, workers=tuple(model.workers),
+                spec_hash=hash_of_shape(shape_as_set(model.workers, placement)),
+                source=document.place(("spec", "models", index)),
+                serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
+                former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
+                surge=update.surge if update.mode == "surge" else 0,
+                reload=update.reload.http if update.mode == "inPlace" and update.reload else None))
     return ResolvedFleet(
         name=checked[0][1].metadata.name,
         cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
         policies=tuple(policy for spec in specs for policy in spec.nodes),
-        models=tuple(
-            _resolve_model(model, defaults, document.place(("spec", "models", index)))
-            for document, fleet in checked
-            for index, model in enumerate(fleet.spec.models)
-        ),
+        models=tuple(models),
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
         policy_places={key: document.place(("spec", "policy", key))
@@ -138,8 +148,9 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
     """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
-    workers = [{**group, "members": [_without_origins(member) for member in group["members"]]}
-               for group in as_set["workers"]]
+    workers = [{**group, "members": [
+        {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
+        if member.get("weights") else member for member in group["members"]]} for group in as_set["workers"]]
     return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
@@ -165,21 +176,6 @@ def merged(defaults: _Settings, own: _Settings) -> _Settings:
     return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
 
 
-def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> ResolvedModel:
-    placement = merged(defaults.placement, model.placement)
-    chosen = merged(defaults, model)
-    update = merged(defaults.update, model.update)
-    return ResolvedModel(
-        key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
-        scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
-        placement=placement, workers=tuple(model.workers),
-        spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
-        serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
-        former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
-        surge=update.surge if update.mode == "surge" else 0,
-        reload=update.reload.http if update.mode == "inPlace" and update.reload else None)
-
-
 def _as_meant(group: WorkerGroup) -> dict[str, Any]:
     shape = group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
     for member in shape["members"]:
@@ -188,12 +184,6 @@ def _as_meant(group: WorkerGroup) -> dict[str, Any]:
         if "nodeSelector" in member:
             member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
     return shape
-
-
-def _without_origins(member: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not member.get("weights"):
-        return member
-    return {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
 
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:

@@ -162,7 +162,12 @@ def _shape(members: list[Raw]) -> Iterator[Problem]:
         [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker"))
     if standalone and len(members) > 1:
         gang = bool(leaders or workers)
-        yield from (_not_alone(member, gang) for member in standalone[0 if gang else 1:])
+        allowed = "one Leader and its Workers, or one Standalone" if gang else "copies of the group, to have several"
+        for member in standalone[0 if gang else 1:]:
+            implied = "role" not in member.value
+            message = "a Standalone member must be alone in its group"
+            yield member.problem("FL043", message + (" (no role means Standalone)" if implied else ""),
+                                 key=None if implied else "role", allowed=allowed)
     yield from (member.problem("FL046", f"a second Leader; the first is at {leaders[0].at('role')}", key="role")
                 for member in leaders[1:])
     if workers and not leaders and not standalone:
@@ -171,13 +176,6 @@ def _shape(members: list[Raw]) -> Iterator[Problem]:
     if leaders and not workers and not standalone:
         yield leaders[0].problem("FL045", "this group has a Leader but no Workers", key="role",
                                  allowed="a Leader with at least one Worker, or one Standalone")
-
-
-def _not_alone(member: Raw, in_gang: bool) -> Problem:
-    implied = "role" not in member.value
-    message = "a Standalone member must be alone in its group" + (" (no role means Standalone)" if implied else "")
-    allowed = "one Leader and its Workers, or one Standalone" if in_gang else "copies of the group, to have several"
-    return member.problem("FL043", message, key=None if implied else "role", allowed=allowed)
 
 
 def _claims_something(member: Raw) -> bool:
@@ -284,12 +282,9 @@ def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:
                     return
                 errors[text] = regex_error(text)
             if error := errors[text]:
-                yield owner.problem("FL081", f"{_shown(text)} is not a regular expression: {error}", key=key,
+                shown = "".join(char if char.isprintable() else "?" for char in cut(text))
+                yield owner.problem("FL081", f'"{shown}" is not a regular expression: {error}', key=key,
                                     allowed="Python's syntax; it is searched for in tensor names")
-
-
-def _shown(text: str) -> str:
-    return f'"{"".join(char if char.isprintable() else "?" for char in cut(text))}"'
 
 
 def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], how: str) -> Iterator[Problem]:

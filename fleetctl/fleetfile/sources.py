@@ -207,8 +207,13 @@ def decode(source: SourceBytes) -> SourceText:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        offset = error.start + len(source.data) - len(data)
-        raise FleetFileError([_not_utf8(source.file, data, error.start, offset=offset)]) from None
+        before, offset = data[:error.start], error.start + len(source.data) - len(data)
+        column = len(before[before.rfind(b"\n") + 1:].decode("utf-8", "replace")) + 1
+        utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+        message = ("this is UTF-16, not UTF-8" if utf16 else
+                   f"byte 0x{data[error.start]:02x} at offset {offset} is not UTF-8")
+        raise FleetFileError([Problem("FL005", message, source.file, before.count(b"\n") + 1, column,
+                                      allowed="save the file as UTF-8")]) from None
     if text.count("\n") >= MAX_LINES:
         raise FleetFileError([Problem("FL014", f"more than {MAX_LINES} lines", source.file,
                                       allowed="split the fleet into several files")])
@@ -220,12 +225,3 @@ def decode(source: SourceBytes) -> SourceText:
         allowed = 'an escape in double quotes, such as "\\u0007"'
         raise FleetFileError([result.problem("FL006", control.start(), message, secret=True, allowed=allowed)])
     return result
-
-
-def _not_utf8(file: str, data: bytes, at: int, *, offset: int) -> Problem:
-    before = data[:at]
-    line_start = before.rfind(b"\n") + 1
-    column = len(before[line_start:].decode("utf-8", "replace")) + 1
-    utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    message = "this is UTF-16, not UTF-8" if utf16 else f"byte 0x{data[at]:02x} at offset {offset} is not UTF-8"
-    return Problem("FL005", message, file, before.count(b"\n") + 1, column, allowed="save the file as UTF-8")

@@ -143,7 +143,7 @@ def environment(container: Reading) -> dict[str, Any]:
     last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
     for number, entry in enumerate(entries):
         name = entry.text("name")
-        ours = bool(name) and (name == SET_BY_US or name.startswith(OURS))
+        ours = name is not None and (name == SET_BY_US or name.startswith(OURS))
         if not name or "=" in name or ours:
             entry.lose(None, f"{name} is set by fleetctl itself" if ours else
                        "not a valid variable name" if name else "a variable without a name")

@@ -14,8 +14,7 @@ from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.authored import authored_resources
-from fleetctl.importers.draft import filled, one_group
+from fleetctl.importers.draft import authored_resources, filled, one_group
 from fleetctl.importers.write import MODELINE, block, comment_lines
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"

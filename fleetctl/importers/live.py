@@ -19,8 +19,15 @@ from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, Replic
 from fleetctl.documents.mask import COMMAND_LINE, MASK, variable_for
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.importers.authored import authored_lifecycle, authored_resources, authored_workers
-from fleetctl.importers.draft import PLACEHOLDER, Draft, DraftModel, Loss
+from fleetctl.importers.draft import (
+    PLACEHOLDER,
+    Draft,
+    DraftModel,
+    Loss,
+    authored_lifecycle,
+    authored_resources,
+    authored_workers,
+)
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.planner.complete import require_complete
 

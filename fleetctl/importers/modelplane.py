@@ -16,8 +16,7 @@ from pydantic_core import PydanticCustomError
 from fleetctl.documents.quantity import parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.fleetfile.guess import dns_label_meant
-from fleetctl.importers.authored import bytes_text
-from fleetctl.importers.draft import Draft, filled
+from fleetctl.importers.draft import Draft, bytes_text, filled
 from fleetctl.importers.hardware import POOL_LABEL
 from fleetctl.importers.objects import accelerator_of_product, read_metadata, selector
 from fleetctl.importers.pod import engine_of_pod

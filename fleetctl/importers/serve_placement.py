@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.authored import bytes_text
-from fleetctl.importers.draft import filled, one_group
+from fleetctl.importers.draft import bytes_text, filled, one_group
 from fleetctl.importers.reading import Reading
 
 _TYPE_RESOURCE = "accelerator_type:"

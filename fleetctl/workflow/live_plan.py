@@ -19,7 +19,7 @@ from fleetctl.documents.mask import COMMAND_LINE, MASK, masked_words, secrets_in
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, former_hash, hash_of_shape, shape_as_set
-from fleetctl.importers.authored import authored_workers
+from fleetctl.importers.draft import authored_workers
 from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
