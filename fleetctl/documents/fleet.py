@@ -25,6 +25,7 @@ from fleetctl.documents.base import (
     full_match,
     is_model_key,
     is_served_name,
+    passes,
     refusal,
 )
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
@@ -180,31 +181,18 @@ DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
-def _check_model_key(key: str) -> str:
-    if not is_model_key(key):
-        raise refusal("bad_model_key", "{found} cannot be a model key", key,
-                      "1 to 512 printable characters without spaces")
-    return key
-
-
 ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
-    str, AfterValidator(_check_model_key),
+    str, passes(is_model_key, "bad_model_key", "{found} cannot be a model key",
+                "1 to 512 printable characters without spaces"),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
           json_schema_extra={"pattern": f"^[^ {HIDDEN}]{{1,512}}$"}),
 ]
-
-
-def _check_served_name(name: str) -> str:
-    if not is_served_name(name):
-        raise refusal("bad_served_name", "{found} cannot be the name of a model in requests", name,
-                      "visible characters without commas, and no blank at either end")
-    return name
-
-
 ServedName = Annotated[
-    str, Field(min_length=1, max_length=256), AfterValidator(_check_served_name),
+    str, Field(min_length=1, max_length=256),
+    passes(is_served_name, "bad_served_name", "{found} cannot be the name of a model in requests",
+           "visible characters without commas, and no blank at either end"),
     Field(json_schema_extra={"pattern": f"^[^ ,{HIDDEN}]([^,{HIDDEN}]*[^ ,{HIDDEN}])?$"}),
 ]
 UrlPath = Annotated[PathFromRoot, Field(max_length=256), full_match(

@@ -34,7 +34,6 @@ _PARTIAL = ("WorkerGroup", "Member", "Engine", "Probe")
 """Models whose required keys may be left out when a model changes its shape."""
 
 JsonSchema = dict[str, Any]
-Mode = Literal["validation", "serialization"]
 
 
 def json_schema(name: str) -> JsonSchema:
@@ -52,7 +51,7 @@ def schema_names() -> tuple[str, ...]:
     return tuple(_GENERATORS)
 
 
-def _of(model: type[BaseModel], title: str, mode: Mode) -> JsonSchema:
+def _of(model: type[BaseModel], title: str, mode: Literal["validation", "serialization"]) -> JsonSchema:
     schema = model.model_json_schema(by_alias=True, mode=mode)
     return {"title": title, **_plain(schema)}
 

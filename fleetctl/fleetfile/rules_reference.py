@@ -89,7 +89,11 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 def check_references(member: Raw) -> Iterator[Problem]:
     """Yield the unresolved references in one member's command, args, environment and probe commands."""
     engine = member.child("engine")
-    for path, text in _texts(engine):
+    environment = engine.child("env")
+    texts = [found for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness")))
+             for found in command_line(owner)]
+    texts += [((*environment.path, name), value) for name, value in environment.value.items() if isinstance(value, str)]
+    for path, text in texts:
         for name in references(text):
             if name not in INJECTED:
                 yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
@@ -100,7 +104,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
                                               allowed="command and args; the engine's environment has the variable too")
-    yield from _variables_as_values(engine.child("env"))
+    yield from _variables_as_values(environment)
     yield from _shell_variables(engine)
     yield from _secrets(engine)
 
@@ -156,16 +160,6 @@ def all_references(text: str) -> Iterator[str]:
 def _meant(name: str) -> str | None:
     meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in INJECTED else nearest(name, list(INJECTED))
     return f"$({meant})" if meant else None
-
-
-def _texts(engine: Raw) -> Iterator[tuple[Path, str]]:
-    yield from command_line(engine)
-    for probe in ("readiness", "liveness"):
-        yield from command_line(engine.child(probe).child("exec"))
-    environment = engine.child("env")
-    for name, value in environment.value.items():
-        if isinstance(value, str):
-            yield (*environment.path, name), value
 
 
 def _shell_variables(engine: Raw) -> Iterator[Problem]:

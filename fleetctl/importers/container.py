@@ -39,8 +39,14 @@ def texts_with_our_variables(
     found = container.texts(key)
     renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
     for number, (text, path) in enumerate(found):
-        previous = found[number - 1][0] if number else ""
-        _report_fixed_ports(text, previous, path, container)
+        match, previous = _PORT.search(text), found[number - 1][0] if number else ""
+        port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
+        if port is not None:
+            container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
+                                          "$(FLEETCTL_PORT), a free port for each member", "todo")
+        if leader := _LEADER_PORT.search(text):
+            container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: "
+                                          "use $(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")
     return renamed
 
 
@@ -65,18 +71,6 @@ def _renamed(text: str, path: Path, container: Reading, variables: Variables, en
         return match[0]
 
     return _NAME.sub(ours, text)
-
-
-def _report_fixed_ports(text: str, previous: str, path: Path, container: Reading) -> None:
-    match = _PORT.search(text)
-    port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
-    if port is not None:
-        container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
-                                      "$(FLEETCTL_PORT), a free port for each member", "todo")
-    leader = _LEADER_PORT.search(text)
-    if leader:
-        container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: use "
-                                      "$(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")
 
 
 _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",

@@ -133,7 +133,14 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
         pool.lose(None, f"the pool {name} has the class {class_name}, which is in none of the files" if class_name
                   else f"the pool {name} has no class, so no devices")
         return []
-    count = _node_count(pool, most)
+    declared = pool.whole("nodeCount")
+    declared = 1 if declared is None else declared
+    if declared < 0:
+        pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
+    if declared > most:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {declared} are used",
+                  "lost")
+    count = max(0, min(declared, most))
     largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if largest is not None and largest > count:
@@ -148,13 +155,3 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
              for index in range(hardware.cards)]
     return [Node(id=node, name=node, labels=own, resources=NodeResources(total=total), gpus=cards)
             for node in (f"{cluster}-{name}-{number}" for number in range(count))]
-
-
-def _node_count(pool: Reading, most: int) -> int:
-    count = pool.whole("nodeCount")
-    count = 1 if count is None else count
-    if count < 0:
-        pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
-    if count > most:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {count} are used", "lost")
-    return max(0, min(count, most))

@@ -178,20 +178,15 @@ def _gpu_request(request: Reading) -> Wanted | None:
         if cel is not None:
             read_selector(cel, wanted)
     if not wanted.is_gpu:
-        request.lose(None, _not_a_gpu(request, name, wanted))
+        expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
+        conditions = f": {' && '.join(expressions)}" if expressions else ""
+        what = f"{request.count('count', 'devices', least=1)} x {name or 'a device'}"
+        why = "no driver is named, so the device is unknown" if wanted.is_gpu is None else "only GPUs can be claimed"
+        request.lose(None, f"{what}: {why}{conditions}")
         return None
     for kept in wanted.kept:
         request.note("selectors", f"no counterpart: {kept}", "lost")
     return wanted
-
-
-def _not_a_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
-    expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
-    conditions = f": {' && '.join(expressions)}" if expressions else ""
-    what = f"{request.count('count', 'devices', least=1)} x {name or 'a device'}"
-    if wanted.is_gpu is None:
-        return f"{what}: no driver is named, so the device is unknown{conditions}"
-    return f"{what}: only GPUs can be claimed{conditions}"
 
 
 def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:

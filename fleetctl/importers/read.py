@@ -77,19 +77,13 @@ def _source(reading: Reading, forced: str | None) -> Source | None:
         reading.lose(None, f"not a mapping: {EXPECTED}")
         return None
     version, own = (str(reading.peek(key) or "") for key in ("apiVersion", "kind"))
-    kind = forced or _kind(reading, version)
+    by_lists = next((kind for key, kind in (("applications", "serve"), ("models", "ndif"))
+                     if isinstance(reading.peek(key), list)), None)
+    kind = forced or (_GROUPS.get(version.partition("/")[0]) if version else by_lists)
     if kind is None or own in _NOT_IMPORTED:
         reading.lose(None, _refusal(version, own))
         return None
     return Source(reading, kind, own)
-
-
-def _kind(reading: Reading, version: str) -> str | None:
-    if version:
-        return _GROUPS.get(version.partition("/")[0])
-    if isinstance(reading.peek("applications"), list):
-        return "serve"
-    return "ndif" if isinstance(reading.peek("models"), list) else None
 
 
 def _refusal(version: str, own: str) -> str:

@@ -235,13 +235,16 @@ def llm_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
     selector = {ACCELERATOR_LABEL: accelerator} if accelerator else {}
     group = source.child("placement_group_config")
     strategy = group.text("strategy") or "PACK"
-    bundles, is_written = _bundles(group, tensor * stages)
+    each, ranks = group.child("bundle_per_worker"), tensor * stages
+    written = [read_bundle(each)] * ranks if each.names else [read_bundle(one) for one in group.items("bundles")]
+    # by default Ray gives every rank one card
+    bundles, is_written = written or [{"GPU": Decimal(1)}] * ranks, bool(written)
     if strategy == "STRICT_PACK" or len(bundles) % stages:
         stages = 1
     _report_strategy(group, strategy, len(bundles) if is_written and stages == 1 else 0)
-    each = len(bundles) // stages
-    claims = [whole_cards(source, "placement_group_config", sum_of(bundles[first:first + each], times=data))
-              for first in range(0, len(bundles), each)]
+    size = len(bundles) // stages
+    claims = [whole_cards(source, "placement_group_config", sum_of(bundles[first:first + size], times=data))
+              for first in range(0, len(bundles), size)]
     _report_cards(source, claims, data, is_written=is_written)
     if stages == 1:
         return {"workers": one_group([member_of(claims[0], selector, engine)])}
@@ -257,13 +260,6 @@ def _degree(source: Reading, name: str) -> int:
         return ranks or 1
     source.child("engine_kwargs").note(name, f"not a number of ranks up to {_MAX_RANKS}: gpus are for 1", "todo")
     return 1
-
-
-def _bundles(group: Reading, ranks: int) -> tuple[list[Bundle], bool]:
-    """Return a bundle for each rank, and whether the input has them; by default Ray gives every rank one card."""
-    each = group.child("bundle_per_worker")
-    written = [read_bundle(each)] * ranks if each.names else [read_bundle(one) for one in group.items("bundles")]
-    return written or [{"GPU": Decimal(1)}] * ranks, bool(written)
 
 
 def _report_strategy(group: Reading, strategy: str, bundles: int) -> None:
