@@ -19,15 +19,14 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.events import Event
-from fleetctl.documents.history import History, HistoryEntry, HistoryRun
+from fleetctl.documents.events import Event, History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from fleetctl.apply.follow import parse_line
 from fleetctl.apply.outcome import FINE, final_exit_code
-from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
-from fleetctl.documents.history import RunState
+from fleetctl.documents.events import Event, ReplicaOutcome, RunState, RunSummary
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.notes import note_text

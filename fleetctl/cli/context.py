@@ -15,13 +15,12 @@ from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.contexts import Context, Contexts
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.inventory.address import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
 from fleetctl.workflow.contexts import LIST_OR_ADD, find_context, named_context
-from fleetctl.workflow.contexts_file import change_contexts, config_path, read_contexts
+from fleetctl.workflow.contexts_file import Context, Contexts, change_contexts, config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
 
 EPILOG = epilog(

@@ -10,8 +10,8 @@ from fleetctl.cli.apply.output import FormatOption
 from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import FleetctlError
 from fleetctl.workflow.scaling import look_up
 

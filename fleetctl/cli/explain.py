@@ -9,8 +9,8 @@ import typer
 
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import show_report
-from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.schemas import HOMES, Field, all_fields, below, find_fields
 from fleetctl.errors import UsageError
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table

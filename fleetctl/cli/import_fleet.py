@@ -19,8 +19,7 @@ from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.live import choose_fleet
-from fleetctl.importers.read import Imported, documents_of, import_documents
-from fleetctl.importers.sources import EXPECTED
+from fleetctl.importers.read import EXPECTED, Imported, documents_of, import_documents
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.problem import Problem
 from fleetctl.render.problems import render_import_json, render_losses, render_problems

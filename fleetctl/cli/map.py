@@ -10,8 +10,8 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import result_console, say, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_scenario

@@ -21,7 +21,7 @@ from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_p
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.update import MAX_REPLICAS
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.options import PlanOptions

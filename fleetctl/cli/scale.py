@@ -12,7 +12,7 @@ from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.update import MAX_REPLICAS
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.errors import UsageError
 from fleetctl.workflow.scaling import look_up
 

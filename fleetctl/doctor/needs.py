@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.documents.diagnosis import Need
-from fleetctl.documents.engine import Engine, FromNode
-from fleetctl.documents.fleet import Member
+from fleetctl.documents.fleet import Engine, FromNode, Member
 from fleetctl.documents.inventory import Node
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
 from fleetctl.documents.selector import NODE_ID_LABEL
-from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
+from fleetctl.documents.weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 Level = Literal["HOT", "WARM", "COLD"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import ValidationError
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember, WrongWeights
-from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.documents.weights import ServedWeights
 from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import NOTE

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import UsageError
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
-from fleetctl.fleetfile.resolve import shape_as_set, spec_document
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.complete import require_complete

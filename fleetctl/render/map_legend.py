@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, PlacementMap
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share
 
 NEW, FOREIGN, UNKNOWN, DIRTY = "+", "~", "?", "!"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from fleetctl.documents.placement_map import Beside, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import Beside, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, MEANINGS, NEW, OTHER, UNKNOWN, Legend

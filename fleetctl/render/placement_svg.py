@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from fleetctl.documents.placement_map import MapCard, MapNode, PlacementMap
+from fleetctl.documents.answers import MapCard, MapNode, PlacementMap
 from fleetctl.documents.quantity import SHARE
 from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
 from fleetctl.render.place_text import scope_text

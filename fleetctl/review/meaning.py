@@ -18,8 +18,7 @@ from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.resolve import shape_as_set, spec_document
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 
 Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fleetctl.doctor.needs import candidates
 from fleetctl.documents.inventory import Inventory, Node
-from fleetctl.documents.label_selector import LabelSelector
+from fleetctl.documents.selector import LabelSelector
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel

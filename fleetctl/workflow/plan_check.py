@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.apply.prepare import refuse_expired, refuse_moved, refuse_used
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
 from fleetctl.fleetfile.load import load_fleet

@@ -21,8 +21,7 @@ from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, 
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.history import HistoryRun
+from fleetctl.documents.events import HistoryRun, ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
 from fleetctl.forge.detect import find_forge

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped

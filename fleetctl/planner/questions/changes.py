@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.answers import Change
+from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
-from fleetctl.documents.update import MAX_REPLICAS
-from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes

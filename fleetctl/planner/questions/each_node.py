@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from fleetctl.documents.answers import LostModel, NodeLoss
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import grouped
-from fleetctl.documents.what_if import LostModel, NodeLoss
 from fleetctl.planner.growth import Growing
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand

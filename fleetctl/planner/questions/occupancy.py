@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.inventory import Node, card_indices
-from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState

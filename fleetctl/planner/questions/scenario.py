@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Cluster, Policy
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.documents.plan import Plan, PlanInventory
+from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import LiveState, sort_out

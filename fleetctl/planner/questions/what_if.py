@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fleetctl.documents.answers import Change, Counts, ModelChange, NewReplica, WhatIf
 from fleetctl.documents.plan import Blocked, ModelRow
-from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, WhatIf
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed
 from fleetctl.planner.questions.each_node import lose_each

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, Room, WhatIf
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.documents.what_if import Counts, NodeLoss, WhatIf
 from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables

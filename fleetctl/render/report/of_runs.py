@@ -16,7 +16,7 @@ from fleetctl.render.report.model import Column, Finding, Level, Report, Table, 
 from fleetctl.render.report.of_weights import got_weights
 
 if TYPE_CHECKING:
-    from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
+    from fleetctl.documents.events import History, HistoryEntry, HistoryRun, RunState
 
 ORDER: tuple[Outcome, ...] = ("ready", "gone", "starting", "failed", "blocked", "skipped")
 REPLICA = Column("replica", "replica", name=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
-from fleetctl.documents.served_weights import GotWeights, PlannedWeights, ServedWeights
+from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import Cell, Column, Report, Table
 

@@ -22,7 +22,7 @@ from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Read
 from fleetctl.render.report.of_weights import planned_fetches, planned_weights
 
 if TYPE_CHECKING:
-    from fleetctl.documents.what_if import NewReplica
+    from fleetctl.documents.answers import NewReplica
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)

@@ -13,8 +13,13 @@ from pydantic_core import PydanticCustomError
 from fleetctl.documents.inventory import Amounts, ClusterIdentity, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import count_of, parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.kubernetes.labels import accelerator_of_label, accelerator_of_product, is_selector
-from fleetctl.importers.kubernetes.objects import object_name, read_metadata
+from fleetctl.importers.objects import (
+    accelerator_of_label,
+    accelerator_of_product,
+    is_selector,
+    object_name,
+    read_metadata,
+)
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
@@ -57,7 +62,8 @@ def _hardware(source: Reading) -> Hardware:
     read_metadata(source)
     spec = source.child("spec")
     spec.skip("description")
-    provider = _accelerator(spec)
+    asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
+    from_provider = next((one for one in asked if isinstance(one, str)), None)
     cards = [device for device in spec.items("devices") if _is_card(device)]
     for extra in cards[1:]:
         extra.lose(None, "a second kind of GPU in one class: only the first is counted")
@@ -70,14 +76,9 @@ def _hardware(source: Reading) -> Hardware:
     product = attributes.child("productName").text("string")
     attributes.lose_rest("an inventory only has the model of a card")
     count = device.count("count", f"cards from 1 to {MAX_CARDS}", least=1, most=MAX_CARDS, kind="lost")
-    return Hardware(count, _memory(device), product, accelerator_of_product(product) if product else provider)
-
-
-def _accelerator(spec: Reading) -> str | None:
-    """Return Ray's type for the accelerator requested from the provider; None if it is not certain."""
-    asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
-    types = [one for one in asked if isinstance(one, str)]
-    return accelerator_of_label("cloud.google.com/gke-accelerator", types[0]) if types else None
+    accelerator = accelerator_of_product(product) if product else (
+        accelerator_of_label("cloud.google.com/gke-accelerator", from_provider or ""))
+    return Hardware(count, _memory(device), product, accelerator)
 
 
 def _is_card(device: Reading) -> bool:
@@ -106,7 +107,12 @@ def _memory(device: Reading) -> int | None:
 
 def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, most: int) -> list[Node]:
     name = object_name(source)[1]
-    labels = {**_cluster_labels(source), CLUSTER_LABEL: name}
+    written = source.child("metadata").child("labels")
+    labels = written.pairs()
+    for key in [key for key, value in labels.items() if not is_selector(key, value)]:
+        written.lose(key, "not a label that Ray can select by")
+        del labels[key]
+    labels[CLUSTER_LABEL] = name
     read_metadata(source)
     spec = source.child("spec")
     spec.lose("cluster", "an inventory does not describe access to a cluster")
@@ -120,15 +126,6 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
     return nodes
 
 
-def _cluster_labels(source: Reading) -> dict[str, str]:
-    labels = source.child("metadata").child("labels")
-    found = labels.pairs()
-    for key in [key for key, value in found.items() if not is_selector(key, value)]:
-        labels.lose(key, "not a label that Ray can select by")
-        del found[key]
-    return found
-
-
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
           warnings: list[str], *, most: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
@@ -136,30 +133,25 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
         pool.lose(None, f"the pool {name} has the class {class_name}, which is in none of the files" if class_name
                   else f"the pool {name} has no class, so no devices")
         return []
-    count = _node_count(pool, most)
+    declared = pool.whole("nodeCount")
+    declared = 1 if declared is None else declared
+    if declared < 0:
+        pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
+    if declared > most:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {declared} are used",
+                  "lost")
+    count = max(0, min(declared, most))
     largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if largest is not None and largest > count:
         warnings.append(f"{cluster}/{name}: {count_of(count, 'node')} declared now (nodeCount), may grow to {largest}")
     for key in ("zones", "fabric", "capacityBlock"):
         pool.lose(key, "no counterpart in an inventory")
-    own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of different clusters often share a name
-    return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
-
-
-def _node_count(pool: Reading, most: int) -> int:
-    count = pool.whole("nodeCount")
-    count = 1 if count is None else count
-    if count < 0:
-        pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
-    if count > most:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {count} are used", "lost")
-    return max(0, min(count, most))
-
-
-def _node(name: str, hardware: Hardware, labels: Mapping[str, str]) -> Node:
-    typed = {ACCELERATOR_LABEL: hardware.accelerator} if hardware.accelerator else {}
+    hardware = known[class_name]
+    own = {**labels, POOL_LABEL: f"{cluster}.{name}",  # pools of different clusters often share a name
+           **({ACCELERATOR_LABEL: hardware.accelerator} if hardware.accelerator else {})}
     total = Amounts(gpu=hardware.cards, cpu=PLENTY_CPUS, memory=PLENTY_MEMORY)
     cards = [Gpu(index=index, model=hardware.product, memory_total=hardware.memory, memory_used=0, share=0)
              for index in range(hardware.cards)]
-    return Node(id=name, name=name, labels={**labels, **typed}, resources=NodeResources(total=total), gpus=cards)
+    return [Node(id=node, name=node, labels=own, resources=NodeResources(total=total), gpus=cards)
+            for node in (f"{cluster}-{name}-{number}" for number in range(count))]

@@ -1,16 +1,51 @@
-"""Turns labels of Kubernetes nodes into selectors of Ray nodes. A label is kept, and the Ray nodes must be given it.
+"""The metadata of Kubernetes objects, and labels of Kubernetes nodes as selectors of Ray nodes.
 
-Ray's name for a card is only used if it is certain, that is, if all Ray releases agree on it.
+A label is kept, and the Ray nodes must be given it. Ray's name for a card is only used if it is certain, that is, if
+all Ray releases agree on it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL, Selector
 from fleetctl.importers.reading import Reading
+
+_SERVER_WRITES = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields")
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def object_name(reading: Reading) -> tuple[str, str]:
+    """Return the namespace and the name of an object, '' if it has none; does not count as reading."""
+    return str(reading.peek("metadata", "namespace") or ""), str(reading.peek("metadata", "name") or "")
+
+
+def model_keys(readings: Sequence[Reading]) -> list[str]:
+    """Return a model key for each object: its name, with the namespace in front if several namespaces have it."""
+    names = [object_name(reading) for reading in readings]
+    namespaces = Counter(name for _, name in set(names))
+    return [f"{namespace or 'default'}/{name}" if namespaces[name] > 1 else name for namespace, name in names]
+
+
+def read_metadata(reading: Reading, key: str | None = None) -> None:
+    """Record the identity of an object as read, and report the rest of its metadata; `key` = the key of its model."""
+    reading.skip("apiVersion", "kind", "status")
+    metadata = reading.child("metadata")
+    metadata.skip("name", *_SERVER_WRITES)
+    namespace, name = object_name(reading)
+    if key is not None and key != name:
+        metadata.note("namespace", f"several namespaces have the name {name}, so the model key is {key}", "changed")
+    elif namespace not in ("", "default"):
+        metadata.note("namespace", f"the namespace {namespace} is not kept: a fleet only has model keys", "lost")
+    metadata.skip("namespace")
+    metadata.child("annotations").skip(_LAST_APPLIED)
+    for what in ("labels", "annotations"):
+        metadata.child(what).lose_rest(f"{what} are not kept")
+
 
 _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
 _RULES = (re.compile(r"\w+\s+([A-Z0-9]+)"), re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)"))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus
+from fleetctl.importers.container import Variables, engine
 from fleetctl.importers.draft import PLACEHOLDER, filled
-from fleetctl.importers.kubernetes.command_line import Variables
-from fleetctl.importers.kubernetes.container import engine
-from fleetctl.importers.kubernetes.labels import selector
+from fleetctl.importers.objects import selector
 from fleetctl.importers.reading import Reading
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -55,18 +54,13 @@ def engine_of_pod(pod: Reading, variables: Variables, *, probes_readiness: bool)
     if not containers:
         spec.note(None, "no container: write the command that serves the model", "todo")
         return spec.at((*spec.path, "containers", 0)), {"command": [PLACEHOLDER]}
-    container = _engine_container(containers)
-    return container, engine(container, variables, probes_readiness=probes_readiness)
-
-
-def _engine_container(containers: Sequence[Reading]) -> Reading:
-    """Return the first container with GPUs, else the first; the others are reported."""
+    # the first container with GPUs, else the first
     chosen = next((one for one in containers for part in ("requests", "limits") for key in GPU_RESOURCES
                    if one.peek("resources", part, key) is not None), containers[0])
     for one in containers:
         if one is not chosen:
             one.lose(None, "a further container: a member has only one engine")
-    return chosen
+    return chosen, engine(chosen, variables, probes_readiness=probes_readiness)
 
 
 def _resources(source: Reading) -> dict[str, Any]:
