@@ -13,9 +13,8 @@ from typer._completion_classes import completion_init  # called by typer itself 
 from typer.main import get_command
 
 from fleetctl.cli import console
-from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
+from fleetctl.cli.commands import ContextOption, Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
-from fleetctl.cli.context_option import ContextOption
 from fleetctl.cli.process import remember_command
 from fleetctl.version import VERSION_LINE
 

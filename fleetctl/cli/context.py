@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app, complete_contexts, epilog
 from fleetctl.cli.console import say, show_report, write_result
-from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.contexts import Context, Contexts

@@ -13,8 +13,7 @@ from dataclasses import replace
 from rich.console import Group
 from rich.live import Live
 
-from fleetctl.cli.console import end_with_reader, result_console, say, show_report, write_result
-from fleetctl.cli.working import moves
+from fleetctl.cli.console import end_with_reader, moves, result_console, say, show_report, write_result
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.render.report.model import Report

@@ -10,8 +10,7 @@ import typer
 
 from fleetctl.agent.weights.index import NAME, WeightsError, write_index
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import say, write_document
-from fleetctl.cli.working import working
+from fleetctl.cli.console import say, working, write_document
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml

@@ -13,10 +13,9 @@ from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli.apply.output import ApplyOutput, CollectedOutput
-from fleetctl.cli.console import message_console, say
+from fleetctl.cli.console import message_console, moves, say, working
 from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.old_runs import delete_after
-from fleetctl.cli.working import moves, working
 from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError, UsageError
 from fleetctl.inventory.jobs import Job
