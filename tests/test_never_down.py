@@ -304,7 +304,7 @@ def modules_reached(start: str) -> set[str]:
 
 @pytest.mark.parametrize("start", [
     "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply.command", "fleetctl.cli.plan",
-    "fleetctl.cli.scale", "fleetctl.cli.deploy", "fleetctl.cli.cordon", "fleetctl.cli.slots",
+    "fleetctl.cli.scale", "fleetctl.cli.cordon", "fleetctl.cli.slots",
     "fleetctl.planner.plan", "fleetctl.workflow.proposal",
 ])
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:

@@ -25,7 +25,7 @@ SECTIONS = {
         "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
         "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
         "render": Listed("render", "Print a fleet as one document, with everything it extends."),
-        "schema": Listed("schema", "Print the JSON Schema of a document."),
+        "schema": Listed("explain", "Print the JSON Schema of a document."),
         "import": Listed("import_fleet", "Write a fleet file from what already exists."),
         "diff": Listed("diff", "Show what changed in meaning, and how it affects running replicas."),
         "propose": Listed("propose", "Propose a change to the fleet file, for review."),
@@ -33,15 +33,15 @@ SECTIONS = {
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
         "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
-        "capacity": Listed("capacity", "Show how many more replicas would fit, and where."),
-        "what-if": Listed("what_if", "Show the plan for a cluster that has lost or gained nodes."),
-        "map": Listed("map", "Draw which replica holds which card."),
+        "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
+        "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
+        "map": Listed("questions", "Draw which replica holds which card."),
     },
     "Apply": {
         "apply": Listed("apply.command", "Start missing replicas, as many as fit, and wait until they are ready."),
         "watch": Listed("watch", "Apply a git branch continuously."),
         "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
-        "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
+        "ci": Listed("ci", "Validate, review or apply a change in a CI job; check for drift."),
     },
     "What is running": {
         "status": Listed("status", "Show every replica with its state, nodes and address."),
@@ -52,7 +52,7 @@ SECTIONS = {
         "doctor": Listed("doctor", "Find problems in client, cluster and fleet, and how to fix them."),
     },
     "A single model or replica": {
-        "deploy": Listed("deploy", "Start the first replicas of a model in the fleet file."),
+        "deploy": Listed("scale", "Start the first replicas of a model in the fleet file."),
         "scale": Listed("scale", "Start replicas of a model until N run; it never removes any."),
         "replace": Listed("replace", "Update a model to the file's spec, one replica after another."),
         "restart": Listed("restart", "Restart engines in place, one replica after another."),

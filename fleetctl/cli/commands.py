@@ -32,22 +32,21 @@ VERBATIM = "\b"  # the help formatter does not rewrap a paragraph that begins wi
 
 
 class Listed(NamedTuple):
-    """A command as the help lists it: the `app` of a module in `fleetctl.cli`, or the command `name` of that app."""
+    """A command as the help lists it: the `app` of a module in `fleetctl.cli`, or of several there the one so named."""
 
     module: str
     summary: str
-    name: str = ""
 
-    def load(self) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
-        """Import the module and return its command, with the options common to all commands."""
-        return _load(self.module, self.name)
+    def load(self, name: str) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+        """Import the module and return the command, with the options common to all commands."""
+        return _load(self.module, name)
 
 
 @cache
 def _load(module: str, name: str) -> Any:  # noqa: ANN401
     command: Any = get_command(import_module(f"fleetctl.cli.{module}").app)
     resume_after_loading()
-    return _with_later_options(command.commands[name] if name else command)
+    return _with_later_options(getattr(command, "commands", {}).get(name, command))
 
 
 def lazy_group(
@@ -65,7 +64,7 @@ def lazy_group(
             if not ctx.resilient_parsing and args and args[0] in OTHERS_COMMANDS and args[0] not in commands:
                 raise UsageError(f"there is no command {args[0]} here", hint=OTHERS_COMMANDS[args[0]])
             name, listed, rest = super().resolve_command(ctx, args)
-            return name, commands[name].load() if name and listed else None, rest
+            return name, commands[name].load(name) if name and listed else None, rest
 
         def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401  Click's
             """Write the list of commands."""

@@ -24,7 +24,7 @@ def flags_of(command: str) -> set[str]:
     """The flags of one command, without the flags of all commands, which are documented once."""
     from fleetctl.cli.app import COMMANDS
 
-    return {flag for parameter in COMMANDS[command].load().params for flag in parameter.opts
+    return {flag for parameter in COMMANDS[command].load(command).params for flag in parameter.opts
             if flag.startswith("--")} - {"--color", "--context"}
 
 

@@ -16,8 +16,17 @@ from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed, split_arguments
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyOutput
-from fleetctl.cli.ci.base import fleet_name, trusted_where
-from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of, publish
+from fleetctl.cli.ci.job import (
+    ForceOption,
+    ForgeOption,
+    IgnoreCooldownOption,
+    Job,
+    JobResult,
+    fleet_name,
+    lines_of,
+    publish,
+    trusted_where,
+)
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
