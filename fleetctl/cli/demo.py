@@ -14,9 +14,9 @@ from fleetctl.cli import signals
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
 from fleetctl.cli.entry import callers_environment
+from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.demo.home import ClusterState, DemoHome, without_other_clusters
 from fleetctl.demo.lifecycle import client_environment, left_in, running, start_cluster, stop_cluster
-from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 from fleetctl.errors import FleetctlError
 
