@@ -21,13 +21,13 @@ from fleetctl.version import VERSION_LINE
 SECTIONS = {
     "The fleet file": {
         "init": Listed("init", "Write a first fleet file for the nodes of a cluster."),
-        "validate": Listed("validate", "Check fleet files; print every problem with file, line and column."),
-        "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
+        "validate": Listed("fleet_files", "Check fleet files; print every problem with file, line and column."),
+        "fmt": Listed("fleet_files", "Format fleet files: key order, indentation, blank lines."),
         "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
-        "render": Listed("render", "Print a fleet as one document, with everything it extends."),
+        "render": Listed("fleet_files", "Print a fleet as one document, with everything it extends."),
         "schema": Listed("explain", "Print the JSON Schema of a document."),
         "import": Listed("import_fleet", "Write a fleet file from what already exists."),
-        "diff": Listed("diff", "Show what changed in meaning, and how it affects running replicas."),
+        "diff": Listed("fleet_files", "Show what changed in meaning, and how it affects running replicas."),
         "propose": Listed("propose", "Propose a change to the fleet file, for review."),
     },
     "What would happen": {

@@ -30,10 +30,10 @@ from fleetctl.cli.ci.job import (
 )
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
+from fleetctl.cli.fleet_files import problem_formats
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
-from fleetctl.cli.validate import problem_formats
 from fleetctl.documents.position import Position
 from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
