@@ -10,7 +10,6 @@ import itertools
 import json
 import shlex
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +19,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from record_rows import RecordRows, now, record
+
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import actor_name, describe, place_of, utc_now
 from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Replica
 from fleetctl.agent.wire import document_of
+from fleetctl.inventory.records import NOTES
 
 PLANNED = ("group", "copy", "role", "rank", "nodeId", "gpus", "vram", "cpus", "memory")
 Steps = list[tuple[str, str]]
@@ -113,6 +115,7 @@ class ClusterStandIn:
     """Whether it gives its nodes to anyone: the doctor asks for one node, without a token."""
     packages: dict[str, bytes] = field(default_factory=dict)
     jobs: dict[str, StoredJob] = field(default_factory=dict)
+    records: RecordRows = field(default_factory=RecordRows)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
     answer_of_node: dict[str, Answer] = field(default_factory=dict)
     data_at: dict[str, Any] = field(default_factory=dict)
@@ -122,6 +125,11 @@ class ClusterStandIn:
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
     on_stop: Callable[[StoredJob], None] = field(default=lambda _: None)
     headers: list[dict[str, str]] = field(default_factory=list)
+    note_steps: Steps = field(default_factory=list)
+    """The steps of jobs that write a note; empty = they write it."""
+    silent: set[tuple[str, str]] = field(default_factory=set)
+    """Requests that get no answer, by method and path."""
+    closed: threading.Event = field(default_factory=threading.Event)
 
     def add_node(self, name: str, gpus: int = 8, state: str = "ALIVE", **labels: str) -> str:
         """Add a node and return its id."""
@@ -215,9 +223,12 @@ class ClusterStandIn:
         if method == "POST" and rest == "":
             return self._submit(json.loads(body))
         if rest == "":
-            return 200, json.dumps([job.record() for job in self.jobs.values()])
+            return 200, json.dumps([*(job.record() for job in self.jobs.values()), *self.records.rows.values()])
         submission_id, _, what = rest.partition("/")
-        job = self.jobs.get(submission_id)
+        if submission_id in self.records.rows and method == "GET" and not what:
+            return 200, json.dumps(self.records.rows[submission_id])
+        job = self.jobs.get(submission_id) or next(
+            (job for job in self.jobs.values() if job.driver_id == submission_id), None)
         if job is None:
             return 404, f"Job {submission_id} does not exist"
         if method == "POST" and what == "stop":
@@ -239,10 +250,15 @@ class ClusterStandIn:
         if submission_id in self.jobs:
             return 500, f"ValueError: Job with submission_id {submission_id} already exists"
         self.jobs[submission_id] = job = StoredJob(body, [], start_time=len(self.jobs) + 1)
-        if body["metadata"].get("verb") == "uncordon":  # earlier failures no longer count
-            job.start_time = int(time.time() * 1000)
-        if body["entrypoint"] != "true":  # "true" is a note: no agent runs
-            self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
+        if body["entrypoint"] == "true":  # no run of the agent
+            return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
+        request = self.request_of(submission_id)
+        if body["metadata"]["verb"] in NOTES:
+            if not self.note_steps:
+                self.records.add(request["kind"], record(request["subject"], now(), **request["payload"]))
+            job.steps = list(self.note_steps) or [("SUCCEEDED", event(0, "version", version="1.0") + summary(1))]
+        else:
+            job.steps = list(self.on_submit(request))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
 
     def _inventory(self, path: str, query: dict[str, str]) -> Answer:
@@ -313,6 +329,11 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
             with lock:
                 cluster.requests.append((self.command, parts.path))
                 cluster.headers.append({name.lower(): value for name, value in self.headers.items()})
+            if (self.command, parts.path) in cluster.silent:
+                cluster.closed.wait()
+                self.close_connection = True
+                return
+            with lock:
                 status, content = cluster.answer(self.command, parts.path, query, body)
             if status == 0:  # hang up without a response
                 self.close_connection = True
@@ -341,6 +362,7 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
     try:
         yield cluster
     finally:
+        cluster.closed.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -20,6 +20,7 @@ from .mailbox import wait_for
 from .node_request import run_release
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
+from .records import NO_RUNS, NoteRequest, begin_run, end_run, run_note
 from .repair import run_repair
 from .restart import run_restart
 from .wire import WrongDocument, parse
@@ -32,7 +33,8 @@ VERBS: Mapping[str, Tuple[Type[Any], Callable[..., int]]] = {
     "restart": (messages.ExplicitRequest, run_restart), "examine": (messages.ExamineRequest, run_examine),
     "repair": (messages.RepairRequest, run_repair), "prefetch": (messages.PrefetchRequest, run_prefetch),
     "caches": (messages.CachesRequest, run_caches), "prune": (messages.CachesRequest, run_prune),
-    "release": (messages.ReleaseRequest, run_release)}
+    "release": (messages.ReleaseRequest, run_release),
+    **dict.fromkeys(("cordon", "uncordon", "slots"), (NoteRequest, run_note))}
 
 
 def hide_package_from_actors() -> None:
@@ -68,7 +70,12 @@ def main() -> int:
         parsed = parse(kind, request)
     except WrongDocument as wrong:
         return events.end(1, f"the request cannot be read: {wrong}")
-    return carry_out(parsed, events)
+    if verb in NO_RUNS:
+        return carry_out(parsed, events)
+    begin_run(parsed.job)
+    code = carry_out(parsed, events)
+    end_run(parsed.job)
+    return code
 
 
 if __name__ == "__main__":

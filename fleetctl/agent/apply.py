@@ -21,15 +21,14 @@ from .lock import LockBusy
 from .mark import actor_name
 from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
 from .node_request import ask_for_nodes
-from .notes import note
 from .prefetch import fetches_of
+from .records import DRAINING, add
 from .reload import forget_dead_actors
 from .reloads import Reloads
 from .run import Ended, OnNodes, Run, Task, outcome_of
 from .wire import document_of, parse
 
 HEARTBEAT_S = 10.0
-DRAINING = "draining"
 MAX_REPLANS = 3
 REPLAN_S = 60.0
 """How long the client may take to plan again."""
@@ -67,9 +66,8 @@ class Apply(Run):
         if earlier:
             raise Ended(6, f"this plan was already applied by job {earlier}", usedBy=earlier)
         self.events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
-        draining = cluster.draining_nodes()
-        if draining:
-            note(request.job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
+        for node_id in sorted(cluster.draining_nodes()):
+            add(DRAINING, node_id, {})  # no GET shows this, and a drain is never undone
         ask_for_nodes(self._plan, self.events)
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}

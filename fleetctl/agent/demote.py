@@ -14,10 +14,10 @@ import ray
 from . import cluster
 from .events import EventStream
 from .failure import Refused, decode_failure
-from .mark import compact, read_mark, warm_name
+from .mark import read_mark, warm_name
 from .messages import ExplicitRequest, Mark, Outcome, Place, Target, WarmCopy, WarmNode
-from .notes import note
 from .on_nodes import Asked
+from .records import mark_ending
 from .reload import UNKNOWN_SPEC
 from .run import Run, outcome_of
 from .warm import WarmReplica, actor_options, bytes_by_node
@@ -31,8 +31,6 @@ STAY_INTERVAL_S = 60.0
 NOT_LOCKED = ("Ray's limit for locked memory (ulimit -l) is too low there: the files are read once a minute "
               "to keep them in memory")
 CLASSES = ("WarmReplica", "WarmHolder")
-ENDING = "ending"
-"""The key of our job's metadata that names the replicas that are ending; see inventory/notes.py."""
 UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 Handle = Any
@@ -105,8 +103,8 @@ class Demotion:
             ray.kill(self._warm[actor_id], no_restart=True)
 
     def _drain(self, loaded: Sequence[Target]) -> Steps:
-        """Note that the loaded replicas are no endpoints any more; wait until requests have ended or the run stops."""
-        note(self._request.job, ENDING, compact([target.key for target in loaded]))
+        """Record that the loaded replicas are no endpoints; wait until requests have ended or the run stops."""
+        mark_ending(self._request.job, [target.key for target in loaded])
         drain_s = self._request.drain
         if drain_s:
             report_draining(self._run.events, drain_s)

@@ -5,7 +5,6 @@ It is a verb, and the last step of an apply for the weights that the fleet file 
 
 from __future__ import annotations
 
-import json
 import time
 from typing import List, NamedTuple, Optional, Sequence, Set
 
@@ -15,8 +14,8 @@ from .failure import StartFailed
 from .mark import utc_now
 from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
 from .model_files import fetch_document, noted, session_secret, wanted_by
-from .notes import note
 from .on_nodes import Asked
+from .records import UNFETCHED, add
 from .run import OnNodes, Run, Steps, Task, outcome_of
 from .weights.check import check_changed
 from .weights.fetch import Fetch
@@ -28,8 +27,6 @@ from .wire import document_of
 MARGIN_S = 30.0
 MAX_PARALLEL = 4
 """Nodes that fetch at a time in an apply: a source serves no more."""
-UNFETCHED = "unfetched"
-"""The key of our job's metadata under which failures are noted; see inventory/cold.py."""
 
 
 class Order(NamedTuple):
@@ -113,12 +110,11 @@ class FetchTask(Task):
 
 
 class PlannedFetch(FetchTask):
-    """A fetch of an apply. A failure is noted in `failed`, so later plans skip the node for a while."""
+    """A fetch of an apply. A failure is recorded, so later plans skip the node for a while."""
 
-    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int, job: str, failed: List[Unfetched],
-                 left: bool) -> None:
+    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int, fleet: str, left: bool) -> None:
         super().__init__(run, subject, node, index)
-        self._job, self._failed, self._left = job, failed, left
+        self._fleet, self._left = fleet, left
 
     def may_begin(self) -> bool:
         """Return whether the node was asked."""
@@ -130,11 +126,11 @@ class PlannedFetch(FetchTask):
         return self._left
 
     def report(self, row: Row) -> None:
-        """Report the result as an apply does, and note a failure."""
+        """Report the result as an apply does, and record a failure."""
         [name] = self.subject.nodes
         if row.trouble:
-            self._failed.append(Unfetched(self.node.id, row.artifact, utc_now()))
-            note(self._job, UNFETCHED, json.dumps(document_of(self._failed), separators=(",", ":")))
+            failed = Unfetched(self.node.id, row.artifact, utc_now())
+            add(UNFETCHED, f"{failed.node_id}/{failed.artifact}", document_of(failed), self._fleet)
         where = f"not on {name}: {row.trouble}" if row.trouble else f"on {name}"
         self.emit(row, f"{self.subject.model}: weights {where}", model=self.subject.model, node=name)
 
@@ -151,7 +147,6 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
     """
     tasks: List[Task] = []
     busy: Set[str] = set()
-    failed: List[Unfetched] = []
     nodes = [(prefetch, node) for prefetch in request.plan.prefetches for node in prefetch.nodes]
     for number, (prefetch, one) in enumerate(nodes):
         spec = request.plan.specs[prefetch.spec_hash]
@@ -159,7 +154,8 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
             member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in one.members]
         node = _Node(one.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
         subject, left = OnNodes(prefetch.model, (one.node,)), not request.wait and number >= MAX_PARALLEL
-        tasks += [PlannedFetch(run, subject, node, index, request.job, failed, left) for index in range(len(members))]
+        fleet = request.plan.fleet.name
+        tasks += [PlannedFetch(run, subject, node, index, fleet, left) for index in range(len(members))]
     return tasks
 
 

@@ -1,12 +1,11 @@
 """The reloads of an apply: ask replicas to reload, one per model at a time, and report the results.
 
-A failure ends the reloads of its model; its other replicas run as before. Each reload is noted for later plans when its
-replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
+A failure ends the reloads of its model; its other replicas run as before. Each reload is recorded for later plans
+when its replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -27,23 +26,21 @@ from .messages import (
     ServedWeights,
     WeightSource,
 )
-from .notes import note
 from .ports import host_port
+from .records import RELOAD, add, remove
 from .run import Run, Task, outcome_of
 from .wire import document_of, parse
 
-RELOADS = "reloads"
-"""The key of our job's metadata with the notes about reloads; see inventory/reloads.py."""
 POLL_S = 0.5
 MARGIN_S = 120.0
 MAX_MESSAGE = 600
 MAX_SOURCES = 3
-NO_NOTE = "the note in Ray's record of this job could not be written"
+NO_RECORD = "the record of it in Ray's table could not be written"
 GONE = "it is gone, or another actor has its name"
 ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
 
-class NotedReload(NamedTuple):
+class ReloadRecord(NamedTuple):
     """What later plans read of a reload. `asked` = its engines were asked and may have loaded anything."""
 
     model: str
@@ -57,10 +54,12 @@ class NotedReload(NamedTuple):
     code: Optional[str] = None
     message: Optional[str] = None
     weights: Optional[Sequence[Optional[ServedWeights]]] = None
+    fleet: Optional[str] = None
+    namespace: Optional[str] = None
 
 
 class Reloads:
-    """The reloads of a request, as `tasks`, and what they share: their lock, notes, and sources of weights."""
+    """The reloads of a request, as `tasks`, and what they share: their lock and sources of weights."""
 
     def __init__(self, request: ApplyRequest, run: Run) -> None:
         self.run, self._request = run, request
@@ -70,7 +69,6 @@ class Reloads:
         """By model, the id of the replica whose reload did not succeed."""
         self.busy: Optional[LockBusy] = None
         self._lock: Optional[HeldLock] = None
-        self._noted: Dict[str, NotedReload] = {}
         self._sources: Dict[str, List[WeightSource]] = {}
         latest: Dict[str, Reload] = {}
         for row in request.plan.reloads:
@@ -90,13 +88,13 @@ class Reloads:
         if self._lock is not None and all(task.outcome for task in self.tasks):
             self._lock.release()
 
-    def note(self, actor_id: str, state: Optional[NotedReload]) -> bool:
-        """Note the state of a replica's reload, None = remove its note; returns whether that succeeded."""
-        self._noted.pop(actor_id, None)
-        if state:
-            self._noted[actor_id] = state
-        text = json.dumps(document_of(list(self._noted.values())), separators=(",", ":"))
-        return note(self._request.job, RELOADS, text)
+    def keep(self, actor_id: str, state: Optional[ReloadRecord]) -> bool:
+        """Record the state of a replica's reload, None = remove the record; returns whether that succeeded."""
+        fleet, subject = self._request.plan.fleet, f"{actor_id}/{self._request.job}"
+        if state is None:
+            return remove(RELOAD, subject, fleet.name)
+        record = state._replace(fleet=fleet.name, namespace=fleet.namespace)
+        return add(RELOAD, subject, document_of(record), fleet.name)
 
     def add_source(self, replica: str, place: Place) -> None:
         """Keep a member that has reloaded as a source for the next replica."""
@@ -188,7 +186,7 @@ class Reload(Task):
             return self._said("skipped", "NOT_FOUND", GONE)
         self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
         if not self._note(asked=True):
-            why = f"{NO_NOTE}, so later plans would not know of the reload: it was not asked to"
+            why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"
             return self._said("failed", RELOAD_FAILED, why)
         self._ask()
         return None
@@ -224,7 +222,7 @@ class Reload(Task):
         if state.state == "failed":
             return self._failed(state.code, state.reason, asked=state.runs is None)
         if state.state == "refused":
-            self._shared.note(self.row.actor_id, None)
+            self._shared.keep(self.row.actor_id, None)
             why = "it has reloaded since the plan was made: it runs another spec"
             return self._said("skipped", "SPEC_MOVED", why)
         for place in state.places:
@@ -232,7 +230,7 @@ class Reload(Task):
         self._restarts = state.restarts
         if not self._note(at=state.at, weights=[place.weights and place.weights._replace(fetched=None)
                                                 for place in state.places]):
-            why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
+            why = f"its engine has loaded other weights in place, but {NO_RECORD}: the next apply notes it"
             return self._said("starting", "STILL_STARTING", why)
         return self._said("ready", "RELOADED", "its engine has loaded other weights in place", state.places)
 
@@ -240,7 +238,7 @@ class Reload(Task):
         """Return the result if the actor has ended since it was asked; otherwise ask it for the state again."""
         record = cluster.actor_record(self.row.actor_id)
         if record.state == "DEAD":
-            self._shared.note(self.row.actor_id, None)
+            self._shared.keep(self.row.actor_id, None)
             return self._said("skipped", "NOT_FOUND", GONE)
         if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
             self._ask(request=False)
@@ -263,6 +261,6 @@ class Reload(Task):
     ) -> bool:
         row = self.row
         node_ids = list(dict.fromkeys(member.node_id for member in row.members))
-        return self._shared.note(row.actor_id, NotedReload(
+        return self._shared.keep(row.actor_id, ReloadRecord(
             row.model, row.replica_id, row.actor_id, row.spec_hash, node_ids, at or utc_now(), self._restarts, asked,
             code, message, weights))

@@ -7,8 +7,9 @@ parallel, and only if they are shown or needed.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, get_args
@@ -29,12 +30,12 @@ from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import AGENT, READ_ONLY, Job, list_jobs, log_of, named_replicas
+from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.planned import read_records
-from fleetctl.inventory.reloads import RELOADS
+from fleetctl.inventory.records import read_records
+from fleetctl.inventory.starting import plans_in
 
-LATEST = "latest"
+LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""
@@ -48,6 +49,29 @@ def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
             and job.metadata.get("verb") not in READ_ONLY]
 
 
+def recent_runs(client: DashboardClient, fleet: str | None) -> list[Job]:
+    """Return the newest runs of one fleet, or of all, newest first, even if the list of jobs cannot be read.
+
+    Raises InventoryError if no run is known.
+    """
+    known = read_records(client)
+    if known.unknown:
+        raise InventoryError(known.unknown)
+    return [job for job in reversed(known.runs) if fleet in (None, job.metadata.get("fleet"))
+            and job.metadata.get("verb") not in READ_ONLY]
+
+
+def find_run(
+    client: DashboardClient, wanted: str, fleet: str | None, verb: str | None = None,
+    runs_in: Callable[[DashboardClient, str | None], list[Job]] = recent_runs,
+) -> Job:
+    """Return one run by its id; see `pick`. For a whole id the cluster is asked directly, else for the `runs_in` it."""
+    whole = find_job(client, wanted) if WHOLE_ID.fullmatch(wanted) else None
+    runs = [whole] if whole and whole.metadata.get("tool") == TOOL else runs_in(client, fleet)
+    return pick([job for job in runs if fleet in (None, job.metadata.get("fleet"))
+                 and verb in (None, job.metadata.get("verb"))], wanted)
+
+
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:
     """Return the newest `limit` runs; raises InventoryError if the list of jobs cannot be read."""
     runs = runs_of(client, fleet)
@@ -58,7 +82,7 @@ def read_history(client: DashboardClient, fleet: str | None, limit: int) -> Hist
 
 def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> HistoryRun:
     """Return one run with its log. `wanted` = a job or plan id, a prefix of one, or `latest`; see `pick`."""
-    job = pick(runs_of(client, fleet), wanted)
+    job = find_run(client, wanted, fleet, runs_in=runs_of)
     [log] = read_logs(client, [job])
     return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
                       events=list(log.events))
@@ -171,10 +195,10 @@ class Recorded:
 def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
     """Return the record of the newest apply that created or reloaded each of `wanted`, if there is one.
 
-    Stops reading logs when all are found. Raises InventoryError if the list of jobs cannot be read.
+    Stops reading logs when all are found. Raises InventoryError if no run is known.
     """
     found: dict[SpecOf, Recorded] = {}
-    applies = filter(may_record, runs_of(client, fleet))
+    applies = filter(may_record, recent_runs(client, fleet))
     while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
         for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
             for recorded in recorded_in(text or "", job.submission_id):
@@ -185,12 +209,13 @@ def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf
 
 def may_record(job: Job) -> bool:
     """Return whether the log of a run may have the record of a model: it created or reloaded replicas."""
-    return job.metadata.get("verb") == "apply" and (job.metadata.get("create") != "0" or RELOADS in job.metadata)
+    return job.metadata.get("verb") == "apply" and (
+        job.metadata.get("create") != "0" or bool(job.metadata.keys() & {"reload", "reloads"}))
 
 
 def recorded_in(log: str, job: str) -> Iterator[Recorded]:
     """Yield the models recorded in a log. Skips a shape that does not match its hash, unless it has masked values."""
-    for record in read_records(log):
+    for record in plans_in(log):
         try:
             hashes = {key: hash_of_shape(shape) for key, shape in record.shapes.items()}
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError):

@@ -19,8 +19,6 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.apply.record import Starter
-from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import AGENT, JOBS_PATH, TOOL, fetch_job
@@ -63,19 +61,6 @@ def submit(
     words = [AGENT_PACKAGE + "/start.sh", verb, name, namespace]
     body = {"entrypoint": f"sh {shlex.join(words)}", "runtime_env": {"working_dir": agent_package().uri}}
     _post(client, job, verb, {**metadata, AGENT: agent_package().sha256}, body, follow_up, patience or Patience())
-
-
-def write_note(
-    client: DashboardClient, verb: str, node: Node, content: Mapping[str, str], job: str, starter: Starter,
-    patience: Patience,
-) -> None:
-    """Write a note about a node: a job that does nothing and has the note as its metadata (`inventory/notes.py`).
-
-    Raises ApplyError if the cluster does not accept it.
-    """
-    metadata = {"node": node.id, "nodeName": node.name, **content, **starter.metadata()}
-    _post(client, job, verb, metadata, {"entrypoint": "true"},
-          "`fleetctl inventory` shows whether the note was written", patience)
 
 
 def send(client: DashboardClient, package: Package) -> None:

@@ -1,4 +1,4 @@
-"""Agent jobs about nodes: the doctor's examination and repairs, fetching weights to disks and removing them.
+"""Agent jobs about nodes: notes, the doctor's examination and repairs, fetching weights to disks and removing them.
 
 Apply never imports this.
 """
@@ -19,10 +19,12 @@ from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event
+from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
 from fleetctl.inventory.listed_claims import PlacementGroup
+from fleetctl.inventory.records import CORDON, SLOTS
 from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
 
@@ -32,6 +34,7 @@ NODE_S, MARGIN_S = 60.0, 60.0
 REPAIR, PRUNE, PREFETCH = "repair", "prune", "prefetch"
 DOCTOR = Wording("doctor job", *["`fleetctl doctor` shows the remaining problems"] * 2)
 PRUNE_WORDING = Wording("prune job", *["`fleetctl prune --dry-run` shows what is still there"] * 2)
+NOTE_WORDING = Wording("note", *["`fleetctl inventory` shows whether it was written"] * 2)
 PREFETCH_WORDING = Wording(PREFETCH, *[CONTINUE_HINT] * 2)
 _LOCKS = TypeAdapter(list[LeftLock])
 
@@ -44,16 +47,19 @@ class JobRunner:
     namespace: str
     starter: Starter
     wording: Wording = DOCTOR
+    patience: jobs.Patience | None = None
 
     def run(self, verb: str, job: str, request: Mapping[str, Any], wait_s: float = NODE_S + MARGIN_S,
-            relay: Callable[[Event], None] = lambda _: None) -> list[Event]:
+            relay: Callable[[Event], None] = lambda _: None,
+            more: Mapping[str, str] | None = None) -> list[Event]:
         """Submit the agent with a request and return its events; each is passed to `relay` as it arrives.
 
-        Raises ApplyError and WaitTimeout.
+        `more` = more metadata of the job. Raises ApplyError and WaitTimeout.
         """
-        metadata = {"namespace": self.namespace, **self.starter.metadata()}
+        metadata = {"namespace": self.namespace, **(more or {}), **self.starter.metadata()}
         jobs.submit(self.client, job, verb, {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__},
-                    namespace=self.namespace, metadata=metadata, follow_up=self.wording.afterwards)
+                    namespace=self.namespace, metadata=metadata, follow_up=self.wording.afterwards,
+                    patience=self.patience)
         events: list[Event] = []
 
         def receive(event: Event) -> None:
@@ -62,6 +68,17 @@ class JobRunner:
 
         raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(receive))
         return events
+
+
+def write_note(runner: JobRunner, verb: str, node: Node, content: Mapping[str, str], job: str) -> None:
+    """Write a note about a node, and return once the cluster has it as a record (`inventory/notes.py`).
+
+    Earlier releases read it in the metadata of the job. Raises ApplyError and WaitTimeout.
+    """
+    note = {"node": node.id, "nodeName": node.name, **content}
+    payload = {"verb": verb, **note, **runner.starter.metadata()}
+    runner.run(verb, job, {"kind": SLOTS if verb == SLOTS else CORDON, "subject": node.id, "payload": payload},
+               more=note)
 
 
 @contextmanager

@@ -27,15 +27,24 @@ from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.actors import list_live_actors
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.cold import UNFETCHED
 from fleetctl.inventory.failures import read_ended
-from fleetctl.inventory.jobs import DRAINING, JOBS_PATH, Job, list_jobs, log_of, noted_list
+from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of, noted_list
 from fleetctl.inventory.json_values import object_of, text_of
-from fleetctl.inventory.lives import with_deaths
-from fleetctl.inventory.notes import CORDON, SLOTS, UNCORDON
-from fleetctl.inventory.reloads import RELOADS, reload_notes, with_reloads
+from fleetctl.inventory.records import (
+    CORDON,
+    DRAINING,
+    SLOTS,
+    UNCORDON,
+    UNFETCHED,
+    Records,
+    read_rows,
+    records_of,
+    with_jobs,
+)
+from fleetctl.inventory.reloads import reloads_in, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import list_rows
+from fleetctl.inventory.uptimes import with_deaths
 
 AT_ONCE, WITHIN_S = 200, 10.0
 """How many runs one apply deletes at most, and how long that may take with everything it reads before."""
@@ -129,23 +138,22 @@ def _newest_of_nodes(jobs: Sequence[Job], nodes: Collection[str]) -> Iterator[st
 
 def _is_reload_needed(job: Job, needs: Needs) -> bool:
     """Return whether a reload is of a live replica, or among failures that may count, or ends such failures."""
-    return RELOADS in job.metadata and any(
-        note.actor_id in needs.actors
-        or _seconds(note.at) >= needs.failed_since.get(note.model, NEVER) for _, note in reload_notes([job]))
+    return any(one.actor_id in needs.actors or _seconds(one.at) >= needs.failed_since.get(one.model, NEVER)
+               for one in reloads_in(Records(list(records_of([job])))))
 
 
-def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespace: str, now_s: float) -> Needs:
-    """Read what the cluster needs of `jobs`; raises InventoryError if a part cannot be read completely."""
+def read_needs(client: DashboardClient, records: Records, fleet: str, namespace: str, now_s: float) -> Needs:
+    """Read what the cluster needs of the runs; raises InventoryError if a part cannot be read completely."""
     listing = list_live_actors(client)
     nodes = list_rows(client, "nodes", lambda row: text_of(row.get("node_id")) if row.get("state") != "DEAD" else "")
     if problems := [*listing.problems, *nodes.losses]:
         raise InventoryError("; ".join(problems))
     actors = listing.rows
     ended, losses = read_ended(client, namespace)
-    by_driver = {job.driver_id: job for job in jobs if job.driver_id}
+    by_driver = {job.driver_id: job for job in records.runs if job.driver_id}
     found = find_replicas(actors, namespace, {})
     specs = set[SpecOf]()
-    for one, replica in zip(found, with_reloads([one.replica for one in found], jobs), strict=True):
+    for one, replica in zip(found, with_reloads([one.replica for one in found], records), strict=True):
         maker = by_driver.get(one.actor.job_id)
         recorded = maker and maker.metadata.get("verb") == "apply" and replica.spec_hash == one.replica.spec_hash
         if replica.spec_hash and replica.fleet == fleet and not recorded:
@@ -153,7 +161,7 @@ def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespa
     # a list that is cut makes no cooldowns, and never becomes whole again
     counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}), ended.silent)
     times = [(failure.model, failure.at) for failure in counted if failure.at]
-    since = _in_a_row([*times, *((note.model, note.at) for _, note in reload_notes(jobs) if note.code)], now_s)
+    since = _in_a_row([*times, *((one.model, one.at) for one in reloads_in(records) if one.code)], now_s)
     late = {failure.actor_id for failure in counted
             if failure.at is None or _seconds(failure.at) >= since.get(failure.model, NEVER)}
     return Needs(
@@ -204,7 +212,7 @@ def find_old(client: DashboardClient, fleet: str, namespace: str, keep: PlanHist
     old = beyond(jobs, fleet, namespace, keep, now_s)
     if len(old) <= slack:
         return
-    needs = read_needs(client, jobs, fleet, namespace, now_s)
+    needs = read_needs(client, with_jobs(read_rows(client), jobs), fleet, namespace, now_s)
     yield from without_specs(client, unneeded(old, jobs, needs), needs.specs)
 
 
@@ -244,16 +252,18 @@ def _delete(client: DashboardClient, job: Job) -> str:
     return NOT_ALLOWED.format(said) if answer.status_code in (404, 405, 501) else said
 
 
-def delete_old_runs(client: DashboardClient, plan: Plan, ours: int | None, now_s: float,
+def delete_old_runs(client: DashboardClient, plan: Plan, now_s: float,
                     clock: Callable[[], float] = time.monotonic) -> Deletion:
     """After an apply of `plan`: delete what its fleet's history no longer keeps, within WITHIN_S and at most AT_ONCE.
 
-    `ours` = how many of our runs the cluster lists, None = unknown: the list is not read if there cannot be too many.
+    The list of jobs is not read if the records say that it is too short.
     """
-    keep = plan.fleet.history or default_history()
-    if ours is not None and ours <= keep.keep_runs + SLACK:
+    keep, until, client = plan.fleet.history or default_history(), clock() + WITHIN_S, client.within(WITHIN_S)
+    try:
+        rows = read_rows(client)
+    except InventoryError as error:
+        return Deletion(problem=error.message)
+    if rows.has_rows and rows.table_rows <= keep.keep_runs + SLACK:
         return Deletion()
-    until = clock() + WITHIN_S
-    client = client.within(WITHIN_S)
     old = find_old(client, plan.fleet.name, plan.fleet.namespace, keep, now_s, slack=SLACK)
     return delete_runs(client, islice(old, AT_ONCE), lambda: clock() < until)

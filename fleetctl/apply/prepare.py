@@ -14,7 +14,8 @@ from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import log_name
-from fleetctl.inventory.jobs import list_jobs, log_of
+from fleetctl.inventory.jobs import log_of
+from fleetctl.inventory.records import read_records
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import options_of
 from fleetctl.version import __version__
@@ -83,8 +84,8 @@ def _replan_hint(plan: Plan, saved_as: str) -> str:
 
 
 def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
-    """Raise PlanUsed if the cluster's list of jobs shows that this plan was applied before."""
-    for job in list_jobs(client):
+    """Raise PlanUsed if a known run has applied this plan before. The agent knows better, and refuses it later."""
+    for job in read_records(client, with_list=False).runs:
         if job.metadata.get("planId") != plan.plan_id:
             continue
         if '"type":"lockAcquired"' in (log_of(client, job.submission_id) or ""):

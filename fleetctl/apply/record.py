@@ -38,6 +38,8 @@ def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
     """Return the metadata of an apply's job: what a list of applies shows without reading logs."""
     metadata = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace, "planId": plan.plan_id,
                 "create": str(len(plan.actions)), **starter.metadata()}
+    if plan.reloads:
+        metadata["reload"] = str(len(plan.reloads))
     if git := plan.fleet.git:
         metadata["commit"] = git.commit
         metadata["dirty"] = str(git.dirty).lower()

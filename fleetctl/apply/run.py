@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
+from fleetctl.apply.history import recent_runs
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter, apply_metadata
 from fleetctl.apply.replan import WANTED, Replanner, answer_agent
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import WaitTimeout
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job, list_jobs
+from fleetctl.inventory.jobs import Job
 
 Relay = Callable[[Event], None]
 STATUS_HINT = "`fleetctl status` shows what runs"
@@ -82,5 +83,4 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the running applies of one fleet or of all, oldest first."""
-    return [job for job in list_jobs(client)
-            if not job.ended and job.metadata.get("verb") == "apply" and fleet in (None, job.metadata.get("fleet"))]
+    return [job for job in recent_runs(client, fleet)[::-1] if not job.ended and job.metadata.get("verb") == "apply"]

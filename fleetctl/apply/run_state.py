@@ -15,7 +15,8 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.history import RunState
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
 from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.notes import NOTES, note_text
+from fleetctl.inventory.notes import note_text
+from fleetctl.inventory.records import NOTES
 
 NEVER_STARTED = frozenset({
     "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",

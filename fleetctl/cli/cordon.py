@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.node_note import EXIT_CODES, Lasting, NodeArgument, Reason, cordoning, found_node, write
-from fleetctl.inventory.notes import CORDON
+from fleetctl.inventory.records import CORDON
 
 app = command_app(
     'fleetctl cordon node-a --for 2h --reason "new driver"',
@@ -25,6 +25,6 @@ def cordon(
 
     The cordon applies to every fleet. It ends after --for, with `fleetctl uncordon`, or with the Ray session.
     """
-    with found_node(node, files, address) as (client, _, found):
-        write(client, CORDON, found, cordoning(reason, lasting))
+    with found_node(node, files, address) as (source, _, found):
+        write(source, CORDON, found, cordoning(reason, lasting))
     return 0

@@ -26,7 +26,7 @@ from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.notes import CORDON
+from fleetctl.inventory.records import CORDON
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.place_text import name_of
@@ -101,7 +101,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
         if not _agreed(found, wanted, "cordon it"):
             return 0 if wanted.start.dry_run else 1
-        write(source.client, CORDON, found.node, wanted.cordon)
+        write(source, CORDON, found.node, wanted.cordon)
         return 0 if wanted.output_format == "table" else explicit.show_steps((), 0, "drain", wanted.output_format)
     options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
                           ignore_cooldown=wanted.start.ignore_cooldown)
@@ -115,7 +115,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         starts = count_of(len(plan.actions), "replica") if plan.actions else "nothing"
         if not _agreed(found, wanted, f"cordon it, start {starts} elsewhere", "up to " if plan.blocked else ""):
             return 0 if wanted.start.dry_run else 1
-        write(source.client, CORDON, found.node, wanted.cordon)
+        write(source, CORDON, found.node, wanted.cordon)
         output = CollectedOutput(plan)
         code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.start.lock_timeout), output,
                          wanted.start.wait_timeout)

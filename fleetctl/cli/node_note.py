@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.jobs import Patience, write_note
+from fleetctl.apply.jobs import Patience
+from fleetctl.apply.node_jobs import NOTE_WORDING, JobRunner, write_note
 from fleetctl.cli import flags
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import absent
+from fleetctl.cli.working import working
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import note_text
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import live_source
@@ -30,18 +32,18 @@ Lasting = Annotated[float | None, flags.option(
     help="How long the cordon lasts; at most 30d. [default: until `fleetctl uncordon`]")]
 Reason = Annotated[str, flags.option(
     "--reason", metavar="TEXT", help="Reason for the cordon, shown by plans that avoid the node.")]
-EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 64 usage"
+EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 7 not noted in time, 64 usage"
 
 
 @contextmanager
 def found_node(
     name: str, files: Sequence[str] | None, address: str | None
-) -> Iterator[tuple[DashboardClient, Inventory, Node]]:
+) -> Iterator[tuple[Live, Inventory, Node]]:
     """Look up a node of a running cluster by name or id; raises the errors of `node_of`."""
     invocation = this_invocation()
     with live_source(invocation, Where(None, address), cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
-        yield source.client, seen, node_of(seen, name)
+        yield source, seen, node_of(seen, name)
 
 
 def node_of(seen: Inventory, name: str) -> Node:
@@ -59,10 +61,12 @@ def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
     return {"reason": reason, **({"until": until} if until else {})}
 
 
-def write(client: DashboardClient, verb: str, node: Node, fields: Mapping[str, str] | None) -> None:
+def write(source: Live, verb: str, node: Node, fields: Mapping[str, str] | None) -> None:
     """Write a note and report it; `fields` None = write nothing."""
     if fields is None:
         return
-    write_note(client, verb, node, fields, new_job_id(verb), starter(),
-               Patience(report=lambda line: say("note", line)))
+    runner = JobRunner(source.client, source.namespace, starter(), NOTE_WORDING,
+                       Patience(report=lambda line: say("note", line)))
+    with working("writing the note"):
+        write_note(runner, verb, node, fields, new_job_id(verb))
     say("note", note_text({"verb": verb, "nodeName": node.name, **fields}))

@@ -24,7 +24,7 @@ BY_HAND = "`fleetctl prune --runs` deletes them by hand"
 
 def delete_after(task: ApplyTask, said: set[str]) -> None:
     """Delete old runs after an apply that has ended; never fails. A problem is said once for each `said`."""
-    done = delete_old_runs(task.client, task.plan, None, time.time())
+    done = delete_old_runs(task.client, task.plan, time.time())
     if done.deleted:
         say("note", f"{count_of(len(done.deleted), 'ended run')} deleted that spec.history does not keep")
     if done.problem and done.problem not in said:

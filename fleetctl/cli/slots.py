@@ -11,7 +11,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node, write
 from fleetctl.documents.inventory import MAX_SLOTS
 from fleetctl.errors import UsageError
-from fleetctl.inventory.notes import SLOTS
+from fleetctl.inventory.records import SLOTS
 
 app = command_app(
     "fleetctl slots node-a 4",
@@ -34,6 +34,6 @@ def slots(
     """
     if (number is None) != clear:
         raise UsageError("give either N or --clear")
-    with found_node(node, files, address) as (client, _, found):
-        write(client, SLOTS, found, {"slots": "" if number is None else str(number)})
+    with found_node(node, files, address) as (source, _, found):
+        write(source, SLOTS, found, {"slots": "" if number is None else str(number)})
     return 0

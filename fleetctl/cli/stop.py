@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.follow import APPLY, Follower
-from fleetctl.apply.history import pick, read_logs, runs_of
+from fleetctl.apply.history import find_run, read_logs
 from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import only
@@ -61,7 +61,7 @@ def _find(client: DashboardClient, job: str | None, fleet: str | None) -> Job:
     """Return the apply to stop; other jobs of the cluster cannot be named."""
     if job is None:
         return only(running(client, fleet), "fleetctl stop JOB")
-    return pick([one for one in runs_of(client, fleet) if one.metadata.get("verb") == "apply"], job)
+    return find_run(client, job, fleet, verb="apply")
 
 
 def _describe(client: DashboardClient, job: Job) -> str:

@@ -15,7 +15,7 @@ from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
 from fleetctl.inventory.listed_claims import PlacementGroup
 from fleetctl.inventory.marks import parse_actor_name, refused_claims
-from fleetctl.inventory.notes import NOTES
+from fleetctl.inventory.records import NOTES
 
 CODES: dict[type[FleetctlError], str] = {
     ClusterUnreachable: "CLUSTER_UNREACHABLE", ClusterRefused: "CLUSTER_REFUSED"}

@@ -117,7 +117,7 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
 def check_cordons(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the nodes whose newest note is an expired cordon: they take new replicas, repaired or not."""
     for node in evidence.alive:
-        cordon = cordon_note(node, evidence.vitals.jobs)
+        cordon = cordon_note(node, evidence.vitals.records)
         if cordon and has_ended(cordon, evidence.now):
             why = f" ({cordon.reason})" if cordon.reason else ""
             by = f" of {cordon.by}" if cordon.by else ""

@@ -13,13 +13,10 @@ from fleetctl.documents.selector import matches
 from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import names_on
-from fleetctl.inventory.jobs import Job, noted_list
-from fleetctl.inventory.json_values import object_of
+from fleetctl.inventory.records import UNFETCHED, Records
 
 NOTE = "fleetctl-cold-"
 """The prefix of a note's name, before the id of the node; see agent/cold.py."""
-UNFETCHED = "unfetched"
-"""The metadata key under which a job's agent notes failed fetches; see agent/prefetch.py."""
 _FILE_NAME = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 
 
@@ -41,13 +38,12 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
         node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
 
 
-def with_unfetched(nodes: Sequence[Node], jobs: Sequence[Job]) -> list[Node]:
-    """Return the nodes with their failed fetches, as applies have noted them; `jobs` from oldest to newest."""
+def with_unfetched(nodes: Sequence[Node], records: Records) -> list[Node]:
+    """Return the nodes with their failed fetches, as applies have recorded them."""
     found: dict[str, list[FailedFetch]] = {}
-    for job in jobs:
-        for row in noted_list(job.metadata, UNFETCHED):
-            with suppress(ValidationError):  # written by another release
-                found.setdefault(str(object_of(row).get("nodeId")), []).append(FailedFetch.model_validate(row))
+    for one in records.of(UNFETCHED):
+        with suppress(ValidationError):  # written by another release
+            found.setdefault(str(one.payload.get("nodeId")), []).append(FailedFetch.model_validate(one.payload))
     return [node.model_copy(update={"unfetched": found[node.id]}) if node.id in found else node for node in nodes]
 
 

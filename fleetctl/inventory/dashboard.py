@@ -18,17 +18,17 @@ from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import Ended, after_failures, list_ended
-from fleetctl.inventory.jobs import Job, list_jobs
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
-from fleetctl.inventory.lives import with_deaths, with_lives
 from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
-from fleetctl.inventory.planned import draining_nodes, find_planned
+from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.snapshot import Snapshot
+from fleetctl.inventory.starting import drivers_of, find_planned
 from fleetctl.inventory.state_api import Listing, Row, list_rows
+from fleetctl.inventory.uptimes import with_deaths, with_uptimes
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
@@ -47,7 +47,7 @@ class _Answers:
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: Listing[LiveActor] = field(default_factory=Listing)
     ended: Ended = field(default_factory=Ended)
-    jobs: Sequence[Job] | None = None
+    records: Records = NOTHING_KNOWN
     summary: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sums: Mapping[str, RaySum] = field(default_factory=dict)
     version: Mapping[str, Any] = field(default_factory=dict)
@@ -92,28 +92,29 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     answers = _ask(live.client, live.namespace)
     actors = answers.actors.rows
     nodes = _nodes(answers, live.agent)
-    planned = find_planned(live.client, answers.jobs or (), [*actors, *answers.ended.silent])
+    records, unread = with_runs_of(live.client, answers.records, drivers_of([*actors, *answers.ended.silent]))
+    planned = find_planned(live.client, records.runs, [*actors, *answers.ended.silent])
     seen_by_agent = live.agent.sums(nodes) if live.agent else {}
     sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
-    replicas = find_replicas(actors, live.namespace, planned, answers.jobs or (), nodes)
+    found_replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
-    parts = Parts(nodes, actors, replicas, answers.summary, sums, memory_by_process=not in_percent)
+    parts = Parts(nodes, actors, found_replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
         answers.notes.append(f"{answers.actors.cut}: the claims of some actors are unknown")
-    failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
+    failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(parts, unread),
                 *contradictions(parts)]
-    jobs = answers.jobs or ()
-    marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, live.namespace)
-    lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
+    marked = with_draining(with_reloads([found.replica for found in parts.replicas], records), records.runs,
+                           live.namespace)
+    replicas, no_times = with_uptimes(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned)
                 if failure.actor_id not in tried_again),
-              *failed_reloads(jobs, live.namespace)]
+              *failed_reloads(records, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
     return Inventory(
@@ -124,8 +125,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         warnings=[*failures, *answers.notes, *no_times, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=live.client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_unfetched(with_notes(built, jobs, live.observed_at), jobs),
-        replicas=lives,
+        nodes=with_unfetched(with_notes(built, records, live.observed_at), records),
+        replicas=replicas,
         failures=failed,
         successes=list(after_failures([*answers.ended.successes, *lost], failed)))
 
@@ -137,7 +138,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
         nodes = pool.submit(list_rows, client, "nodes", lambda row: row)
         actors = pool.submit(list_live_actors, client)
         ended = pool.submit(list_ended, client, namespace)
-        jobs: Future[Sequence[Job] | None] = pool.submit(list_jobs, client)
+        records = pool.submit(read_records, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
@@ -145,9 +146,11 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     answers.nodes = _result("the nodes could not be read", nodes, Listing(), answers.failures)
     answers.actors = _result("the actors could not be read", actors, Listing(), answers.failures)
     answers.ended = _result("the failures could not be read, so nothing cools down", ended, Ended(), answers.notes)
-    withheld = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can be submitted, either
-    answers.jobs = _result("the jobs could not be read, so cordons are unknown", jobs, None,
-                           answers.notes if withheld else answers.failures)
+    withheld = isinstance(records.exception(), (ClusterRefused, PathNotServed))  # then nobody can submit an apply
+    answers.records = _result("the jobs could not be read, so cordons are unknown", records, NOTHING_KNOWN,
+                              answers.notes if withheld else answers.failures)
+    answers.failures += answers.records.failures
+    answers.notes += answers.records.warnings
     answers.summary, answers.sums = _result("the cards could not be read", summary, ({}, {}), answers.failures)
     answers.version = _result("the cluster's version and session could not be read", version, {}, answers.failures)
     answers.failures += [*answers.nodes.losses, *answers.actors.problems]
@@ -165,7 +168,7 @@ def _result(problem: str, pending: Future[Answer], empty: Answer, failures: list
 
 def _nodes(answers: _Answers, agent: AgentView | None) -> list[Node]:
     """Return the nodes. No GET shows a drain, so the nodes that an agent found draining are marked here."""
-    draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
+    draining = {record.subject for record in answers.records.of(DRAINING)} | (agent.draining if agent else set())
     records = {node_id: entry["raylet"] for node_id, entry in answers.summary.items()}
     found = [read_node(row, records.get(str(row.get("node_id")), {})) for row in answers.nodes.rows]
     return [node.model_copy(update={"state": "DRAINING"}) if node.state == "ALIVE" and node.id in draining else node
@@ -229,9 +232,9 @@ def _unusable(answers: _Answers, nodes: Sequence[Node]) -> Iterator[str]:
         yield f"{unread} of {len(answers.nodes.rows)} rows of nodes cannot be read"
 
 
-def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
-    """Name the starting replicas without a repr if the jobs that created them could not be read."""
-    names = [found.actor.name for found in parts.replicas if answers.jobs is None and not found.actor.repr_name
+def _unknown(parts: Parts, unread: Set[str]) -> Iterator[str]:
+    """Name the starting replicas without a repr whose jobs could not be read; `unread` = the drivers of these jobs."""
+    names = [found.actor.name for found in parts.replicas if found.actor.job_id in unread and not found.actor.repr_name
              and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
     if names:
         yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is unknown"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.errors import ApplyError, InventoryError, PathNotServed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
-DRAINING = "draining"
-"""The metadata key under which a job's agent notes the draining nodes that it found; see agent/apply.py."""
-
 REPLICAS = "replicas"
 """The metadata key under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
@@ -64,9 +61,24 @@ class Job:
 
 def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
-    answer = client.get(f"{JOBS_PATH}{submission_id}")
-    if answer.status_code == 404:
+    job = find_job(client, submission_id)
+    if job is None:
         raise ApplyError(f"the cluster has no job {submission_id}")
+    return job
+
+
+def find_job(client: DashboardClient, submission_id: str) -> Job | None:
+    """Return one job of anyone, None if there is none; `submission_id` may be the id of its driver.
+
+    It takes milliseconds, however many jobs there are. Raises InventoryError; PathNotServed if a proxy does not pass
+    the request.
+    """
+    answer = client.get(f"{JOBS_PATH}{submission_id}")
+    if answer.status_code == 404 and f"{submission_id} does not exist" in answer.text:
+        return None
+    if answer.status_code == 404:
+        raise PathNotServed(f"{JOBS_PATH}{submission_id} does not exist (404{answer.via})",
+                            hint="a proxy in front of the dashboard must pass this path")
     if answer.status_code != 200:
         raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}{answer.via}")
     return _job(_content(answer))

@@ -1,52 +1,49 @@
-"""Notes about nodes, kept in the cluster as the metadata of finished jobs. The newest note about a node counts.
+"""Notes about nodes, kept in the cluster as records. The newest note about a node counts.
 
 A note applies to the node with its id and to a node with its name: a restarted machine has a new id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
 from fleetctl.inventory.jobs import Job, named_replicas, noted_list
-from fleetctl.inventory.json_values import moment_of_ms
-
-CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
-"""The verbs of notes. The note is the job's metadata; see apply/jobs.py:write_note."""
-NOTES = frozenset({CORDON, UNCORDON, SLOTS})
+from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, Record, Records
 
 ENDING = "ending"
-"""The metadata key under which an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
+"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
 
-Note = Mapping[str, str]
-NO_NOTE = Job("", "")
+Note = Mapping[str, Any]
+NO_NOTE = Record("", "", "", {})
 
 
-def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
-    """Return the nodes with the notes in force at `observed_at`; `jobs` from the oldest to the newest."""
-    cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
+def with_notes(nodes: Sequence[Node], records: Records, observed_at: str) -> list[Node]:
+    """Return the nodes with the notes in force at `observed_at`."""
+    cordons, slots = _newest(records.of(CORDON)), _newest(records.of(SLOTS))
     if not (cordons or slots):
         return list(nodes)
     return [_noted(node, _note_of(node, cordons), _note_of(node, slots), observed_at) for node in nodes]
 
 
-def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:
-    cordon = _cordon(cordoning.metadata)
-    undone = cordoning.metadata.get("verb") == UNCORDON
+def _noted(node: Node, cordoning: Record, slots: Record, observed_at: str) -> Node:
+    cordon = _cordon(cordoning.payload)
+    undone = cordoning.payload.get("verb") == UNCORDON
     return node.model_copy(update={
         "cordon": None if cordon is None or has_ended(cordon, observed_at) else cordon,
-        "uncordoned_at": moment_of_ms(cordoning.start_time_ms) if undone else None, "slots": _slots(slots.metadata)})
+        "uncordoned_at": f"{cordoning.at[:-5]}Z" if undone else None, "slots": _slots(slots.payload)})
 
 
-def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
+def with_draining(replicas: Sequence[Replica], runs: Sequence[Job], namespace: str) -> list[Replica]:
     """Return the replicas; those that a running eviction names are marked as draining.
 
     A replica that becomes WARM serves until its weights are loaded: only then does the agent name it.
     """
-    ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
+    ending = {name for job in runs if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}
     return [replica.model_copy(update={"draining": True}) if replica.fleet and replica.level == "HOT"
             and f"{replica.model}/{replica.replica_id}" in ending else replica for replica in replicas]
@@ -57,9 +54,9 @@ def _ending(metadata: Mapping[str, str]) -> list[str]:
         else named_replicas(metadata)
 
 
-def cordon_note(node: Node, jobs: Sequence[Job]) -> Cordon | None:
+def cordon_note(node: Node, records: Records) -> Cordon | None:
     """Return the cordon of the newest note about a node, even if it has expired."""
-    return _cordon(_note_of(node, _newest(jobs, (CORDON, UNCORDON))).metadata)
+    return _cordon(_note_of(node, _newest(records.of(CORDON))).payload)
 
 
 def note_text(note: Note) -> str:
@@ -72,17 +69,16 @@ def note_text(note: Note) -> str:
     return f"cordoned {node}{until}{reason}" if verb == CORDON else f"uncordoned {node}"
 
 
-def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int, Job]]:
-    """Return the newest note by node id and by node name, with its index in `jobs`."""
-    found: dict[str, tuple[int, Job]] = {}
-    for index, job in enumerate(jobs):
-        if job.metadata.get("verb") in verbs:
-            for key in ("node", "nodeName"):
-                found[job.metadata.get(key, "")] = index, job
+def _newest(notes: Sequence[Record]) -> dict[str, tuple[int, Record]]:
+    """Return the newest note by node id and by node name, with its index in `notes`."""
+    found: dict[str, tuple[int, Record]] = {}
+    for index, note in enumerate(notes):
+        for key in ("node", "nodeName"):
+            found[str(note.payload.get(key, ""))] = index, note
     return found
 
 
-def _note_of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
+def _note_of(node: Node, newest: Mapping[str, tuple[int, Record]]) -> Record:
     found = [newest[key] for key in (node.id, node.name) if key in newest]
     return max(found, key=lambda entry: entry[0])[1] if found else NO_NOTE
 
@@ -91,7 +87,7 @@ def _cordon(note: Note) -> Cordon | None:
     """Return the cordon; if its end cannot be read it has none, so that nothing is placed by mistake."""
     if note.get("verb") != CORDON:
         return None
-    cordon = {"reason": note.get("reason", ""), "by": note.get("who", "")}
+    cordon = {"reason": str(note.get("reason", "")), "by": str(note.get("who", ""))}
     try:
         return Cordon.model_validate({**cordon, "until": note.get("until") or None})
     except ValidationError:

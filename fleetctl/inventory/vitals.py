@@ -18,7 +18,7 @@ from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
 from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
 from fleetctl.inventory.listed_claims import PlacementGroup, list_placement_groups
-from fleetctl.inventory.notes import NOTES
+from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_rows, with_jobs
 
 Answer = TypeVar("Answer")
 JOBS_S = 30.0
@@ -36,6 +36,7 @@ class Vitals:
 
     clock: datetime | None = None
     jobs: Sequence[Job] = ()
+    records: Records = NOTHING_KNOWN
     job_rows: int = 0
     job_list_s: float = 0
     no_jobs: str = ""
@@ -52,12 +53,14 @@ def read_vitals(client: DashboardClient) -> Vitals:
     """
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
     clock = _read_or(lambda: client.get("/api/version").given_at, None)
+    records = _read_or(lambda: read_rows(client), NOTHING_KNOWN)
     table, begun, no_jobs = JobTable([], 0), time.monotonic(), ""
     try:
         table = read_job_table(client.within(JOBS_S))
+        records = with_jobs(records, table.jobs)
     except InventoryError as error:  # the cluster answers, but a long list may take forever
         no_jobs = error.message
-    return Vitals(clock, table.jobs, table.rows, time.monotonic() - begun, no_jobs, groups,
+    return Vitals(clock, table.jobs, records, table.rows, time.monotonic() - begun, no_jobs, groups,
                   _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client))
 
 

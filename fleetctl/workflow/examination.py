@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fleetctl.apply.history import read_run, runs_of
+from fleetctl.apply.history import read_run, recent_runs
 from fleetctl.apply.node_jobs import JobRunner, examine
 from fleetctl.apply.record import Starter
 from fleetctl.doctor import nodes, replicas
@@ -22,7 +22,7 @@ from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.checked_weights import with_wrong
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.jobs import list_jobs
+from fleetctl.inventory.records import read_records
 from fleetctl.inventory.vitals import Vitals, read_vitals
 from fleetctl.workflow.cluster import cluster_of, read
 from fleetctl.workflow.dashboard import live_source
@@ -80,10 +80,10 @@ class Examination:
 def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
     """Return the failed replicas of the latest apply whose models are still short of their target in the plan.
 
-    Raises InventoryError when the history cannot be read.
+    Raises InventoryError when neither records nor list can be read.
     """
     name = plan.fleet.name
-    latest = next((job for job in runs_of(client, name) if job.ended and job.metadata.get("verb") == "apply"), None)
+    latest = next((job for job in recent_runs(client, name) if job.ended and job.metadata.get("verb") == "apply"), None)
     if latest is None:
         return []
     short = {row.key for row in plan.models if row.create or row.blocked}
@@ -94,8 +94,8 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
 def capacity_findings(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
     """Return findings that change capacity silently: foreign memory, expired cordons, cooling, recent failures.
 
-    Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
+    Raises InventoryError when the records, which have the cordons, cannot be read.
     """
-    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=list_jobs(client)))
+    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(records=read_records(client)))
     return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
             *replicas.check_failures(evidence)]

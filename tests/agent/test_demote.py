@@ -51,7 +51,7 @@ class SimulatedCluster:
         self.leaving: set[str] = set()
         self.silent: set[str] = set()
         self.asked_to_stay: list[tuple[float, str]] = []
-        self.noted: list[tuple[str, ...]] = []
+        self.noted: list[tuple[str, list[str]]] = []
 
     def add(self, number: int, size: int = 5) -> Target:
         weights = ServedWeights(OLD, None, bytes=size)
@@ -106,7 +106,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
         actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
         free_by_node=lambda: {"n": {"memory": 1e9}}))
     monkeypatch.setattr(demote, "actor_options", lambda *_: {})
-    monkeypatch.setattr(demote, "note", lambda *noted: cluster.noted.append(noted))
+    monkeypatch.setattr(demote, "mark_ending", lambda *ending: cluster.noted.append(ending))
     return cluster
 
 
@@ -167,7 +167,7 @@ def test_a_replica_serves_until_its_weights_are_loaded_and_then_drains(cluster: 
     request = REQUEST._replace(drain=150.0)
     assert list(cluster.refused(request, cluster.add(0), Target("m", 1, "starting", ["a"], 5.0)).items()) == [
         ("starting", ("failed", "NOT_READY"))]
-    assert (cluster.events, cluster.noted) == (["replicaWarming", "draining"], [("j", "ending", '["m/0"]')])
+    assert (cluster.events, cluster.noted) == (["replicaWarming", "draining"], [("j", ["m/0"])])
     assert cluster.now == 150
     assert cluster.asked_to_stay == [(now, "WarmReplica:m:0") for now in (60, 120, 150)]
 
@@ -176,7 +176,7 @@ def test_an_interrupt_during_a_drain_ends_the_warm_replica_and_not_the_hot_one(c
     demotion = demote.Demotion(REQUEST._replace(drain=1e6), cluster.run)  # type: ignore[arg-type]
     for _ in demotion.prepare([cluster.add(0)]):
         assert list(cluster.made) == ["WarmReplica:m:0"]
-        assert cluster.noted == [("j", "ending", '["m/0"]')]
+        assert cluster.noted == [("j", ["m/0"])]
         cluster.run.stop.set()
     assert demotion.refused["hot0"].code == "INTERRUPTED"
     assert cluster.killed == ["WarmReplica:m:0"]

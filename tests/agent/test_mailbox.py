@@ -1,22 +1,17 @@
-"""Documents of the client are read once; notes of an apply for the next plan are in its own job's metadata."""
+"""Documents of the client are read once."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import mailbox, notes
+from fleetctl.agent import mailbox
 from fleetctl.apply.jobs import document
-from fleetctl.inventory.jobs import DRAINING
-
-JOBS = b"job"
 
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
-    return Keys().install(monkeypatch, mailbox, notes)
+    return Keys().install(monkeypatch, mailbox)
 
 
 def test_a_document_is_deleted_when_it_is_read(keys: Keys) -> None:
@@ -42,20 +37,3 @@ def test_a_document_that_arrives_later_is_awaited(keys: Keys, monkeypatch: pytes
 
 def test_the_wait_for_a_document_is_bounded(keys: Keys) -> None:
     assert mailbox.wait_for("j-request", 0) is None
-
-
-def test_a_note_is_added_to_the_metadata(keys: Keys) -> None:
-    key = f"{notes.JOB_KEY}j".encode()
-    keys.put(key, json.dumps({"status": "RUNNING", "metadata": {"tool": "fleetctl"}}).encode(), namespace=JOBS)
-    notes.note("j", DRAINING, "a1 b2")
-    assert json.loads(keys.get(key, namespace=JOBS) or b"") == {
-        "status": "RUNNING", "metadata": {"tool": "fleetctl", DRAINING: "a1 b2"}}
-
-
-@pytest.mark.parametrize("kept", [None, b"not JSON", b"[]"])
-def test_a_ray_that_stores_jobs_in_another_way_gets_no_note_and_no_error(keys: Keys, kept: bytes | None) -> None:
-    key = f"{notes.JOB_KEY}j".encode()
-    if kept is not None:
-        keys.put(key, kept, namespace=JOBS)
-    notes.note("j", DRAINING, "a1")
-    assert keys.get(key, namespace=JOBS) == kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +38,9 @@ class Actors:
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
-        monkeypatch.setattr(reloads, "note", self.note)
+        self.records: dict[str, dict[str, Any]] = {}
+        monkeypatch.setattr(reloads, "add", self.add)
+        monkeypatch.setattr(reloads, "remove", self.remove)
         monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
         monkeypatch.setattr(reloads.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
 
@@ -50,11 +51,18 @@ class Actors:
             raise MemoryError
         return state
 
-    def note(self, job: str, key: str, text: str) -> bool:
-        if len(self.noted) < self.notes_fail_after:
-            self.noted.append(json.loads(text))
-            return True
-        return False
+    def add(self, kind: str, subject: str, payload: dict[str, Any], fleet: str) -> bool:
+        assert (kind, subject, fleet) == ("reload", f"{payload['actorId']}/j", "lab")
+        if len(self.noted) >= self.notes_fail_after:
+            return False
+        self.records[subject] = payload
+        self.noted.append(list(self.records.values()))
+        return True
+
+    def remove(self, kind: str, subject: str, fleet: str) -> bool:
+        del self.records[subject]
+        self.noted.append(list(self.records.values()))
+        return True
 
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"

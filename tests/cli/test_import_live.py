@@ -86,7 +86,7 @@ def test_an_unreadable_list_of_applies_is_noted_in_the_file(
     cli: Cli, cluster: ClusterStandIn, node: str
 ) -> None:
     cluster.add_replica("a", 0, node, gpus=10_000)
-    cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 2
+    cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 9
     done = cli("import")
     assert done.code == 3
     assert "list of applies, which has the commands, could not be read" in " ".join(done.out.split())

@@ -12,6 +12,7 @@ import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
 from published_schemas import validator
+from record_rows import now, record
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name
@@ -74,7 +75,8 @@ def failing_nodes(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> s
         return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(99, *rows))]
 
     monkeypatch.setattr(prefetch, "Asked", ask)
-    monkeypatch.setattr(prefetch, "note", lambda job, key, text: cluster.jobs[job].body["metadata"].update({key: text}))
+    monkeypatch.setattr(prefetch, "add", lambda kind, subject, payload, fleet: cluster.records.add(
+        kind, record(subject, now(), **payload), fleet))
     cluster.on_submit = respond
     return failing
 

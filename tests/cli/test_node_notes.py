@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cluster_stand_in import ClusterStandIn, all_ready
+from cluster_stand_in import ClusterStandIn, all_ready, event
 
 
 def node(cli, name: str) -> dict[str, object]:
@@ -25,10 +25,10 @@ def test_a_cordoned_node_gets_no_replicas_and_the_plan_names_its_author(
     done = cli("cordon", "node-a", "--for", "2h", "--reason", "new driver")
     assert done.code == 0
     assert "cordoned node-a until 20" in done.err
-    assert cluster.writes() == [("POST", "/api/jobs/")], "a job without an agent"
     [job] = cluster.jobs.values()
-    assert job.body["entrypoint"] == "true"
-    assert "runtime_env" not in job.body
+    assert job.body["metadata"]["nodeName"] == "node-a", "earlier releases read the job's metadata"
+    [written] = json.loads(cluster.records.rows["fleetctl.records.cordon"]["metadata"]["records"])
+    assert written["subject"] == job.body["metadata"]["node"]
     cordon = node(cli, "node-a")["cordon"]
     assert isinstance(cordon, dict)
     assert (cordon["reason"], cordon["until"]) == ("new driver", job.body["metadata"]["until"])
@@ -98,6 +98,19 @@ def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandI
     result = cli("cordon", "node-a")
     assert result.code == 1
     assert "cordoned node-a" not in result.err
+
+
+@pytest.mark.parametrize(("status", "log", "words"), [
+    ("FAILED", event(0, "runSummary", "the note could not be written to Ray's table", outcomes=[], exitCode=1),
+     "the note could not be written to Ray's table"),
+    ("FAILED", "", "the agent ended without a summary"),
+])
+def test_a_note_that_the_agent_does_not_write_is_an_error_with_what_to_do(
+        cli, cluster: ClusterStandIn, status: str, log: str, words: str) -> None:
+    cluster.note_steps = [(status, log)]
+    result = cli("slots", "node-a", "2")
+    assert (result.code, words in result.err) == (1, True)
+    assert "node-a: 2 slots" not in result.err
 
 
 def test_a_node_given_to_the_file_flag_is_refused_with_the_right_command(cli) -> None:

@@ -112,10 +112,16 @@ class World:
     def engines(self) -> list[int]:
         return engine_pids(self.fleet)
 
+    def listed_jobs(self) -> list[dict[str, Any]]:
+        """Ray's list of jobs."""
+        answer = httpx.get(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "tests"})
+        listed: list[dict[str, Any]] = answer.json()
+        return listed
+
     def jobs(self) -> list[dict[str, Any]]:
-        """This fleet's jobs as Ray lists them."""
-        listed = httpx.get(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "tests"}).json()
-        return [job for job in listed if (job.get("metadata") or {}).get("fleet") == self.fleet]
+        """This fleet's jobs as Ray lists them, without the rows of records."""
+        return [job for job in self.listed_jobs() if (metadata := job.get("metadata") or {}).get("tool") == "fleetctl"
+                and metadata.get("fleet") == self.fleet]
 
     def inventory(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.run("inventory", "--format", "json").stdout)

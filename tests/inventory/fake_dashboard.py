@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from record_rows import RecordRows
+
 RECORDED = Path(__file__).parent / "recorded"
 PARTS = ("nodes", "summary", "version", "actors_dependencies_unready", "actors_pending_creation", "actors_restarting",
          "actors_alive")
 """The parts without which a reading is incomplete."""
-LOGICAL = "/logical/actors"
+LOGICAL, JOBS = "/logical/actors", "/api/jobs/"
 MORE_PARTS = ("placement_groups", "jobs", "job_log")
 
 
@@ -47,6 +49,8 @@ class FakeDashboard:
     """Rows of actors missing from the lists of the state API, as beyond the 10,000th."""
     dead: list[dict[str, Any]] = field(default_factory=list)
     """Rows of dead actors."""
+    records: RecordRows = field(default_factory=RecordRows)
+    """Rows of records; the list of jobs does not have them here."""
     released: threading.Event = field(default_factory=threading.Event)
 
     def rows(self, part: str) -> list[dict[str, Any]]:
@@ -65,6 +69,13 @@ class FakeDashboard:
         """The dashboard's own list of all actors, with its own field names and without namespaces."""
         rows = [*self._all_actors(), *self.dead]
         return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in rows}}}
+
+    def job(self, job_id: str) -> tuple[int, bytes]:
+        """The answer for one job, or row of records, by its submission id or the id of its driver."""
+        listed = self.bodies["jobs"] if isinstance(self.bodies["jobs"], list) else []
+        found = [row for row in (*listed, *self.records.rows.values()) if isinstance(row, dict)
+                 and job_id in (row.get("submission_id"), row.get("job_id"))]
+        return (200, json.dumps(found[0]).encode()) if found else (404, f"Job {job_id} does not exist".encode())
 
     def _all_actors(self) -> list[dict[str, Any]]:
         return [*(row for part in PARTS if part.startswith("actors_") for row in self.rows(part)), *self.beyond]
@@ -104,6 +115,8 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
                 fake.behaviours[part](self)
             elif part == "failures" and part not in fake.bodies:
                 answer(self, 200, json.dumps({"data": {"result": {"result": fake.dead_of(query)}}}).encode())
+            elif part == "jobs" and parts.path != JOBS and part in fake.bodies:
+                answer(self, *fake.job(parts.path.removeprefix(JOBS)))
             elif part == LOGICAL and part not in fake.bodies:
                 answer(self, 200, json.dumps(fake.logical_actors()).encode())
             elif part in fake.bodies:
@@ -143,7 +156,7 @@ def part_of(path: str, query: dict[str, str]) -> str:
         return "failures"
     if path == "/api/v0/actors":
         return f"actors_{query.get('filter_values', 'all').lower()}"
-    if path.startswith("/api/jobs/"):
+    if path.startswith(JOBS):
         return "job_log" if path.endswith("/logs") else "jobs"
     return {"/api/v0/nodes": "nodes", "/api/v0/placement_groups": "placement_groups", "/nodes": "summary",
             "/api/version": "version"}.get(path, path)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Replica
 from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.reloads import RELOADS, failed_reloads, with_reloads
+from fleetctl.inventory.records import Records, records_of
+from fleetctl.inventory.reloads import failed_reloads, with_reloads
 
 A, B = "a" * 64, "b" * 64
+RELOADS = "reloads"
+"""Where earlier releases noted reloads: in the metadata of the job."""
+
+
+def noted(*jobs: Job) -> Records:
+    return Records(list(records_of(replace(job, submission_id=f"j{number}") for number, job in enumerate(jobs))))
 
 
 def job(*notes: dict[str, Any], namespace: str = "fleet") -> Job:
@@ -30,14 +38,14 @@ def replica(**more: Any) -> Replica:
 
 
 def reloaded(one: Replica, *jobs: Job) -> tuple[str | None, str | None]:
-    [found] = with_reloads([one], jobs)
+    [found] = with_reloads([one], noted(*jobs))
     weights = found.members[0].weights
     return found.spec_hash, weights.artifact if weights else None
 
 
 def test_the_newest_note_sets_the_spec_and_the_time() -> None:
     assert reloaded(replica(), job(note("first"), note()), job(note("later"))) == ("later", B)
-    [found] = with_reloads([replica()], [job(note())])
+    [found] = with_reloads([replica()], noted(job(note())))
     assert found.ready_at == "2026-03-04T12:00:00Z"
 
 
@@ -57,7 +65,8 @@ def test_an_unreadable_note_is_ignored(damaged: str) -> None:
 def test_a_reload_that_failed_is_a_failure_of_its_spec_on_its_nodes_and_changes_no_replica() -> None:
     failed = job(note(code="RELOAD_FAILED", message="HTTP 500", weights=[]))
     assert reloaded(replica(), failed) == ("old", A)
-    [failure] = failed_reloads([failed, job(note(code="RELOAD_FAILED"), namespace="other"), job(note())], "fleet")
+    others = [job(note(code="RELOAD_FAILED"), namespace="other"), job(note())]
+    [failure] = failed_reloads(noted(failed, *others), "fleet")
     assert (failure.model, failure.spec_hash, failure.node_ids, failure.code, failure.fleet, failure.reload) == (
         "m", "new", ["n"], "RELOAD_FAILED", "lab", True)
 
@@ -68,7 +77,7 @@ def test_an_engine_that_ended_counts_until_a_replica_has_loaded_that_spec() -> N
     loaded = note(at="2026-03-04T12:01:00Z", actorId="y")
 
     def codes(*jobs: Job) -> list[str]:
-        return [one.code for one in failed_reloads(jobs, "fleet")]
+        return [one.code for one in failed_reloads(noted(*jobs), "fleet")]
 
     assert codes(ended, job(note("another", at="2026-03-04T12:01:00Z"))) == ["RELOAD_ENDED"]
     assert codes(ended, job(asked)) == ["RELOAD_ENDED"]

@@ -7,6 +7,7 @@ import pytest
 from fleetctl.documents.inventory import Cordon, Node, Replica
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.notes import note_text, with_draining, with_notes
+from fleetctl.inventory.records import Records, records_of
 
 NOW = "2026-03-04T12:00:00Z"
 
@@ -16,7 +17,7 @@ def note(verb: str, node: str = "id-a", name: str = "a", **more: str) -> Job:
 
 
 def noted(*jobs: Job, node_id: str = "id-a", name: str = "a") -> Node:
-    [node] = with_notes([Node(id=node_id, name=name)], jobs, NOW)
+    [node] = with_notes([Node(id=node_id, name=name)], Records(list(records_of(jobs))), NOW)
     return node
 
 

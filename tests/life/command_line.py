@@ -119,7 +119,7 @@ class _DirectClient(DashboardClient):
 
     def request(self, method: str, path: str, *, params: Mapping[str, str | Sequence[str]] | None = None,
                 json: object = None, content: bytes | None = None, headers: Mapping[str, str] | None = None,
-                last_bytes: int | None = None) -> Answer:
+                last_bytes: int | None = None, within_s: float | None = None) -> Answer:
         self._world.sleep(0)
         body = content if content is not None else _packed(json)
         query = {key: value if isinstance(value, str) else value[-1] for key, value in (params or {}).items()}

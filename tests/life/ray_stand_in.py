@@ -9,6 +9,7 @@ simulated.
 from __future__ import annotations
 
 import copy
+import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from fleetctl.agent import (
     lock,
     mailbox,
     node_request,
+    records,
     reload,
     restart,
     run,
@@ -41,6 +43,8 @@ from fleetctl.agent.mark import describe, place_of, read_mark, utc_now
 from fleetctl.agent.messages import FailedStart, Member, Place, Replica
 from fleetctl.agent.wire import from_parts, parse
 
+JOBS = b"job"
+"""The namespace of Ray's own records of jobs in its key-value table."""
 STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
 FAILS = "--fail"
 """An engine with this argument ends before it is ready."""
@@ -147,7 +151,7 @@ class Agent:
 
 RUNNING = threading.local()
 WORLD_STATE = ("now", "actors", "ended", "_drivers")
-DASHBOARD_STATE = ("nodes", "actors", "numbers", "packages", "jobs")
+DASHBOARD_STATE = ("nodes", "actors", "numbers", "packages", "jobs", "records")
 
 
 class SimulatedEvent:
@@ -401,8 +405,37 @@ class RayStandIn:
         self._drivers += 1
         driver = job.driver_id = f"{self._drivers:08x}"
         kind, carry_out = __main__.VERBS[job.body["metadata"]["verb"]]
-        self.agents.append(Agent(self, job, driver, lambda: carry_out(parse(kind, request), events.EventStream())))
+
+        def run() -> int:
+            records.begin_run(job.body["submission_id"])
+            code = carry_out(parse(kind, request), events.EventStream())
+            records.end_run(job.body["submission_id"])
+            return code
+
+        self.agents.append(Agent(self, job, driver, run))
         return []
+
+    def _put(self, key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes) -> bool:
+        """Write to Ray's key-value table; its part for jobs is what the dashboard lists."""
+        if namespace != JOBS:
+            return self._keys.put(key, value, overwrite, namespace=namespace)
+        name = key.decode().removeprefix(records.JOB_KEY)
+        self.stand_in.records.rows[name] = {"submission_id": name, **json.loads(value)}
+        return True
+
+    def _get(self, key: bytes, *, namespace: bytes) -> bytes | None:
+        if namespace != JOBS:
+            return self._keys.get(key, namespace=namespace)
+        name = key.decode().removeprefix(records.JOB_KEY)
+        job = self.stand_in.jobs.get(name)
+        row = job.record() if job else self.stand_in.records.rows.get(name)
+        return json.dumps(row).encode() if row else None
+
+    def _list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
+        if namespace != JOBS:
+            return self._keys.list(prefix, namespace=namespace)
+        keys = (f"{records.JOB_KEY}{name}".encode() for name in (*self.stand_in.jobs, *self.stand_in.records.rows))
+        return [key for key in keys if key.startswith(prefix)]
 
     def write_line(self, text: str, **_: Any) -> None:
         """Write a line to the log of the running agent's job."""
@@ -417,7 +450,7 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, restart, run):
+        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, records, restart, run):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
@@ -438,7 +471,10 @@ class RayStandIn:
             remote=lambda *parts: self.remote(from_parts(Replica, parts), options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        self._keys.install(patch, lock, apply, node_request, reload)
+        self._keys.install(patch, lock, apply, node_request, reload, records)
+        for name, stand_in in {"_internal_kv_put": self._put, "_internal_kv_get": self._get,
+                               "_internal_kv_list": self._list}.items():
+            patch.setattr(records, name, stand_in)
         packages = self.stand_in.packages
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))

@@ -390,6 +390,10 @@ def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb:
         assert done.code == 3, done
         assert "TOO_FEW_READY" in done.out
         assert set(old) & {one.key for one in life.world.ready("one")}
+        row = life.world.stand_in.records.rows["fleetctl.records.run"]["metadata"]
+        runs = {one["subject"]: one["payload"] for one in json.loads(row["records"])}
+        assert {name for name, run in runs.items() if run.get("ended")} == set(life.world.stand_in.jobs) & runs.keys()
+        assert {run["verb"] for run in runs.values()} >= {"apply", "evict"}
     finally:
         life.teardown()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from fleetctl.apply.history import pick, runs_of
+from fleetctl.apply.history import find_run
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
@@ -51,7 +51,7 @@ def attach_to(
     """Follow the running apply `job` (an id or its beginning), or the only running one (of the fleet in `files`)."""
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
-        job = (pick(runs_of(client, None), job) if job else
+        job = (find_run(client, job, None) if job else
                only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB")).submission_id
         output.verb = verb_of(job)
         return _follow(Started(client, job), output, wait_timeout_s)

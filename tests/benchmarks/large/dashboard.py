@@ -23,6 +23,7 @@ from fleetctl.agent.mark import actor_name, describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.agent.wire import parse
 from tests.benchmarks.large.cluster import KINDS, MEMORY, SHARE, LargeCluster, Placed, Seat, unique_id
+from tests.record_rows import RecordRows
 
 RECORDED = Path(__file__).parents[2] / "inventory" / "recorded"
 READY_AT = "2026-03-04T12:00:00Z"
@@ -70,6 +71,9 @@ class Rendered:
         self._none = self._list([], 0)
         self._groups = self._list([], max(cluster.groups, cluster.nodes // 2), matching=0)
         self._jobs, self._logs = json.dumps(list(self._all_jobs())).encode(), self._records()
+        rows = RecordRows()
+        rows.put("run", [])
+        self._rows = {f"/api/jobs/{name}": json.dumps(row).encode() for name, row in rows.rows.items()}
         self._version = json.dumps(recorded("version")).encode()
 
     def answer(self, path: str, query: Mapping[str, str]) -> bytes | None:
@@ -83,7 +87,7 @@ class Rendered:
             return _document({"actors": {one: row and as_logical(row) for one, row in found.items()}})
         return {"/api/v0/nodes": self._nodes, "/nodes": self._summary, "/api/version": self._version,
                 "/logical/actors": self._logical, "/api/v0/placement_groups": self._groups,
-                "/api/jobs/": self._jobs}.get(path)
+                "/api/jobs/": self._jobs, **self._rows}.get(path)
 
     def _list(self, rows: Sequence[Row], total: int, matching: int | None = None) -> bytes:
         """A list of the state API; Ray stops at the limit and counts the rows up to there."""

@@ -32,7 +32,7 @@ Times = tuple[str, str]
 """When an actor first became ready, and when it last did or died: UTC `Moment`s without decimals, "" = unknown."""
 
 
-def with_lives(
+def with_uptimes(
     client: DashboardClient, replicas: Sequence[Replica], namespace: str, observed_at: str, *, all_replicas: bool
 ) -> tuple[list[Replica], list[str]]:
     """Return the replicas with `since` and, as `error`, why they last ended; and the problems of reading these.

@@ -1,4 +1,4 @@
-"""The plans for replicas that have no repr yet, from the logs of the jobs that created them.
+"""The plans of replicas that have no repr yet, from the logs of the jobs that created them.
 
 A replica describes itself in its repr once it is up. Until then Ray knows its name and the job that created it, and
 that job has written its plan to its log before creating anything.
@@ -6,7 +6,7 @@ that job has written its plan to its log before creating anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.record import ApplyRecord
@@ -15,7 +15,7 @@ from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import Silent
-from fleetctl.inventory.jobs import DRAINING, Job, log_of
+from fleetctl.inventory.jobs import Job, log_of
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, without_place
@@ -23,9 +23,12 @@ from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, witho
 ACCEPTED = '"type":"planAccepted"'
 
 
-def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
-    """Return the nodes that any of our applies found draining; a drain is never undone."""
-    return frozenset(node_id for job in jobs for node_id in job.metadata.get(DRAINING, "").split())
+def drivers_of(actors: Iterable[LiveActor | Silent]) -> Iterator[str]:
+    """Yield the drivers that created the actors which are named like our replicas and have no repr yet."""
+    for actor in actors:
+        name = parse_actor_name(actor.name) if not actor.repr_name else None
+        if name is not None and name.replica_id is not None and actor.job_id:
+            yield actor.job_id
 
 
 def find_planned(
@@ -54,7 +57,7 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
         log = log_of(client, job.submission_id) or ""
     except InventoryError:
         return
-    for record in read_records(log):
+    for record in plans_in(log):
         for replica in record.replicas:
             members = tuple(replica.members) if are_bounded(replica.members) else ()
             yield f"ModelActor:{replica.model}:{replica.replica_id}", replace(
@@ -65,8 +68,8 @@ def _planned_by(job: Job) -> Marks:
     return Marks(job.metadata.get("fleet", ""), job.metadata.get("namespace"), begun=moment_of_ms(job.start_time_ms))
 
 
-def read_records(log: str) -> Iterator[ApplyRecord]:
-    """Yield the records in an apply's log: one for each plan it has accepted."""
+def plans_in(log: str) -> Iterator[ApplyRecord]:
+    """Yield the plans in an apply's log that it has accepted."""
     for line in log.split("\n"):
         if ACCEPTED in line:
             try:

@@ -10,10 +10,10 @@ import pytest
 
 from fleetctl.documents.inventory import Replica
 from fleetctl.errors import InventoryError
-from fleetctl.inventory import lives as lives_module
+from fleetctl.inventory import uptimes
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import EngineLog
-from fleetctl.inventory.lives import LOGS_READ, NO_TIMES, Times, _fields_from_log, with_lives
+from fleetctl.inventory.uptimes import LOGS_READ, NO_TIMES, Times, _fields_from_log, with_uptimes
 
 LOG = """\
 fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z
@@ -57,8 +57,8 @@ class Cluster:
         self.read: list[int] = []
         self.times = times
         self.log = log
-        monkeypatch.setattr(lives_module, "_times", self.times_of)
-        monkeypatch.setattr(lives_module, "read_log", self.read_log)
+        monkeypatch.setattr(uptimes, "_times", self.times_of)
+        monkeypatch.setattr(uptimes, "read_log", self.read_log)
 
     def times_of(self, _: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
         return dict.fromkeys(actor_ids, self.times)
@@ -67,9 +67,9 @@ class Cluster:
         self.read.append(log.replica_id)
         return SimpleNamespace(data=self.log.encode())
 
-    def lives(self, *replicas: Replica, all_replicas: bool = False) -> tuple[list[Replica], list[str]]:
+    def uptimes(self, *replicas: Replica, all_replicas: bool = False) -> tuple[list[Replica], list[str]]:
         client: Any = None
-        return with_lives(client, replicas, "fleet", "2026-03-04T12:10:00Z", all_replicas=all_replicas)
+        return with_uptimes(client, replicas, "fleet", "2026-03-04T12:10:00Z", all_replicas=all_replicas)
 
 
 def replica(number: int, **more: Any) -> Replica:
@@ -80,7 +80,7 @@ def replica(number: int, **more: Any) -> Replica:
 
 def test_a_replica_that_is_up_is_so_since_ray_last_reported_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
-    [found], problems = cluster.lives(replica(0), all_replicas=True)
+    [found], problems = cluster.uptimes(replica(0), all_replicas=True)
     assert (found.since, found.error, problems) == ("2026-03-04T11:40:00Z", None, [])
     assert cluster.read == [], "it never ended"
 
@@ -89,7 +89,7 @@ def test_a_replica_that_is_restarting_is_looked_up_although_ray_counts_no_restar
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(monkeypatch)
-    [never_ended, restarting], _ = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    [never_ended, restarting], _ = cluster.uptimes(replica(0), replica(1, state="RESTARTING"))
     assert (never_ended.since, never_ended.error) == (None, None)
     assert (restarting.since, restarting.error) == ("2026-03-04T12:00:00Z", "signal 9")
 
@@ -98,7 +98,7 @@ def test_of_too_many_restarted_replicas_those_that_are_down_are_read_first(monke
     cluster = Cluster(monkeypatch)
     up = [replica(number, restarts=1, model="a") for number in range(LOGS_READ)]
     down = [replica(1_000 + number, state="RESTARTING", restarts=1) for number in range(3)]
-    found, _ = cluster.lives(*up, *down, all_replicas=True)
+    found, _ = cluster.uptimes(*up, *down, all_replicas=True)
     assert len(cluster.read) == LOGS_READ
     assert {1_000, 1_001, 1_002} <= set(cluster.read)
     assert [one.error for one in found[-3:]] == ["signal 9"] * 3
@@ -106,7 +106,7 @@ def test_of_too_many_restarted_replicas_those_that_are_down_are_read_first(monke
 
 def test_an_end_in_the_second_of_its_start_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     log = "fleetctl: ended at 2026-03-04T11:40:00Z: signal 9\n"
-    [found], _ = Cluster(monkeypatch, log).lives(replica(0, state="RESTARTING"))
+    [found], _ = Cluster(monkeypatch, log).uptimes(replica(0, state="RESTARTING"))
     assert (found.since, found.error) == ("2026-03-04T11:40:00Z", "signal 9")
 
 
@@ -116,7 +116,7 @@ def test_times_that_cannot_be_read_are_a_problem_and_the_replicas_stay(monkeypat
     def no_times(*_: object) -> dict[str, Times]:
         raise InventoryError("no route")
 
-    monkeypatch.setattr(lives_module, "_times", no_times)
-    found, problems = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    monkeypatch.setattr(uptimes, "_times", no_times)
+    found, problems = cluster.uptimes(replica(0), replica(1, state="RESTARTING"))
     assert [one.error for one in found] == [None, None]
     assert problems == ["the times when replicas became ready could not be read: no route"]

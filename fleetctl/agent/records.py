@@ -1,0 +1,339 @@
+"""Records: what the cluster remembers for later plans and runs. Only this module writes them.
+
+A record has a subject, a time and a payload. Of the records of one kind about one subject the newest counts. The
+records of a kind, or of a kind and a fleet, are one row of Ray's job table: an ended job with a fixed id that never
+ran. The dashboard answers a request for one id in milliseconds, however long its list of jobs is; the client reads them
+there (`inventory/records.py`).
+
+The row is a copy. The original is a numbered version in our part of Ray's key-value table: a writer reads the highest
+number and writes the next one, and of two writers of a number Ray lets one succeed. So no writer loses the record of
+another, and a writer that dies blocks nobody.
+
+No `from __future__ import annotations` here: `wire.parse` reads the types of fields.
+"""
+
+import json
+import random
+import time
+from datetime import datetime, timezone
+from functools import partial
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import ray
+from ray._private.ray_constants import KV_NAMESPACE_JOB
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
+
+from . import cluster
+from .events import EventStream
+from .failure import KV_NAMESPACE
+from .messages import Json
+from .wire import document_of, parse
+
+CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining", "run", "reload", "unfetched"
+"""The kinds. A reload and a failed fetch belong to a fleet, the others to the whole cluster."""
+ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", "1.0"
+ENTRYPOINT = "fleetctl keeps records here; nothing runs"
+JOB_KEY, OUR_JOBS, TOOL = "_ray_internal_job_info_", "fleetctl-", "fleetctl"
+VERSIONS, ADOPTED = "records:", b"records-adopted"
+KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
+"""Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
+TRIES, PAUSE_S = 200, 0.02
+NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
+"""The verbs that end nothing and create nothing: later plans need no record of the run."""
+ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+
+
+class Record(NamedTuple):
+    """`at` = RFC 3339 in UTC with milliseconds, so texts sort by time."""
+
+    subject: str
+    at: str
+    payload: Json
+
+
+class RunRecord(NamedTuple):
+    """What later plans may need to know of a run, by the names of its job's metadata.
+
+    `driver` = Ray's id of its process; `ending` = the replicas of an eviction to WARM that have begun to drain.
+    """
+
+    verb: str
+    fleet: Optional[str] = None
+    namespace: Optional[str] = None
+    plan_id: Optional[str] = None
+    create: Optional[str] = None
+    reload: Optional[str] = None
+    who: Optional[str] = None
+    command: Optional[str] = None
+    tool_version: Optional[str] = None
+    level: Optional[str] = None
+    replicas: Optional[str] = None
+    replica: Optional[str] = None
+    ending: Optional[str] = None
+    driver: Optional[str] = None
+    ended: Optional[bool] = None
+
+
+class NoteRequest(NamedTuple):
+    """The request to write a user's note about a node, the `subject`, as a record of this kind."""
+
+    kind: str
+    subject: str
+    payload: Mapping[str, str]
+    job: str
+    tool_version: str = ""
+
+
+class Job(NamedTuple):
+    """A job as Ray keeps it: its state, the time of its start in ms since the epoch, and its metadata."""
+
+    status: str
+    start_time: int
+    metadata: Mapping[str, str]
+
+
+class OldNotes(NamedTuple):
+    """The notes that releases without records left in the metadata of a job; lists are JSON texts."""
+
+    tool: str
+    verb: str
+    namespace: str = ""
+    fleet: str = ""
+    node: str = ""
+    draining: str = ""
+    reloads: str = "[]"
+    unfetched: str = "[]"
+
+
+Records = Dict[str, Record]
+"""The records of one row, by subject."""
+
+
+def add(kind: str, subject: str, payload: Json, fleet: str = "") -> bool:
+    """Write a record; returns whether that succeeded."""
+    record = Record(subject, _now(), payload)
+    return change(kind, lambda found: {**found, subject: record}, fleet)
+
+
+def remove(kind: str, subject: str, fleet: str = "") -> bool:
+    """Remove the record about a subject; returns whether that succeeded."""
+    return change(kind, lambda found: {key: record for key, record in found.items() if key != subject}, fleet)
+
+
+def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bool:
+    """Replace the records of a row by what `edit` makes of them; returns whether that succeeded.
+
+    It never raises, as a record must not fail a run. `edit` is called again if another writer was faster.
+    """
+    row = ROW + kind + (f".{fleet}" if fleet else "")
+    try:
+        for _ in range(TRIES):
+            number, found = _newest(row)
+            text = _packed(_bounded(kind, edit(found)).values())
+            if _write(row, number + 1, text):
+                _publish(row, number + 1, text)
+                return number >= 0 or kind == RUN or change(RUN, dict)  # the row of runs lists all rows
+            time.sleep(random.uniform(0, PAUSE_S))
+    except Exception:
+        pass
+    return False
+
+
+def begin_run(job: str) -> None:
+    """Record that this run begins, before it creates or ends anything."""
+    try:
+        adopt_old_notes()
+        info, driver = _job(job), ray.get_runtime_context().get_job_id()
+        run = parse(RunRecord, info.metadata)._replace(driver=driver)
+        began = Record(job, _moment(info.start_time), document_of(run))
+        change(RUN, lambda found: {**{key: _checked(record) for key, record in found.items()}, job: began})
+    except Exception:  # a Ray that stores jobs in another way: the list of jobs has the run
+        pass
+
+
+def mark_ending(job: str, replicas: Sequence[str]) -> None:
+    """Add to the record of a run that these replicas have begun to drain."""
+    _change_run(job, lambda run: run._replace(ending=json.dumps(list(replicas))))
+
+
+def end_run(job: str) -> None:
+    """Record that a run has ended."""
+    _change_run(job, _ended)
+
+
+def run_note(request: NoteRequest, events: EventStream) -> int:
+    """Write a user's note about a node as a record."""
+    events.begin(request)
+    adopt_old_notes()
+    if add(request.kind, request.subject, request.payload):
+        return events.end(0, "noted")
+    return events.end(1, "the note could not be written to Ray's table")
+
+
+def _change_run(job: str, edit: Callable[[RunRecord], RunRecord]) -> None:
+    def edited(record: Record) -> Record:
+        return record._replace(payload=document_of(edit(parse(RunRecord, record.payload))))
+
+    change(RUN, lambda found: {key: edited(record) if key == job else record for key, record in found.items()})
+
+
+def _ended(run: RunRecord) -> RunRecord:
+    return run._replace(replicas=None, ending=None, ended=True)
+
+
+def _checked(record: Record) -> Record:
+    """Return the record of a run; it has ended if Ray says so, for an agent that was killed has not recorded it."""
+    run = parse(RunRecord, record.payload)
+    if run.ended:
+        return record
+    try:
+        has_ended = _job(record.subject).status in ENDED
+    except TypeError:  # Ray has no such job
+        has_ended = True
+    return record._replace(payload=document_of(_ended(run))) if has_ended else record
+
+
+def _bounded(kind: str, records: Records) -> Records:
+    """Return as many of the records as a row may have; of the runs, those that are recent or still matter."""
+    sizes = {record.subject: len(_packed([record])) for record in records.values()}
+    count, size = len(records), sum(sizes.values())
+    if count <= (KEPT_RUNS if kind == RUN else KEPT) and size <= MAX_BYTES:
+        return records
+    by_age = sorted(records.values(), key=lambda record: record.at)
+    recent = by_age[-KEPT_RUNS:] if kind == RUN else []
+    over = {record.subject for record in by_age if record not in recent and _is_over(kind, record)}
+    dropped = set()
+    for subject in sorted((record.subject for record in by_age), key=lambda subject: subject not in over):
+        if count <= KEPT and size <= MAX_BYTES and not (kind == RUN and subject in over):
+            break
+        dropped.add(subject)
+        count, size = count - 1, size - sizes[subject]
+    return {subject: record for subject, record in records.items() if subject not in dropped}
+
+
+def _is_over(kind: str, record: Record) -> bool:
+    """Return whether a record no longer matters much: its actor or node is gone, or its run has ended."""
+    if kind == RUN:
+        return bool(parse(RunRecord, record.payload).ended)
+    subject = record.subject.partition("/")[0]
+    return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
+
+
+def _newest(row: str) -> Tuple[int, Records]:
+    """Return the number of a row's newest version and its records; -1 = there is none."""
+    while True:
+        number = max(_numbers(row), default=-1)
+        packed = _internal_kv_get(_key(row, number), namespace=KV_NAMESPACE) if number >= 0 else b"[]"
+        if packed is not None:  # otherwise a newer version has just replaced it
+            records = [parse(Record, one) for one in json.loads(packed)]
+            return number, {record.subject: record for record in records}
+
+
+def _write(row: str, number: int, text: str) -> bool:
+    """Write a version; returns whether it is the newest, as a newer one may have deleted the key of this number."""
+    if _internal_kv_put(_key(row, number), text.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
+        return False
+    known = _numbers(row)
+    newest = max(known, default=number) == number
+    for stale in [one for one in known if one < number] if newest else [number]:
+        _internal_kv_del(_key(row, stale), namespace=KV_NAMESPACE)
+    return newest
+
+
+def _publish(row: str, number: int, text: str) -> None:
+    """Copy the newest version to the row of Ray's job table; again if another writer was faster meanwhile."""
+    while True:
+        now_ms = int(time.time() * 1000)
+        metadata = {"tool": ROW_TOOL, "version": ROW_VERSION, "records": text, **(_table() if row == ROW + RUN else {})}
+        info = {"status": "SUCCEEDED", "entrypoint": ENTRYPOINT, "message": ENTRYPOINT, "start_time": now_ms,
+                "end_time": now_ms, "metadata": metadata}
+        _internal_kv_put(f"{JOB_KEY}{row}".encode(), json.dumps(info).encode(), overwrite=True,
+                         namespace=KV_NAMESPACE_JOB)
+        newest, records = _newest(row)
+        if newest == number:
+            return
+        number, text = newest, _packed(records.values())
+
+
+def _table() -> Dict[str, str]:
+    """Return which rows of records there are, how many rows of jobs, and how many drivers there have been."""
+    jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
+    return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
+            "drivers": str(int.from_bytes(driver, "little"))}
+
+
+def _packed(records: Iterable[Record]) -> str:
+    return json.dumps(document_of(list(records)), separators=(",", ":"))
+
+
+def _numbers(row: str) -> List[int]:
+    prefix = _prefix(row)
+    return [int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE)]
+
+
+def _prefix(row: str) -> bytes:
+    return f"{VERSIONS}{row}:".encode()
+
+
+def _key(row: str, number: int) -> bytes:
+    return _prefix(row) + str(number).encode()
+
+
+def _now() -> str:
+    return _moment(time.time() * 1000)
+
+
+def _moment(ms: float) -> str:
+    text = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _jobs(prefix: str) -> List[str]:
+    keys = _internal_kv_list((JOB_KEY + prefix).encode(), namespace=KV_NAMESPACE_JOB)
+    return [key.decode()[len(JOB_KEY):] for key in keys]
+
+
+def _job(job: str) -> Job:
+    info = json.loads(_internal_kv_get(f"{JOB_KEY}{job}".encode(), namespace=KV_NAMESPACE_JOB))
+    return Job(info["status"], info["start_time"], info["metadata"])
+
+
+def adopt_old_notes() -> None:
+    """Make records of the notes that earlier releases have left in the metadata of their jobs; once per cluster."""
+    if _internal_kv_get(ADOPTED, namespace=KV_NAMESPACE) is not None:
+        return
+    found: Dict[Tuple[str, str], Records] = {}
+    for name in _jobs(OUR_JOBS):
+        try:
+            for kind, fleet, record in list(_old_records(name, _job(name))):
+                records = found.setdefault((kind, fleet), {})
+                if record.subject not in records or records[record.subject].at <= record.at:
+                    records[record.subject] = record
+        except (ValueError, KeyError, TypeError):  # not written by us
+            continue
+    for (kind, fleet), records in found.items():
+        change(kind, partial(_merged, records), fleet)
+    _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
+
+
+def _merged(older: Records, found: Records) -> Records:
+    return {**older, **found}
+
+
+def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:
+    """Yield the old notes of a job as records, each with its kind and fleet."""
+    notes, at = parse(OldNotes, job.metadata), _moment(job.start_time)
+    if notes.tool != TOOL:
+        return
+    if notes.verb in ("cordon", "uncordon", "slots"):
+        yield SLOTS if notes.verb == SLOTS else CORDON, "", Record(notes.node, at, job.metadata)
+    elif notes.verb not in NO_RUNS:
+        run = parse(RunRecord, job.metadata)
+        yield RUN, "", Record(name, at, document_of(_ended(run) if job.status in ENDED else run))
+    for node_id in notes.draining.split():
+        yield DRAINING, "", Record(node_id, at, {})
+    for one in json.loads(notes.reloads) if notes.fleet else ():
+        payload = {**one, "fleet": notes.fleet, "namespace": notes.namespace}
+        yield RELOAD, notes.fleet, Record(f"{one['actorId']}/{name}", at, payload)
+    for one in json.loads(notes.unfetched) if notes.fleet else ():
+        yield UNFETCHED, notes.fleet, Record(f"{one['nodeId']}/{one['artifact']}", at, one)

@@ -1,0 +1,261 @@
+"""Records: what the cluster remembers for plans, from the rows of its job table in which the agent keeps them.
+
+Each row has a fixed id and is read by it, in milliseconds. The list of jobs takes longer the more jobs the cluster has
+had, so a plan never depends on it: it is read only if it is short, and only for some seconds. What earlier releases
+have noted in the metadata of jobs counts like a record. Of a kind and a subject the newest counts, wherever it is.
+
+Any program of the cluster can write such a row: what cannot be read is left out, and a warning names the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from fleetctl.documents.base import as_datetime, moment_at
+from fleetctl.documents.quantity import number_in
+from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
+from fleetctl.inventory.ask_all import ask_all
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import TOOL, Job, find_job, list_jobs, noted_list
+from fleetctl.inventory.json_entries import parse_text
+from fleetctl.inventory.json_values import moment_of, object_of, texts_of
+
+CORDON, UNCORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = (
+    "cordon", "uncordon", "slots", "draining", "run", "reload", "unfetched")
+"""The kinds of records, and the verb of a cordon that ends one; see agent/records.py."""
+OF_CLUSTER = (CORDON, SLOTS, DRAINING)
+"""The kinds with one row for the whole cluster, beside that of the runs."""
+NOTES = frozenset({CORDON, UNCORDON, SLOTS})
+"""The verbs of notes, which a user writes about a node."""
+ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", 1
+FEW_JOBS = 2000
+"""With more rows in the job table, its list is not read for a plan."""
+LIST_S, ONLY_LIST_S = 2.5, 10.0
+"""How long the list of jobs may take, and if no row of records exists, so that only the list may have notes."""
+MAX_ROWS, MAX_TEXT, MAX_RECORDS, MAX_LOOKED_UP = 500, 8 << 20, 5000, 100
+_ROW_NAME = re.compile(r"fleetctl\.records\.[a-z]{1,40}(\.[a-z0-9.-]{1,80})?", re.ASCII)
+_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+UNKNOWN = "the history, and notes by earlier releases, are not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; `at` = when it was written, RFC 3339 in UTC with milliseconds."""
+
+    kind: str
+    subject: str
+    at: str
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The newest record of each kind and subject, and our runs, both from oldest to newest.
+
+    `has_rows` = the cluster has records of its own. `table_rows` = how many rows the list of jobs had at the latest
+    run. `listed` = the list was read, so no run is missing. `failures` = what could not be read and is needed;
+    `warnings` = what else is not known; `unknown` = why no run is known at all.
+    """
+
+    newest: Sequence[Record] = ()
+    runs: Sequence[Job] = ()
+    has_rows: bool = False
+    table_rows: int = 0
+    listed: bool = False
+    failures: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    unknown: str = ""
+
+    def of(self, kind: str) -> list[Record]:
+        """Return the records of one kind, oldest first."""
+        return [record for record in self.newest if record.kind == kind]
+
+
+NOTHING_KNOWN = Records()
+
+
+def read_records(client: DashboardClient, *, with_list: bool = True) -> Records:
+    """Read all records, and the list of jobs if it is short. `with_list` False = only if there are no records.
+
+    Raises InventoryError if neither could be read.
+    """
+    trouble = None
+    try:
+        found = read_rows(client)
+    except ClusterUnreachable:
+        raise
+    except InventoryError as error:
+        trouble, text = error, f"the records could not be read, so reloads and drains are unknown: {error.message}"
+        withheld = isinstance(error, (ClusterRefused, PathNotServed))
+        found = Records(warnings=[text]) if withheld else Records(failures=[text])
+    if found.has_rows and not with_list:
+        return _with_states(client, found, ())
+    if found.table_rows > FEW_JOBS:
+        skipped = f"the list of jobs has {found.table_rows} rows and was not read: {UNKNOWN}"
+        return _with_states(client, replace(found, warnings=[*found.warnings, skipped]), ())
+    try:
+        jobs = list_jobs(client.within(LIST_S if found.has_rows else ONLY_LIST_S))
+    except InventoryError as error:
+        if trouble:
+            raise
+        unknown = "" if found.has_rows else f"the jobs could not be read, so cordons are unknown: {error.message}"
+        why = unknown or f"the list of jobs could not be read: {error.message}: {UNKNOWN}"
+        return _with_states(client, replace(found, warnings=[*found.warnings, why], unknown=unknown), ())
+    return _with_states(client, with_jobs(found, jobs), jobs)
+
+
+def read_rows(client: DashboardClient) -> Records:
+    """Read the records that the cluster has in rows of its job table; raises InventoryError for the row of runs."""
+    index = _row(client, ROW + RUN)
+    if index is None:
+        return NOTHING_KNOWN
+    names = [name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)][:MAX_ROWS]
+    others = [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
+    rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client), others)]
+    found = _newest(record for row in rows for record in row.records)
+    counts = [number_in(index.get(key)) or 0 for key in ("jobs", "drivers")]
+    return Records(found, _in_order(_run_of(record) for record in found if record.kind == RUN), has_rows=True,
+                   table_rows=max(counts), failures=[row.failure for row in rows if row.failure],
+                   warnings=[row.warning for row in rows if row.warning])
+
+
+def with_jobs(records: Records, jobs: Sequence[Job]) -> Records:
+    """Return the records together with all jobs of the list, and with what earlier releases noted there."""
+    runs = {job.submission_id: job for job in jobs}
+    for run in records.runs:
+        listed = runs.get(run.submission_id)
+        runs[run.submission_id] = replace(listed, metadata={**run.metadata, **listed.metadata}) if listed else run
+    newest = _newest([*records_of(jobs), *records.newest])
+    return replace(records, newest=newest, runs=_in_order(runs.values()), listed=True)
+
+
+def records_of(jobs: Iterable[Job]) -> Iterator[Record]:
+    """Yield what earlier releases have noted in the metadata of jobs; `jobs` from oldest to newest."""
+    for job in jobs:
+        at, noted, where = _text_of_ms(job.start_time_ms), job.metadata, job.submission_id
+        if noted.get("verb") in NOTES:
+            kind = SLOTS if noted["verb"] == SLOTS else CORDON
+            yield Record(kind, noted.get("node", ""), at, noted)
+        for node_id in noted.get("draining", "").split():
+            yield Record(DRAINING, node_id, at, {})
+        of_run = {"fleet": noted.get("fleet"), "namespace": noted.get("namespace")}
+        for row in map(object_of, noted_list(noted, "reloads")):
+            yield Record(RELOAD, f"{row.get('actorId')}/{where}", at, {**row, **of_run})
+        for row in map(object_of, noted_list(noted, "unfetched")):
+            yield Record(UNFETCHED, f"{row.get('nodeId')}/{row.get('artifact')}", at, row)
+
+
+def with_runs_of(client: DashboardClient, records: Records, drivers: Iterable[str]) -> tuple[Records, frozenset[str]]:
+    """Return the records with the runs of these drivers, and the drivers whose run could not be looked up.
+
+    A driver is the process of a run; Ray names it with each actor that it has created.
+    """
+    known = {job.driver_id for job in records.runs}
+    unknown = [] if records.listed else [driver for driver in dict.fromkeys(drivers) if driver not in known]
+    unread = set(unknown[MAX_LOOKED_UP:])
+
+    def look_up(driver: str) -> Job | None:
+        try:
+            return find_job(client, driver)
+        except InventoryError:
+            unread.add(driver)
+            return None
+
+    found = [job for job in ask_all(look_up, unknown[:MAX_LOOKED_UP]) if job and job.metadata.get("tool") == TOOL]
+    return replace(records, runs=_in_order([*records.runs, *found])), frozenset(unread)
+
+
+class _Row(NamedTuple):
+    """A row as it was read: its records, why it could not be read, and what is wrong with it."""
+
+    records: Sequence[Record] = ()
+    failure: str = ""
+    warning: str = ""
+
+
+def _row(client: DashboardClient, name: str) -> Mapping[str, Any] | None:
+    """Return the metadata of a row; None if there is none."""
+    job = find_job(client, name)
+    return job.metadata if job else None
+
+
+def _read(client: DashboardClient, name: str) -> _Row:
+    try:
+        return _records_in(name, _row(client, name))
+    except InventoryError as error:
+        return _Row(failure=f"the records in {name} could not be read: {error.message}")
+
+
+def _records_in(name: str, metadata: Mapping[str, Any] | None) -> _Row:
+    """Return the records of a row of the job table; any program may have written it."""
+    if metadata is None:
+        return _Row()
+    major = number_in(str(metadata.get("version")).partition(".")[0])
+    if metadata.get("tool") != ROW_TOOL or major is None:
+        return _Row(warning=f"{name} has no records of fleetctl; it is left out")
+    if major > ROW_VERSION:
+        return _Row(warning=f"{name} was written by a newer fleetctl, which is needed to read it; it is left out")
+    kind, rows = name.removeprefix(ROW).partition(".")[0], _parsed(metadata.get("records"))
+    if not isinstance(rows, list) or len(rows) > MAX_RECORDS:
+        return _Row(warning=f"the records in {name} cannot be read; they are left out")
+    found = [Record(kind, row["subject"], row["at"], row["payload"]) for row in map(object_of, rows)
+             if isinstance(row.get("subject"), str) and isinstance(row.get("payload"), dict)
+             and moment_of(row.get("at")) and _AT.fullmatch(row["at"])]
+    unread = len(rows) - len(found)
+    return _Row(found, warning=f"{unread} of {len(rows)} records in {name} cannot be read; they are left out"
+                if unread else "")
+
+
+def _parsed(text: object) -> object:
+    """Return the value in JSON text; None if it is not text, too long, or not JSON."""
+    try:
+        return parse_text(text) if isinstance(text, str) and len(text) <= MAX_TEXT else None
+    except ValueError:
+        return None
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    found: dict[tuple[str, str], Record] = {}
+    for record in sorted(records, key=attrgetter("at")):
+        found.pop((record.kind, record.subject), None)
+        found[record.kind, record.subject] = record
+    return list(found.values())
+
+
+def _run_of(record: Record) -> Job:
+    fields = {key: value for key, value in record.payload.items() if isinstance(value, str)}
+    start_ms = int(as_datetime(record.at).timestamp()) * 1000 + int(record.at[-4:-1])
+    driver, status = fields.pop("driver", ""), "SUCCEEDED" if record.payload.get("ended") is True else "RUNNING"
+    return Job(record.subject, status, {"tool": TOOL, **fields}, start_time_ms=start_ms, driver_id=driver)
+
+
+def _with_states(client: DashboardClient, records: Records, jobs: Sequence[Job]) -> Records:
+    """Return the records; of a run without an end that is not in the list, Ray is asked: its agent may be dead."""
+    listed = {job.submission_id for job in jobs}
+    unsure = [run for run in records.runs if not run.ended and run.submission_id not in listed][-MAX_LOOKED_UP:]
+
+    def state_of(run: Job) -> Job:
+        try:
+            job = find_job(client, run.submission_id)
+        except InventoryError:
+            return run
+        return replace(run, status=job.status if job else "STOPPED")
+
+    found = {run.submission_id: run for run in ask_all(state_of, unsure)}
+    return replace(records, runs=[found.get(run.submission_id, run) for run in records.runs]) if found else records
+
+
+def _in_order(runs: Iterable[Job]) -> list[Job]:
+    return sorted(runs, key=lambda job: (job.start_time_ms, job.submission_id))
+
+
+def _text_of_ms(ms: int) -> str:
+    try:
+        return f"{moment_at(ms // 1000)[:-1]}.{ms % 1000:03}Z"
+    except (OverflowError, ValueError):  # out of the range of dates
+        return f"{moment_at(0)[:-1]}.000Z"
