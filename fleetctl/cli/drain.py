@@ -19,7 +19,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
-from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
+from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, cordoning, node_of, write
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica

@@ -1,4 +1,4 @@
-"""The commands that read only fleet files: `fleetctl validate`, `fmt`, `render`, and `diff` of two revisions or files."""
+"""Commands that read only fleet files: `fleetctl validate`, `fmt`, `render`, `diff` between revisions or files."""
 
 from __future__ import annotations
 

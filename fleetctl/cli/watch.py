@@ -17,10 +17,10 @@ from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
+from fleetctl.cli.apply.follow import delete_after
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.old_runs import delete_after
 from fleetctl.cli.process import now_text, this_invocation
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex

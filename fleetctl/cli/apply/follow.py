@@ -9,14 +9,15 @@ from contextlib import suppress
 
 from fleetctl.apply.history import find_run
 from fleetctl.apply.jobs import Patience
+from fleetctl.apply.old_runs import delete_old_runs
 from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli.apply.output import ApplyOutput, CollectedOutput
 from fleetctl.cli.console import message_console, moves, say, working
 from fleetctl.cli.identity import new_job_id, starter, verb_of
-from fleetctl.cli.old_runs import delete_after
 from fleetctl.documents.events import Event
+from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, UsageError
 from fleetctl.inventory.jobs import Job
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
@@ -42,6 +43,17 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
         with suppress(KeyboardInterrupt):  # the apply has ended, and its result is known
             delete_after(task, set())
     return code
+
+
+def delete_after(task: ApplyTask, said: set[str]) -> None:
+    """Delete old runs after an apply that has ended; never fails. A problem is said once for each `said`."""
+    done = delete_old_runs(task.client, task.plan, time.time())
+    if done.deleted:
+        say("note", f"{count_of(len(done.deleted), 'ended run')} deleted that spec.history does not keep")
+    if done.problem and done.problem not in said:
+        said.add(done.problem)
+        say("note", f"old runs stay in the cluster's list of jobs: {done.problem}; "
+                    "`fleetctl prune --runs` deletes them by hand")
 
 
 def attach_to(
