@@ -303,7 +303,7 @@ def modules_reached(start: str) -> set[str]:
 
 
 @pytest.mark.parametrize("start", [
-    "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply.command", "fleetctl.cli.plan",
+    "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply", "fleetctl.cli.plan",
     "fleetctl.cli.scale", "fleetctl.cli.nodes",
     "fleetctl.planner.plan", "fleetctl.workflow.proposal",
 ])

@@ -38,7 +38,7 @@ SECTIONS = {
         "map": Listed("questions", "Draw which replica holds which card."),
     },
     "Apply": {
-        "apply": Listed("apply.command", "Start missing replicas, as many as fit, and wait until they are ready."),
+        "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),
         "watch": Listed("watch", "Apply a git branch continuously."),
         "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
         "ci": Listed("ci", "Validate, review or apply a change in a CI job; check for drift."),

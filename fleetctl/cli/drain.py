@@ -12,9 +12,7 @@ import typer
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
-from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import NOTHING_DONE, CollectedOutput
+from fleetctl.cli.apply_run import NOTHING_DONE, CollectedOutput, agreed_to, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime

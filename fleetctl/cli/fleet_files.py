@@ -17,7 +17,6 @@ from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, fo
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import DISK
-from fleetctl.fleetfile.format import format_sources
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
@@ -87,6 +86,8 @@ def fmt(
     Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is not touched.
     Standard input is formatted to standard output.
     """
+    from fleetctl.fleetfile.format import format_sources  # keeps the layout, which no other command needs
+
     formatted, problems = format_sources(files, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]
     if diff:

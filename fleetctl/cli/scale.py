@@ -11,9 +11,7 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
-from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
+from fleetctl.cli.apply_run import ApplyFormat, ApplyOutput, FormatOption, agreed_to, carry_out
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation

@@ -10,7 +10,7 @@ from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.history import find_run, read_logs
 from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
-from fleetctl.cli.apply.follow import only
+from fleetctl.cli.apply_run import only
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say, show_report
 from fleetctl.cli.process import invocation_on_one_cluster

@@ -17,7 +17,7 @@ from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
-from fleetctl.cli.apply.follow import delete_after
+from fleetctl.cli.apply_run import delete_after
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter

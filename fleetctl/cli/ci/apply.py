@@ -12,10 +12,8 @@ import typer
 from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
-from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.command import proposed, split_arguments
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyOutput
+from fleetctl.cli.apply import proposed, split_arguments
+from fleetctl.cli.apply_run import ApplyOutput, agreed_to, carry_out
 from fleetctl.cli.ci.job import (
     ForceOption,
     ForgeOption,

@@ -14,9 +14,7 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
-from fleetctl.cli.apply.agreement import agreed_to, offer_new_plan
-from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.output import ApplyOutput, FormatOption
+from fleetctl.cli.apply_run import ApplyOutput, FormatOption, agreed_to, attach_to, carry_out, offer_new_plan
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
