@@ -21,16 +21,7 @@ from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, all_outcomes, final_exi
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli import console
-from fleetctl.cli.console import (
-    confirm,
-    message_console,
-    moves,
-    result_console,
-    say,
-    show_report,
-    working,
-    write_result,
-)
+from fleetctl.cli.console import confirm, moves, say, show_report, working, write_result
 from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.process import now_text
 from fleetctl.documents.base import FORMAT_VERSION
@@ -195,7 +186,7 @@ def agreed_to(
     asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format == "table" or asks):
         # in the formats for programs the plan is not part of the result: it is shown only to a person who is asked
-        shown_on = result_console() if output_format == "table" else message_console()
+        shown_on = console.result_console() if output_format == "table" else console.message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
     refuse_by_policy(invocation, plan, force=force)
@@ -233,7 +224,7 @@ def offer_new_plan(
         say("refused", stale.message)
         say("moved", *stale.listed)
     say("note", "the plan as it would be made now:")
-    show_report(plan_report(fresh), message_console())
+    show_report(plan_report(fresh), console.message_console())
     say("warning", *(f"{path} has changed since the plan was made" for path in edited_since(plan, fresh)))
     if not asks:
         raise stale
@@ -294,7 +285,7 @@ def only(found: Sequence[Job], command: str) -> Job:
 
 def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     job = started.submission_id
-    asks, screen = _at_a_terminal(), message_console()
+    asks, screen = _at_a_terminal(), console.message_console()
     stopping = "stopping the apply: nothing more is started, created replicas continue"
     if asks:
         stopping += f"; Ctrl-C again within a second detaches from job {job} and leaves it running"

@@ -61,7 +61,10 @@ def list_contexts(output_format: flags.Format = "table") -> int:
     elif not contexts.contexts:
         say("note", f"there are no contexts in {path}; {LIST_OR_ADD.partition(', ')[2]}")
     else:
-        show_report(_report(contexts))
+        rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "",
+                      tuple(_sent(one))) for name, one in contexts.contexts.items())
+        show_report(Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
+                           tables=(Table("context", "Contexts", COLUMNS, rows),)))
     return 0
 
 
@@ -155,13 +158,6 @@ def unset_context(name: NameArgument) -> int:
 def _read(invocation: Invocation) -> tuple[Path, Contexts]:
     path = config_path(invocation.environ, invocation.home)
     return path, read_contexts(path)
-
-
-def _report(contexts: Contexts) -> Report:
-    rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
-                 for name, one in contexts.contexts.items())
-    return Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
-                  tables=(Table("context", "Contexts", COLUMNS, rows),))
 
 
 def _sent(one: Context) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +19,6 @@ from fleetctl.cli.nodes import node_of
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.documents.cold import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
-from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import PlanHistory
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
 from fleetctl.errors import ApplyError, FleetctlError, UsageError
@@ -80,7 +79,11 @@ def prefetch(
     with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
-        chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None
+        chosen = selected(seen, nodes) if nodes else None
+        if node:
+            chosen = list({one.id: one for one in (node_of(seen, name) for name in node)}.values())
+            if gone := [one.name for one in chosen if one.state != "ALIVE"]:
+                raise FleetctlError(f"{', '.join(gone)}: not alive")
         places = nodes_for(fleet, wanted, seen, chosen)
         if not places:
             raise FleetctlError("no node with these labels is alive" if nodes else f"no node may run {model} now",
@@ -99,13 +102,6 @@ def prefetch(
     answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)
     return answer.exit_code
-
-
-def _named(seen: Inventory, names: list[str]) -> list[Node]:
-    found = {node.id: node for node in (node_of(seen, name) for name in names)}
-    if gone := [node.name for node in found.values() if node.state != "ALIVE"]:
-        raise FleetctlError(f"{', '.join(gone)}: not alive")
-    return list(found.values())
 
 
 def _report(row: FetchedWeights, names: dict[str, str]) -> None:
@@ -195,8 +191,13 @@ def _prune_runs(
 
     Raises InventoryError, and ApplyError if the cluster deletes no jobs.
     """
+    found = dict[str, Job]()  # each once: those of no fleet are found for every fleet
     with invocation.working("reading the list of jobs and what needs them"):
-        old = list(_old_runs(client, fleets, namespace))
+        for fleet in fleets:
+            keep = PlanHistory(**fleet.history.model_dump()) if fleet.history else default_history()
+            for job in find_old(client, fleet.name, namespace, keep, time.time()):
+                found.setdefault(job.submission_id, job)
+    old = list(found.values())
     removed: frozenset[str] = frozenset()
     if old and not dry_run:
         if not confirm(f"Delete {count_of(len(old), 'ended run')} and their place in the history?", yes=yes,
@@ -212,8 +213,8 @@ def _prune_runs(
         removed = frozenset(done.deleted)
     rows = grouped(((job.metadata.get("fleet") or "", job.metadata.get("verb") or ""), job) for job in old)
     return Pruned(dry_run=dry_run, nodes=[], runs=[
-        PrunedRuns(fleet=fleet, verb=verb, found=len(runs), removed=sum(job.submission_id in removed for job in runs),
-                   newest=moment_of_ms(runs[-1].start_time_ms)) for (fleet, verb), runs in sorted(rows.items())])
+        PrunedRuns(fleet=name, verb=verb, found=len(runs), removed=sum(job.submission_id in removed for job in runs),
+                   newest=moment_of_ms(runs[-1].start_time_ms)) for (name, verb), runs in sorted(rows.items())])
 
 
 def _deleted(client: DashboardClient, old: Sequence[Job]) -> Deletion:
@@ -226,14 +227,3 @@ def _deleted(client: DashboardClient, old: Sequence[Job]) -> Deletion:
             break
         say("note", f"{len(done.deleted)} of {len(old)} runs deleted")
     return done
-
-
-def _old_runs(client: DashboardClient, fleets: Sequence[ResolvedFleet], namespace: str) -> Iterator[Job]:
-    """Yield the runs to delete, each once: those of no fleet are found for every fleet."""
-    seen = set[str]()
-    for fleet in fleets:
-        keep = PlanHistory(**fleet.history.model_dump()) if fleet.history else default_history()
-        for job in find_old(client, fleet.name, namespace, keep, time.time()):
-            if job.submission_id not in seen:
-                seen.add(job.submission_id)
-                yield job

@@ -42,7 +42,11 @@ def index(folder: Annotated[Path, typer.Argument(
     before = _seen(folder)
     if not before:
         raise UsageError(f"{folder} has no files")
-    if problems := _problems(folder):
+    try:
+        problems = problems_of(folder)
+    except OSError as error:
+        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
+    if problems:
         say("error", *problems)
         raise FleetctlError(f"{folder} is not a complete model: nothing was indexed")
     amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
@@ -62,13 +66,6 @@ def index(folder: Annotated[Path, typer.Argument(
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
     return 0
-
-
-def _problems(folder: Path) -> list[str]:
-    try:
-        return problems_of(folder)
-    except OSError as error:
-        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
 
 
 def _seen(folder: Path) -> Seen:

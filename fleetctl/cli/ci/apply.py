@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -71,7 +71,11 @@ def apply(
     It asks no questions. A saved plan is applied exactly and only once; if what it relies on has changed, it is refused
     with 6. Without a plan the files are planned and applied. FLEETCTL_FILES may also name the files, one per line.
     """
-    refuse_review_settings(os.environ)
+    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
+                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
+        if os.environ.get(name, "").strip():  # the missing result would be noticed only afterwards
+            raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
+                             "`reports` and `inventory`, in GitLab variables of its job")
     plan_file, files = split_arguments([named] if named else [], files or [])
     job = Job(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
@@ -88,15 +92,6 @@ def apply(
     if code != result.code:
         say("note", f"the apply is partial ({result.code}), and --fail-on {fail_on} lets the job pass")
     return code
-
-
-def refuse_review_settings(environ: Mapping[str, str]) -> None:
-    """Raise UsageError for settings that an apply ignores: the missing result would be noticed only afterwards."""
-    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
-                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
-        if environ.get(name, "").strip():
-            raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
-                             "`reports` and `inventory`, in GitLab variables of its job")
 
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
@@ -117,7 +112,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
         raise
     except FleetctlError as error:
         failures.explain(error)
-        return _failed(job, output.plan or _saved(job, plan_file), error)
+        return _failed(job, plan_file, output.plan, error)
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
@@ -134,15 +129,10 @@ def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
                    title=f"Apply of fleet {plan.fleet.name}")
 
 
-def _saved(job: Job, plan_file: str | None) -> Plan | None:
-    """Return the refused plan, for the name of its fleet; None if there is none or it cannot be read."""
-    try:
-        return read_saved_plan(job.invocation, plan_file) if plan_file else None
-    except DocumentError:
-        return None
-
-
-def _failed(job: Job, plan: Plan | None, error: FleetctlError) -> JobResult:
+def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlError) -> JobResult:
+    if plan is None and plan_file:  # a refused plan has the name of its fleet
+        with suppress(DocumentError):
+            plan = read_saved_plan(job.invocation, plan_file)
     name = plan.fleet.name if plan else fleet_name(job.invocation, job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
     return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -166,17 +166,6 @@ def trusted_where(job: Job) -> Where:
 
 def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | None) -> str:
     """Return the fleet's name even if the files have errors: from the files, from the base, else the file names."""
-    name = _name_in(files)
-    if name is None and revision is not None:
-        try:
-            base = read_base(invocation, files, revision)
-        except RevisionError:
-            base = None
-        name = base.fleet.name if base and base.fleet else None
-    return name or ", ".join(files)
-
-
-def _name_in(files: Sequence[str]) -> str | None:
     read, _ = read_sources(files, None)
     size = 0
     for source in read:
@@ -186,7 +175,12 @@ def _name_in(files: Sequence[str]) -> str | None:
             node = document.node(("metadata", "name"))
             if node is not None and isinstance(node.value, str) and node.value:
                 return node.value
-    return None
+    if revision is not None:
+        with suppress(RevisionError):
+            base = read_base(invocation, files, revision)
+            if base.fleet:
+                return base.fleet.name
+    return ", ".join(files)
 
 
 def publish(job: Job, result: JobResult, *, comment: bool) -> None:
