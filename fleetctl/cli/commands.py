@@ -37,16 +37,12 @@ class Listed(NamedTuple):
     module: str
     summary: str
 
+    @cache  # noqa: B019  it lives as long as the process
     def load(self, name: str) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
         """Import the module and return the command, with the options common to all commands."""
-        return _load(self.module, name)
-
-
-@cache
-def _load(module: str, name: str) -> Any:  # noqa: ANN401
-    command: Any = get_command(import_module(f"fleetctl.cli.{module}").app)
-    resume_after_loading()
-    return _with_later_options(getattr(command, "commands", {}).get(name, command))
+        command: Any = get_command(import_module(f"fleetctl.cli.{self.module}").app)
+        resume_after_loading()
+        return _with_later_options(getattr(command, "commands", {}).get(name, command))
 
 
 def lazy_group(

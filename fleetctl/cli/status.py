@@ -82,11 +82,13 @@ class Chosen:
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return the report; `differences` = also list what differs in the outdated replicas."""
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
+        hidden = {one.key for one in self.fleet.models if not self.has(one.key)} if self.fleet else set()
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(one.model)],
-                             cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
+                             cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
+                                      if one.node or one.name not in hidden] if self.fleet else (),
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes)
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
@@ -98,11 +100,6 @@ class Chosen:
             for model in kept:
                 there, lacking = kept_on(model, seen)
                 yield model.key, ", ".join(there), ", ".join(lacking)
-
-    def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
-        """Return what cools, without the models that are not shown."""
-        others = {model.key for model in fleet.models if not self.has(model.key)}
-        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.node or one.name not in others)
 
 
 @app.command()
@@ -225,7 +222,10 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
         elif trouble_before and not trouble:
             say("note", "the cluster can be read again")
         report, trouble_before = report_of(seen), trouble
-        rows = _by_replica(report)
+        rows = {str(row[0]): visible("  ".join(
+                    str(cell) for column, cell in zip(table.columns[1:], row[1:], strict=True)
+                    if cell and column.key not in UNREPORTED))
+                for table in report.tables if table.key == "replica" for row in table.rows}
         if number == 0:
             show_report(report)
             sys.stdout.flush()
@@ -234,13 +234,6 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
             if row != (before := known.get(name, "")) and not before.startswith(f"{row}  "):  # only its note has gone
                 write_result(f"{seen.observed_at} {name} {row}\n")
         known = rows
-
-
-def _by_replica(report: Report) -> Mapping[str, str]:
-    """Return a line per replica, by name, without the UNREPORTED columns."""
-    rows = [(table.columns, row) for table in report.tables if table.key == "replica" for row in table.rows]
-    return {str(row[0]): visible("  ".join(str(cell) for column, cell in zip(columns[1:], row[1:], strict=True)
-                                           if cell and column.key not in UNREPORTED)) for columns, row in rows}
 
 
 def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:
