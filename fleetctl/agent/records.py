@@ -256,9 +256,10 @@ def _publish(row: str, number: int, text: str) -> None:
 
 
 def _table() -> Dict[str, str]:
-    """Return which rows of records there are, how many rows of jobs, and how many drivers there have been."""
+    """Return which rows of records there are, and the numbers of rows of jobs, of our runs and of drivers."""
     jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
     return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
+            "runs": str(sum(job.startswith(OUR_JOBS) for job in jobs)),
             "drivers": str(int.from_bytes(driver, "little"))}
 
 

@@ -10,17 +10,12 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
-
-from pydantic import ValidationError
 
 from fleetctl.apply.history import SpecOf, may_record, recorded_in
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import MIN_KEPT_S, History
-from fleetctl.documents.inventory import FailedFetch
 from fleetctl.documents.plan import Plan, PlanHistory
 from fleetctl.documents.quantity import MAX_SECONDS, grouped
 from fleetctl.errors import ClusterRefused, InventoryError
@@ -28,20 +23,10 @@ from fleetctl.inventory.actors import list_live_actors
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import read_ended
-from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of, noted_list
-from fleetctl.inventory.json_values import object_of, text_of
-from fleetctl.inventory.records import (
-    CORDON,
-    DRAINING,
-    SLOTS,
-    UNCORDON,
-    UNFETCHED,
-    Records,
-    read_rows,
-    records_of,
-    with_jobs,
-)
-from fleetctl.inventory.reloads import reloads_in, with_reloads
+from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of
+from fleetctl.inventory.json_values import moment_of, text_of
+from fleetctl.inventory.records import CORDON, RELOAD, SLOTS, Record, Records, read_rows, records_of, with_jobs
+from fleetctl.inventory.reloads import reloads_in
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import list_rows
 from fleetctl.inventory.uptimes import with_deaths
@@ -57,7 +42,6 @@ ALREADY_GONE = "does not exist"
 """Ray's words for a job that it does not know; a proxy that passes no DELETE has others."""
 NOT_ALLOWED = "{}: the dashboard, or a proxy in front of it, deletes no jobs"
 _OUR_ID = re.compile("fleetctl-([a-z]+(?:-[a-z]+)*)-[0-9a-f]{12}")
-_NODE_NOTES = ((CORDON, UNCORDON), (SLOTS,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +49,12 @@ class Needs:
     """What in the cluster may still need a run: its metadata or its log.
 
     `drivers` = Ray's ids of the runs whose actors live, or have failed without a record that says when, with a failure
-    that may count for a cooldown. `actors` = ids of live actors, `nodes` = of nodes that are not dead. `failed_since` =
-    the first of a model's failures that may count, in seconds since the epoch. `specs` = the specs of live replicas
-    that the run which created them did not record.
+    that may count for a cooldown. `runs` = the ids of those that reloaded a live replica, or whose metadata has what no
+    row of records has. `specs` = the specs of live replicas that neither of these has recorded.
     """
 
     drivers: frozenset[str] = frozenset()
-    actors: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
-    failed_since: Mapping[str, float] = field(default_factory=dict)
+    runs: frozenset[str] = frozenset()
     specs: frozenset[SpecOf] = frozenset()
 
 
@@ -106,68 +87,50 @@ def _is_ours(job: Job) -> bool:
     return found is not None and found[1] == job.metadata.get("verb")
 
 
-def unneeded(runs: Iterable[Job], jobs: Sequence[Job], needs: Needs) -> Iterator[Job]:
-    """Yield those of `runs` that nothing needs, as far as the metadata of all `jobs` shows; logs are not read."""
-    kept = {*_notes_of_nodes(jobs), *_newest_of_nodes(jobs, needs.nodes),
-            *(job.submission_id for job in jobs if _is_reload_needed(job, needs))}
-    for job in runs:
-        if job.submission_id not in kept and (not job.driver_id or job.driver_id not in needs.drivers):
-            yield job
-
-
-def _notes_of_nodes(jobs: Sequence[Job]) -> Iterable[str]:
-    """Return the newest notes of each node, by its id and by its name: an older one must never count again."""
-    newest = {(verbs, key, job.metadata.get(key)): job.submission_id for verbs in _NODE_NOTES
-              for job in jobs if job.metadata.get("verb") in verbs for key in ("node", "nodeName")}
-    return newest.values()
-
-
-def _newest_of_nodes(jobs: Sequence[Job], nodes: Collection[str]) -> Iterator[str]:
-    """Yield the newest runs that found a node draining, or failed to fetch weights to it."""
-    found = dict[tuple[str, str], tuple[float, str]]()
-    for job in jobs:
-        said = [((node_id, DRAINING), 0.0) for node_id in job.metadata.get(DRAINING, "").split()]
-        for row in noted_list(job.metadata, UNFETCHED):
-            with suppress(ValidationError):
-                fetch = FailedFetch.model_validate(row)
-                said.append(((str(object_of(row).get("nodeId")), fetch.artifact), _seconds(fetch.at)))
-        for about, at in said:
-            found[about] = max((at, job.submission_id), found.get(about, (0.0, "")), key=itemgetter(0))
-    yield from (run for (node_id, _), (_, run) in found.items() if node_id in nodes)
-
-
-def _is_reload_needed(job: Job, needs: Needs) -> bool:
-    """Return whether a reload is of a live replica, or among failures that may count, or ends such failures."""
-    return any(one.actor_id in needs.actors or _seconds(one.at) >= needs.failed_since.get(one.model, NEVER)
-               for one in reloads_in(Records(list(records_of([job])))))
-
-
-def read_needs(client: DashboardClient, records: Records, fleet: str, namespace: str, now_s: float) -> Needs:
-    """Read what the cluster needs of the runs; raises InventoryError if a part cannot be read completely."""
+def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespace: str, now_s: float) -> Needs:
+    """Read what the cluster needs of `jobs`; raises InventoryError if a part cannot be read completely."""
+    rows = read_rows(client)
     listing = list_live_actors(client)
     nodes = list_rows(client, "nodes", lambda row: text_of(row.get("node_id")) if row.get("state") != "DEAD" else "")
-    if problems := [*listing.problems, *nodes.losses]:
+    if problems := [*rows.failures, *listing.problems, *nodes.losses]:
         raise InventoryError("; ".join(problems))
-    actors = listing.rows
     ended, losses = read_ended(client, namespace)
-    by_driver = {job.driver_id: job for job in records.runs if job.driver_id}
-    found = find_replicas(actors, namespace, {})
-    specs = set[SpecOf]()
-    for one, replica in zip(found, with_reloads([one.replica for one in found], records), strict=True):
-        maker = by_driver.get(one.actor.job_id)
-        recorded = maker and maker.metadata.get("verb") == "apply" and replica.spec_hash == one.replica.spec_hash
-        if replica.spec_hash and replica.fleet == fleet and not recorded:
-            specs.add((replica.model, replica.spec_hash))
     # a list that is cut makes no cooldowns, and never becomes whole again
     counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}), ended.silent)
-    times = [(failure.model, failure.at) for failure in counted if failure.at]
-    since = _in_a_row([*times, *((one.model, one.at) for one in reloads_in(records) if one.code)], now_s)
-    late = {failure.actor_id for failure in counted
-            if failure.at is None or _seconds(failure.at) >= since.get(failure.model, NEVER)}
+    since = _in_a_row([*((one.model, one.at) for one in counted if one.at),
+                       *((one.model, one.at) for one in reloads_in(with_jobs(rows, jobs)) if one.code)], now_s)
+    late = {one.actor_id for one in counted if one.at is None or _seconds(one.at) >= since.get(one.model, NEVER)}
+    noted = _noted_by(jobs, rows, {actor.actor_id for actor in listing.rows}, {*nodes.rows}, since)
+    recorded = {job.driver_id for job in jobs if job.driver_id and job.metadata.get("verb") == "apply"}
     return Needs(
-        drivers=frozenset(actor.job_id for actor in actors) | {one.job_id for one in silent if one.actor_id in late},
-        actors=frozenset(actor.actor_id for actor in actors), nodes=frozenset(filter(None, nodes.rows)),
-        failed_since=since, specs=frozenset(specs))
+        frozenset(actor.job_id for actor in listing.rows) | {one.job_id for one in silent if one.actor_id in late},
+        frozenset(noted),
+        frozenset((one.replica.model, one.replica.spec_hash) for one in find_replicas(listing.rows, namespace, {})
+                  if one.replica.fleet == fleet and one.replica.spec_hash and one.actor.job_id not in recorded))
+
+
+def _noted_by(
+    jobs: Iterable[Job], rows: Records, actors: Collection[str], nodes: Collection[str], since: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield the runs that reloaded one of these live `actors`, or have in their metadata alone what may still count.
+
+    `rows` need no run for what they have. `since` = the first of a model's failures that may count.
+    """
+    in_rows, newest = dict[tuple[str, str], str](), dict[tuple[str, str], tuple[Record, str]]()
+    for record in rows.newest:
+        in_rows[record.kind, record.subject] = record.at
+        actor, _, run = record.subject.partition("/")
+        if record.kind == RELOAD and actor in actors:
+            yield run
+    for job in jobs:
+        for note in records_of([job]):
+            if note.at > in_rows.get((note.kind, note.subject), ""):
+                newest[note.kind, note.subject] = note, job.submission_id
+    for note, run in newest.values():
+        about, at = note.subject.partition("/")[0], moment_of(note.payload.get("at"))
+        if note.kind in (CORDON, SLOTS) or about in nodes or about in actors or (
+                note.kind == RELOAD and at and _seconds(at) >= since.get(str(note.payload.get("model")), NEVER)):
+            yield run
 
 
 def _in_a_row(failures: Iterable[tuple[str, str]], now_s: float) -> dict[str, float]:
@@ -188,16 +151,17 @@ def _seconds(moment: str) -> float:
     return as_datetime(moment).timestamp()
 
 
-def without_specs(client: DashboardClient, runs: Iterable[Job], specs: Collection[SpecOf]) -> Iterator[Job]:
-    """Yield the runs whose logs record none of these specs; raises InventoryError if a log cannot be read.
+def unneeded(client: DashboardClient, runs: Iterable[Job], needs: Needs) -> Iterator[Job]:
+    """Yield the runs that nothing needs; raises InventoryError if a log cannot be read.
 
-    Reads logs, a few ahead, only if there are specs.
+    Logs are read, a few ahead, only if there are specs to look for.
     """
-    runs = iter(runs)
-    while batch := list(islice(runs, READERS)):
-        logs = ask_all(lambda job: log_of(client, job.submission_id) if specs and may_record(job) else "", batch)
+    left = (job for job in runs if job.submission_id not in needs.runs and (
+        not job.driver_id or job.driver_id not in needs.drivers))
+    while batch := list(islice(left, READERS)):
+        logs = ask_all(lambda job: log_of(client, job.submission_id) if needs.specs and may_record(job) else "", batch)
         for job, log in zip(batch, logs, strict=True):
-            if log is not None and not any((one.model.key, one.model.spec_hash) in specs
+            if log is not None and not any((one.model.key, one.model.spec_hash) in needs.specs
                                            for one in recorded_in(log, job.submission_id)):
                 yield job
 
@@ -212,8 +176,7 @@ def find_old(client: DashboardClient, fleet: str, namespace: str, keep: PlanHist
     old = beyond(jobs, fleet, namespace, keep, now_s)
     if len(old) <= slack:
         return
-    needs = read_needs(client, with_jobs(read_rows(client), jobs), fleet, namespace, now_s)
-    yield from without_specs(client, unneeded(old, jobs, needs), needs.specs)
+    yield from unneeded(client, old, read_needs(client, jobs, fleet, namespace, now_s))
 
 
 @dataclass(slots=True)
@@ -252,18 +215,18 @@ def _delete(client: DashboardClient, job: Job) -> str:
     return NOT_ALLOWED.format(said) if answer.status_code in (404, 405, 501) else said
 
 
-def delete_old_runs(client: DashboardClient, plan: Plan, now_s: float,
-                    clock: Callable[[], float] = time.monotonic) -> Deletion:
+def delete_old_runs(
+    client: DashboardClient, plan: Plan, now_s: float, clock: Callable[[], float] = time.monotonic
+) -> Deletion:
     """After an apply of `plan`: delete what its fleet's history no longer keeps, within WITHIN_S and at most AT_ONCE.
 
-    The list of jobs is not read if the records say that it is too short.
+    The list of jobs is not read if the records say that it cannot have too many of our runs.
     """
     keep, until, client = plan.fleet.history or default_history(), clock() + WITHIN_S, client.within(WITHIN_S)
     try:
-        rows = read_rows(client)
+        if 0 < read_rows(client).run_rows <= keep.keep_runs + SLACK:
+            return Deletion()
     except InventoryError as error:
         return Deletion(problem=error.message)
-    if rows.has_rows and rows.table_rows <= keep.keep_runs + SLACK:
-        return Deletion()
     old = find_old(client, plan.fleet.name, plan.fleet.namespace, keep, now_s, slack=SLACK)
     return delete_runs(client, islice(old, AT_ONCE), lambda: clock() < until)

@@ -156,7 +156,7 @@ class DashboardClient:
             return self._with_retries("GET", attempt)
 
     def _at_most(self, total_s: float) -> float:
-        return min(total_s, max(0.0, self._until - time.monotonic()))
+        return min(total_s, max(0.0, round(self._until - time.monotonic(), 1)))  # messages have it, too
 
     def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)

@@ -58,14 +58,15 @@ class Records:
     """The newest record of each kind and subject, and our runs, both from oldest to newest.
 
     `has_rows` = the cluster has records of its own. `table_rows` = how many rows the list of jobs had at the latest
-    run. `listed` = the list was read, so no run is missing. `failures` = what could not be read and is needed;
-    `warnings` = what else is not known; `unknown` = why no run is known at all.
+    run, `run_rows` = how many of them were runs of ours. `listed` = the list was read, so no run is missing. `failures`
+    = what could not be read and is needed; `warnings` = what else is not known; `unknown` = why no run is known at all.
     """
 
     newest: Sequence[Record] = ()
     runs: Sequence[Job] = ()
     has_rows: bool = False
     table_rows: int = 0
+    run_rows: int = 0
     listed: bool = False
     failures: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -118,9 +119,9 @@ def read_rows(client: DashboardClient) -> Records:
     others = [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
     rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client), others)]
     found = _newest(record for row in rows for record in row.records)
-    counts = [number_in(index.get(key)) or 0 for key in ("jobs", "drivers")]
+    jobs, drivers, runs = (number_in(index.get(key)) or 0 for key in ("jobs", "drivers", "runs"))
     return Records(found, _in_order(_run_of(record) for record in found if record.kind == RUN), has_rows=True,
-                   table_rows=max(counts), failures=[row.failure for row in rows if row.failure],
+                   table_rows=max(jobs, drivers), run_rows=runs, failures=[row.failure for row in rows if row.failure],
                    warnings=[row.warning for row in rows if row.warning])
 
 

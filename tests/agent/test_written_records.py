@@ -70,11 +70,12 @@ def test_the_newest_record_about_a_subject_replaces_the_former(keys: Keys) -> No
 
 def test_the_row_of_runs_names_all_rows_and_counts_the_table(keys: Keys) -> None:
     add_job(keys, "raysubmit_1")
+    add_job(keys, "fleetctl-apply-8dd5457ba23d")
     records.add("draining", "n1", {})
     records.add("reload", "a/j", {}, "lab")
     found = row(keys, "run")["metadata"]
     assert json.loads(found["rows"]) == [f"fleetctl.records.{kind}" for kind in ("draining", "reload.lab", "run")]
-    assert (found["jobs"], found["drivers"]) == ("4", "300")
+    assert (found["jobs"], found["runs"], found["drivers"]) == ("5", "1", "300")
 
 
 def test_writers_at_the_same_time_lose_no_record(keys: Keys) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 from cluster_stand_in import ClusterStandIn, StoredJob, event
+from record_rows import record
 
 from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
@@ -16,6 +17,8 @@ from fleetctl.documents.base import as_datetime, moment_at
 from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.answer import full_answer
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import list_jobs
+from fleetctl.inventory.records import RELOAD, RUN, UNFETCHED, records_of
 
 NOW = "2026-03-04T12:00:00Z"
 NOW_S = as_datetime(NOW).timestamp()
@@ -70,6 +73,24 @@ class World:
         makers = (self.apply, self.apply, self.apply, self.reload, self.evict, self.note, self.examine, self.foreign)
         for number, age in enumerate(ages):
             self.chance.choice(makers)(number, NOW_S - age)
+        if self.chance.random() < 0.6:
+            self.keep_records(since=self.chance.randint(0, jobs), adopts=self.chance.random() < 0.7)
+
+    def keep_records(self, *, since: int, adopts: bool) -> None:
+        """Put into rows of records what jobs have noted from this number on, and with `adopts` also before it.
+
+        Since rows exist, only the notes that users write are in metadata, too.
+        """
+        for job in list_jobs(DirectClient(self.cluster)):
+            newer = int(job.submission_id.rpartition("-")[2], 16) >= since
+            for one in records_of([job]) if newer or adopts else ():
+                fleet = job.metadata["fleet"] if one.kind in (RELOAD, UNFETCHED) else ""
+                self.cluster.records.add(one.kind, record(one.subject, one.at, **one.payload), fleet)
+            if newer:
+                for key in ("reloads", "unfetched", "draining"):
+                    if self.cluster.jobs[job.submission_id].body["metadata"].pop(key, None) and key == "reloads":
+                        self.cluster.jobs[job.submission_id].body["metadata"]["reload"] = "1"
+        self.cluster.records.put(RUN, [], runs="60")
 
     def job(self, number: int, verb: str, at: float, **metadata: str) -> StoredJob:
         """One run of ours; a few have not ended, however old."""
@@ -141,6 +162,9 @@ class World:
         note = {"model": model, "replicaId": int(row["name"].split(":")[2]), "actorId": row["actor_id"],
                 "specHash": spec, "at": moment_at(at + 30), "nodeIds": [self.alive[0]], "weights": [None],
                 "asked": self.chance.random() < 0.3, **({"code": code, "message": "no"} if code else {})}
+        if row["repr_name"] and not code and not note["asked"] and self.chance.random() < 0.5:
+            marks = json.loads(row["repr_name"]) | {"specHash": spec}  # Ray has restarted it since
+            row.update(repr_name=json.dumps(marks), num_restarts="1")
         job = self.job(number, "apply", at, create="0", reloads=json.dumps([note]), **self.of_fleet())
         lifecycle = {"startupTimeout": 60, "schedulingTimeout": 60, "restartMax": 5, "restartBackoff": 10}
         job.log = event(0, "planAccepted", shapes={spec: shape}, models=[
@@ -169,5 +193,5 @@ class World:
             job.body["metadata"]["tool"] = "ci"
             return
         del self.cluster.jobs[name]
-        job.body["submission_id"] = f"nightly-{number}"
-        self.cluster.jobs[f"nightly-{number}"] = job
+        job.body["submission_id"] = f"nightly-{number:012x}"
+        self.cluster.jobs[f"nightly-{number:012x}"] = job

@@ -9,6 +9,8 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 from old_run_worlds import ARTIFACT, DAY, HOUR, NOW, NOW_S, DirectClient, World
 from random_cases import cases
+from record_rows import record
+from small_plans import small_plan
 
 from fleetctl.apply import old_runs
 from fleetctl.apply.history import find_recorded
@@ -21,6 +23,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import Job, list_jobs
+from fleetctl.inventory.records import records_of
 from fleetctl.planner.breaker import Cooled, find_cooled
 
 COOLDOWNS = ({}, {"failures": 1}, {"failures": 2, "first": "1h", "max": "20d"}, {"failures": 1, "max": "30d"})
@@ -169,3 +172,62 @@ def test_of_a_few_runs_too_many_nothing_more_is_read(cluster: ClusterStandIn, cl
     assert list(find_old(client, "lab", "fleet", keep, NOW_S, slack=5)) == []
     assert [path for _, path in cluster.requests] == ["/api/jobs/"]
     assert len(list(find_old(client, "lab", "fleet", keep, NOW_S, slack=4))) == 5
+
+
+def created(cluster: ClusterStandIn, number: int, model: str) -> dict[str, Any]:
+    """The actor of a replica that one of the runs of `many` has created."""
+    cluster.jobs[f"fleetctl-apply-{number:012x}"].driver_id = f"{number + 1:08x}"
+    cluster.add_replica(model, number, cluster.nodes[0]["node_id"])
+    cluster.actors[-1]["job_id"] = f"{number + 1:08x}"
+    return cluster.actors[-1]
+
+
+def test_a_replica_that_died_silently_keeps_its_run_if_the_time_of_its_death_cannot_be_read(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_node("a")
+    many(cluster, 10)
+    cause = {"actor_died_error_context": {"reason": "WORKER_DIED"}}
+    created(cluster, 3, "m").update(state="DEAD", repr_name="", death_cause=cause, up_ms=(0, int(NOW_S * 1000)))
+    keep = PlanHistory(keep_runs=1, keep_for=DAY)
+    cluster.refusals["GET", "/logical/actors"] = [(500, "busy")]
+    old = [job.submission_id for job in find_old(client, "lab", "fleet", keep, NOW_S)]
+    assert len(old) == 8
+    assert f"fleetctl-apply-{3:012x}" not in old
+
+
+def test_no_log_is_read_if_the_runs_that_created_the_replicas_are_listed(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_node("a")
+    many(cluster, 10)
+    created(cluster, 3, "m")
+    assert len(list(find_old(client, "lab", "fleet", PlanHistory(keep_runs=1, keep_for=DAY), NOW_S))) == 8
+    assert [path for _, path in cluster.requests if path.endswith("/logs")] == []
+
+
+def test_the_list_is_not_read_if_there_cannot_be_too_many_runs(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    many(cluster, 100)
+    plan = small_plan("a")
+    keep = plan.fleet.model_copy(update={"history": PlanHistory(keep_runs=10, keep_for=DAY)})
+    plan = plan.model_copy(update={"fleet": keep})
+    cluster.records.put("run", [], runs=str(10 + old_runs.SLACK))
+    assert old_runs.delete_old_runs(client, plan, NOW_S) == old_runs.Deletion()
+    assert ("GET", "/api/jobs/") not in cluster.requests
+    cluster.records.put("run", [], runs=str(11 + old_runs.SLACK))
+    assert len(old_runs.delete_old_runs(client, plan, NOW_S).deleted) == 90
+
+
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_a_run_is_not_kept_for_notes_that_rows_of_records_have(
+    cluster: ClusterStandIn, client: DashboardClient, in_rows: bool
+) -> None:
+    node_id = cluster.add_node("a")
+    many(cluster, 10)
+    cluster.jobs[f"fleetctl-apply-{4:012x}"].body["metadata"]["draining"] = node_id
+    for one in records_of(list_jobs(client)) if in_rows else ():
+        cluster.records.add(one.kind, record(one.subject, one.at))
+    old = [job.submission_id for job in find_old(client, "lab", "fleet", PlanHistory(keep_runs=1, keep_for=DAY), NOW_S)]
+    assert (f"fleetctl-apply-{4:012x}" in old) == in_rows

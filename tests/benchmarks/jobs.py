@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,7 +34,8 @@ from tests.benchmarks.machine import machine_text
 from tests.e2e.cluster import RayCluster, running_cluster
 
 FLEET, NODE, LIST = "bench", "n0", "/api/jobs/"
-DAYS, DELETED = 40, 200
+DAYS, DELETED = 40, 100
+SITUATIONS = ("short", "silent", "long", "deleted")
 COMMANDS = ("inventory", "plan", "status", "cordon", "apply")
 SILENT_S = 900.0
 """How long the proxy keeps a request for the list; longer than any command may take."""
@@ -74,8 +75,8 @@ class Bench:
     def command(self, name: str, address: str) -> tuple[float, int, str]:
         """Run one of the commands; an apply has one more replica to create each time."""
         if name == "cordon":
-            found = self.seconds(address, "cordon", NODE, "--reason", "a benchmark", "--yes")
-            self.seconds(address, "uncordon", NODE, "--yes")
+            found = self.seconds(address, "cordon", NODE, "--reason", "a benchmark")
+            self.seconds(address, "uncordon", NODE)
             return found
         if name == "apply":
             self.models += 1
@@ -169,25 +170,31 @@ def without_list(address: str) -> Iterator[str]:
 
 def measure(cluster: RayCluster, flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measure every situation that the flags choose."""
-    bench, address = Bench(folder, flags.rounds, flags.limit), cluster.address
+    bench, address, chosen = Bench(folder, flags.rounds, flags.limit), cluster.address, flags.situations
     result: dict[str, Any] = {"ray": json.loads(timed(address, "/api/version")[1])["ray_version"]}
 
-    def look(name: str, *, commands: Callable[[], dict[str, Any]] | None = None) -> None:
-        result[name] = {"list": list_cost(address, flags.rounds), **(commands() if commands else {})}
-        print(name, json.dumps(result[name]), flush=True)
+    def look(name: str, found: dict[str, Any]) -> None:
+        result[name] = found
+        print(name, json.dumps(found), flush=True)
 
-    every = None if flags.only_list else (lambda: bench.all(address))
-    look("empty", commands=every)
+    def commands(at: str = address) -> dict[str, Any]:
+        return {} if flags.only_list else bench.all(at)
+
     if not flags.only_list:
+        bench.command("apply", address)  # the first one on a cluster also sends the agent
+    if "short" in chosen:
+        look("short list", {"list": list_cost(address, flags.rounds), **commands()})
+    if "silent" in chosen:
         with without_list(address) as silent:
-            result["silent list"] = bench.all(silent)
-            print("silent list", json.dumps(result["silent list"]), flush=True)
-    for rows in flags.rows:
+            look("list that never answers", commands(silent))
+    for rows in flags.rows if {"long", "deleted"} & {*chosen} else ():
         cluster.add_ended_runs(fleet="other", count=rows, days=DAYS, drivers=flags.drivers)
-        look(f"{rows} runs", commands=every)
-        result[f"{rows} runs"]["delete"] = delete_cost(address)
-        cluster.forget_ended_runs()
-        look(f"{rows} runs deleted", commands=every if flags.drivers else None)
+        if "long" in chosen:
+            look(f"{rows} runs", {"list": list_cost(address, flags.rounds), **commands()})
+        if "deleted" in chosen:
+            look("delete", delete_cost(address))
+            cluster.forget_ended_runs()
+            look(f"{rows} runs deleted", {"list": list_cost(address, flags.rounds), **commands()})
     return result
 
 
@@ -196,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, action="append")
     parser.add_argument("--drivers", action="store_true")
+    parser.add_argument("--situations", nargs="*", choices=SITUATIONS, default=SITUATIONS)
     parser.add_argument("--only-list", action="store_true", help="run no commands")
     parser.add_argument("--limit", type=float, default=300.0, help="end a command after this many seconds")
     parser.add_argument("--rounds", type=int, default=3)

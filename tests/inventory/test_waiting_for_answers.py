@@ -71,7 +71,7 @@ def test_requests_within_a_limit_end_together_and_others_do_not(dashboard: FakeD
     with DashboardClient(dashboard.url) as client:
         client.get("/api/version")
         limited = client.within(0.3)
-        with pytest.raises(ClusterUnreachable, match="/api/jobs/"):
+        with pytest.raises(ClusterUnreachable, match=r"/api/jobs/ within 0\.3 s"):
             limited.get_json("/api/jobs/")
         with pytest.raises(ClusterUnreachable):
             limited.get_json("/api/version")
