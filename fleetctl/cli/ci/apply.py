@@ -14,17 +14,8 @@ from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply import proposed, split_arguments
 from fleetctl.cli.apply_run import ApplyOutput, agreed_to, carry_out
-from fleetctl.cli.ci.job import (
-    ForceOption,
-    ForgeOption,
-    IgnoreCooldownOption,
-    Job,
-    JobResult,
-    fleet_name,
-    lines_of,
-    publish,
-    trusted_where,
-)
+from fleetctl.cli.ci import job as ci
+from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
@@ -55,8 +46,8 @@ def apply(
         help="Plan saved by `ci review`, or a fleet file as with -f.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
-    force: ForceOption = False,
-    ignore_cooldown: IgnoreCooldownOption = False,
+    force: ci.ForceOption = False,
+    ignore_cooldown: ci.IgnoreCooldownOption = False,
     lock_timeout: Annotated[float, flags.option(
         "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
         help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = 600,
@@ -64,7 +55,7 @@ def apply(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always does."),
     ] = "blocked",
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Apply a merged change, and report to the forge.
 
@@ -78,13 +69,13 @@ def apply(
                              "`reports` and `inventory`, in GitLab variables of its job")
     plan_file, files = split_arguments([named] if named else [], files or [])
     job = Job(
-        this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
+        this_invocation(), () if plan_file else ci.lines_of(files, "FLEETCTL_FILES"), where,
         force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
     output = ApplyOutput("table")
     result = _applied(job, plan_file, lock_timeout, output)
-    publish(job, result, comment=False)
+    ci.publish(job, result, comment=False)
     if result.code != PARTIAL or fail_on == "blocked":
         return result.code
     begun = [row for row in output.outcomes if row.outcome != "blocked"]
@@ -97,7 +88,7 @@ def apply(
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
     try:
         options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
-        where = job.where if plan_file else trusted_where(job)
+        where = job.where if plan_file else ci.trusted_where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
             if job.ignore_cooldown and not task.plan.options.ignore_cooldown:
@@ -133,6 +124,6 @@ def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlE
     if plan is None and plan_file:  # a refused plan has the name of its fleet
         with suppress(DocumentError):
             plan = read_saved_plan(job.invocation, plan_file)
-    name = plan.fleet.name if plan else fleet_name(job.invocation, job.files, None) or "unknown"
+    name = plan.fleet.name if plan else ci.fleet_name(job.invocation, job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
     return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))

@@ -14,20 +14,8 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import failures, flags
-from fleetctl.cli.ci.job import (
-    ForceOption,
-    ForgeOption,
-    IgnoreCooldownOption,
-    Job,
-    JobResult,
-    fleet_name,
-    keep_issue,
-    lines_of,
-    publish,
-    read_base,
-    trusted_address,
-    trusted_where,
-)
+from fleetctl.cli.ci import job as ci
+from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
 from fleetctl.cli.fleet_files import problem_formats
@@ -79,15 +67,15 @@ FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 def validate(
     files: flags.OptionalDiskFiles = None,
     report: ReportOption = None,
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Check fleet files, and report to the forge.
 
     The forge gets annotations, a summary page and outputs; no cluster is contacted. FLEETCTL_FILES may also name the
     files, and FLEETCTL_REPORTS the reports, one per line.
     """
-    job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(),
-              reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
+    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), Where(),
+              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
     job.check()
     loaded = inspect_fleet(job.files)
     formats, reports = problem_formats(loaded), parse_reports(job.reports)
@@ -96,7 +84,7 @@ def validate(
     shown = formats.report()
     name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
     result = JobResult(replace(shown, identity=name), shown.exit_code, reports=reports)
-    publish(job, result, comment=False)
+    ci.publish(job, result, comment=False)
     return result.code
 
 
@@ -121,14 +109,14 @@ def review(
     fail_on: Annotated[Literal["policy", "blocked"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="What fails the job besides errors: a refusal by policy, or also blocked replicas.")] = "policy",
-    force: ForceOption = False,
-    ignore_cooldown: IgnoreCooldownOption = False,
+    force: ci.ForceOption = False,
+    ignore_cooldown: ci.IgnoreCooldownOption = False,
     comment: Annotated[bool, typer.Option(
         "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")] = True,
     pull_request: Annotated[int | None, flags.option(
         "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
         help="Pull or merge request to comment on, if it cannot be detected.")] = None,
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
 
@@ -137,8 +125,8 @@ def review(
     prints the plan; `--report markdown=FILE` writes the text of the comment.
     """
     job = Job(
-        this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
-        reports=lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
+        this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory),
+        base=base, out=out, reports=ci.lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
         forge=find_forge(os.environ, forge, number=pull_request))
     job.check()
     try:
@@ -148,19 +136,19 @@ def review(
     except FleetctlError as error:
         failures.explain(error)
         result = _failed(job, error)
-    publish(job, result, comment=comment)
+    ci.publish(job, result, comment=comment)
     return 0 if result.code in FINE[fail_on] else result.code
 
 
 def _reviewed(job: Job) -> JobResult:
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)
-    base = read_base(job.invocation, job.files, revision) if revision is not None else None
+    base = ci.read_base(job.invocation, job.files, revision) if revision is not None else None
     if base is None:
         job.invocation.say("note", NO_BASE)
     where = job.where
     if not where.inventory and not job.address():
-        where = replace(where, address=trusted_address(fleet, base, job.forge))
+        where = replace(where, address=ci.trusted_address(fleet, base, job.forge))
     options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
     planned = plan_fleet(job.invocation, loaded, options, where, base=base)
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
@@ -272,7 +260,7 @@ def _failed(job: Job, error: FleetctlError) -> JobResult:
         revision = _revision(job)
     except FleetctlError:
         revision = None
-    name = fleet_name(job.invocation, job.files, revision)
+    name = ci.fleet_name(job.invocation, job.files, revision)
     report = failure_report(error, identity=f"plan:{name}", fleet=name, title=f"No plan for fleet {name}")
     return JobResult(report, error.exit_code, reports=_write_failure(job, report))
 
@@ -307,7 +295,7 @@ def drift(
     issue: Annotated[bool, typer.Option(
         "--issue/--no-issue", envvar="FLEETCTL_ISSUE",
         help="Keep one issue up to date: open while there is drift, otherwise closed.")] = True,
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Check on a schedule that the cluster matches the files.
 
@@ -316,8 +304,8 @@ def drift(
     forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
     the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
     """
-    job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), where,
-              reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
+    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
+              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
     job.check()
     try:
         result, is_open = _drift_of(job)
@@ -325,18 +313,18 @@ def drift(
         raise
     except FleetctlError as error:
         failures.explain(error)
-        name = fleet_name(job.invocation, job.files, None)
+        name = ci.fleet_name(job.invocation, job.files, None)
         failure = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
         result, is_open, issue = JobResult(failure, error.exit_code), True, False  # the issue stays as it is
-    publish(job, result, comment=False)
+    ci.publish(job, result, comment=False)
     if issue:
-        keep_issue(job, result, is_open=is_open)
+        ci.keep_issue(job, result, is_open=is_open)
     return result.code
 
 
 def _drift_of(job: Job) -> tuple[JobResult, bool]:
     """Return the result, and whether there is drift or a warning."""
-    loaded, where = inspect_fleet(job.files), trusted_where(job)
+    loaded, where = inspect_fleet(job.files), ci.trusted_where(job)
     plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
     with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
         failed, beside = failures_of(client, plan), capacity_findings(client, loaded, planned.inventory)
