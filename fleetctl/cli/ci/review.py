@@ -125,8 +125,8 @@ def review(
     prints the plan; `--report markdown=FILE` writes the text of the comment.
     """
     job = Job(
-        this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory),
-        base=base, out=out, reports=ci.lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
+        this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base,
+        out=out, reports=ci.lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
         forge=find_forge(os.environ, forge, number=pull_request))
     job.check()
     try:
