@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app, complete_contexts, epilog
 from fleetctl.cli.console import say, show_report, write_result
-from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.errors import FleetctlError, UsageError
@@ -61,7 +60,10 @@ def list_contexts(output_format: flags.Format = "table") -> int:
     elif not contexts.contexts:
         say("note", f"there are no contexts in {path}; {LIST_OR_ADD.partition(', ')[2]}")
     else:
-        show_report(_report(contexts))
+        rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "",
+                      tuple(_sent(one))) for name, one in contexts.contexts.items())
+        show_report(Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
+                           tables=(Table("context", "Contexts", COLUMNS, rows),)))
     return 0
 
 
@@ -155,13 +157,6 @@ def unset_context(name: NameArgument) -> int:
 def _read(invocation: Invocation) -> tuple[Path, Contexts]:
     path = config_path(invocation.environ, invocation.home)
     return path, read_contexts(path)
-
-
-def _report(contexts: Contexts) -> Report:
-    rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
-                 for name, one in contexts.contexts.items())
-    return Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
-                  tables=(Table("context", "Contexts", COLUMNS, rows),))
 
 
 def _sent(one: Context) -> Iterator[str]:

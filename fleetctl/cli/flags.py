@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic_core import PydanticCustomError
 
-from fleetctl.cli.commands import MadeBy
+from fleetctl.cli.commands import MadeBy, not_empty
 from fleetctl.cli.completion import complete_labels, complete_model_keys
-from fleetctl.cli.context_option import not_empty
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.doctor.needs import candidates
+from fleetctl.doctor.fleet import candidates
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.selector import LabelSelector
 from fleetctl.errors import FleetctlError, FleetFileError

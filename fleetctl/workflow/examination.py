@@ -11,7 +11,7 @@ from fleetctl.apply.node_jobs import JobRunner, examine
 from fleetctl.apply.record import Starter
 from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.doctor.needs import needs_by_node
+from fleetctl.doctor.fleet import needs_by_node
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Inventory

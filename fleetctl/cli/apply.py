@@ -14,9 +14,7 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
-from fleetctl.cli.apply.agreement import agreed_to, offer_new_plan
-from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.output import ApplyOutput, FormatOption
+from fleetctl.cli.apply_run import ApplyOutput, FormatOption, agreed_to, attach_to, carry_out, offer_new_plan
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
@@ -70,12 +68,18 @@ def apply(
     stops it: nothing more is started. A second Ctrl-C within a second detaches and leaves it running.
     """
     plan_file, files = split_arguments(named or [], files or [], attach=attach)
-    _check_arguments(plan_file, files, attach)
-    if plan_file is not None or attach:
-        _refuse_choices({
-            "--target": planning.targets, "--exclude": planning.excludes, "--selector": planning.selector,
-            "--adopt-from": planning.adopt_from, "--namespace": where.namespace, "--force": planning.force and attach,
-            "--ignore-cooldown": planning.ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
+    if plan_file and files and not attach:
+        raise UsageError("give a saved plan or fleet files, not both")
+    if not plan_file and not files and not attach:
+        raise UsageError("nothing to apply", hint="give -f FLEET, a saved PLAN, or --attach")
+    choices = {"--target": planning.targets, "--exclude": planning.excludes, "--selector": planning.selector,
+               "--adopt-from": planning.adopt_from, "--namespace": where.namespace,
+               "--force": planning.force and attach, "--ignore-cooldown": planning.ignore_cooldown,
+               "--wait-for-nodes": wait_for_nodes}
+    given = [flag for flag, value in choices.items() if value]
+    if given and (plan_file is not None or attach):  # they would have no effect
+        raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
+                         hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
     options = replace(planning, files=tuple(files))
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
@@ -106,21 +110,6 @@ def split_arguments(named: list[str], files: list[str], *, attach: bool = False)
     if len(others) > 1:
         raise UsageError(f"give one plan or job, not {' and '.join(others)}")
     return others[0] if others else None, [*files, *fleets]
-
-
-def _check_arguments(plan_file: str | None, files: list[str], attach: bool) -> None:
-    if plan_file and files and not attach:
-        raise UsageError("give a saved plan or fleet files, not both")
-    if not plan_file and not files and not attach:
-        raise UsageError("nothing to apply", hint="give -f FLEET, a saved PLAN, or --attach")
-
-
-def _refuse_choices(choices: dict[str, object]) -> None:
-    """Refuse flags that shape a plan if the plan is already made: they would have no effect."""
-    given = [flag for flag, value in choices.items() if value]
-    if given:
-        raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
-                         hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
 
 
 def proposed(
