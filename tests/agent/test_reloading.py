@@ -26,7 +26,6 @@ from fleetctl.agent.messages import (
 from fleetctl.agent.reloads import Reloads
 from fleetctl.agent.run import step_all
 
-
 WEIGHTS = PlannedWeights("b", ())
 
 
