@@ -267,10 +267,10 @@ def test_no_help_has_a_stray_bracket_or_a_python_type(helps: dict[str, str]) -> 
 
 
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fail() -> None:
+    def fail(_arguments: object) -> int:
         raise error
 
-    monkeypatch.setattr(app, "build_app", fail)
+    monkeypatch.setattr(entry, "_run_app", fail)
 
 
 def test_tuning_variables_of_this_process_do_not_reach_demo_engines(monkeypatch: pytest.MonkeyPatch) -> None:
