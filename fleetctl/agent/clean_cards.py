@@ -13,7 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cards, cluster, node
-from .claims import SHARE
+from .cluster import SHARE
 from .driver import query_driver
 from .environment import node_environment
 from .messages import Member

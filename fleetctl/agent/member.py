@@ -8,8 +8,7 @@ from typing import Mapping, Optional
 import ray
 
 from . import cards, node
-from .engine import EngineProcess
-from .engine_log import EngineLog
+from .engine import EngineLog, EngineProcess
 from .environment import node_environment
 from .failure import StartFailed
 from .mark import place_of

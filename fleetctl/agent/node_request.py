@@ -19,8 +19,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-from .claims import SHARE
-from .cluster import alive_nodes, busy_nodes
+from .cluster import SHARE, alive_nodes, busy_nodes
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .messages import NodeType, Plan, ReleaseRequest

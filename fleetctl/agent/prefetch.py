@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional, Sequence, Set
 
-from .cold import note_cold
 from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
 from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
-from .model_files import fetch_document, noted, session_secret, wanted_by
+from .model_files import fetch_document, note_cold, noted, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
 from .run import OnNodes, Run, Steps, Task, outcome_of

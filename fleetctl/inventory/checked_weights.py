@@ -1,6 +1,6 @@
 """What nodes note about the checks of the weights on their disks: since when files are verified, and which were wrong.
 
-The agent leaves the notes in Ray's log folder (agent/cold.py). Every user of a node can write there.
+The agent leaves the notes in Ray's log folder (agent/model_files.py). Every user of a node can write there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetctl.inventory.engine_log import EngineLog, names_on, read_log
 from fleetctl.inventory.json_values import moment_of, object_of
 
 WRONG_NOTE = "fleetctl-wrong-"
-"""The prefix of the name of a note about a wrong file, before the id of the node; see agent/cold.py."""
+"""The prefix of the name of a note about a wrong file, before the id of the node; see agent/model_files.py."""
 MOST_BYTES, MOST_NOTES = 16 << 10, 50
 """How much is read of a note, and how many notes of a node are read."""
 _NAME = re.compile(r"-[0-9a-f]{64}(?:-[0-9a-f]{16})?\.json")

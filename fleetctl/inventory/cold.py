@@ -16,7 +16,7 @@ from fleetctl.inventory.engine_log import names_on
 from fleetctl.inventory.records import UNFETCHED, Records
 
 NOTE = "fleetctl-cold-"
-"""The prefix of a note's name, before the id of the node; see agent/cold.py."""
+"""The prefix of a note's name, before the id of the node; see agent/model_files.py."""
 _FILE_NAME = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 
 

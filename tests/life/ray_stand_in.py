@@ -24,7 +24,6 @@ from fleetctl.agent import (
     __main__,
     apply,
     attempt,
-    claims,
     cluster,
     create,
     events,
@@ -450,7 +449,7 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, records, restart, run):
+        for module in (apply, attempt, cluster, create, evict, lock, mailbox, records, restart, run):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
