@@ -16,8 +16,7 @@ from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import log_name
 from fleetctl.inventory.jobs import log_of
 from fleetctl.inventory.records import read_records
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.options import options_of
+from fleetctl.planner.options import options_of, require_complete
 from fleetctl.version import __version__
 
 

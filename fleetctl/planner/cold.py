@@ -12,7 +12,7 @@ from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.prefetch import Part, orders_for, parts_of
+from fleetctl.planner.weights import Part, orders_for, parts_of
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.ledger.node import LedgerNode

@@ -1,4 +1,7 @@
-"""The inputs of a plan besides fleet and inventory: flags, and facts that only the caller knows (no clock in here)."""
+"""The inputs of a plan besides fleet and inventory: flags, and facts that only the caller knows (no clock in here).
+
+And the gate before plan and apply: nothing is done on an incomplete inventory.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
-from fleetctl.errors import UsageError
+from fleetctl.errors import InventoryError, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import GitFacts, Plan  # slow to import, and `status` does not need it
@@ -81,3 +85,13 @@ def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:
         if key not in keys:
             hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
             raise UsageError(f"{flag} {key}: the fleet file has no such model", hint=hint)
+
+
+def require_complete(inventory: Inventory) -> None:
+    """Raise InventoryError, with everything that went wrong, if the inventory is not complete."""
+    if inventory.complete:
+        return
+    problems = "; ".join(inventory.warnings) or "no reason given"
+    raise InventoryError(f"the inventory from {inventory.source} is not complete: {problems}",
+                         hint="nothing is planned on a partial inventory; "
+                              "`fleetctl inventory` shows what could be read")

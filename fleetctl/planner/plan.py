@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import LIVE_STATES, Inventory
 from fleetctl.documents.plan import (
     NEWEST_PLAN,
     Blocked,
@@ -30,27 +30,25 @@ from fleetctl.documents.plan import (
     Summary,
 )
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
+from fleetctl.planner.actions import ActionDocument, Reloads, actions_for, find_reloads, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
-from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
-from fleetctl.planner.expectation import expect
 from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, sort_out
 from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
-from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
+from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.worth.expected import Expected
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
-from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.rows import model_row, needs_room
 from fleetctl.planner.sources import add_weights
 
@@ -290,3 +288,23 @@ def certify(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",
         method=method, repacked_bound=repacked if repacked is not None and upper < repacked <= wanted else None,
     )
+
+
+def expect(
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
+) -> list[Expected]:
+    """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
+    ours = [(model, state.models[model.key]) for model in fleet.models]
+    models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
+              for model, found in ours]
+    return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
+
+
+def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
+    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
+    ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
+    for replica in inventory.replicas:
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
+            yield ReplicaShape("", (GroupShape("", 1, tuple(
+                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+                for member in replica.members)),))
