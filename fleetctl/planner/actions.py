@@ -21,8 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.cooling import AVOIDED, Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.policy import protecting
 

@@ -22,8 +22,7 @@ from typing import Protocol
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.buckets import NO_BUCKET, Buckets
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
-from fleetctl.planner.placement.ledger.crowds import Crowd, Value
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Crowd, Ledger, Value
 
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]

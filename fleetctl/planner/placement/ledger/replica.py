@@ -22,9 +22,8 @@ from fleetctl.planner.placement.ledger.candidates import (
     Spreading,
     Worth,
 )
-from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
-from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
+from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Value
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
