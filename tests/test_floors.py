@@ -228,7 +228,7 @@ def test_status_imports_no_plan_and_no_planner(fleet_file: Path, snapshot_file: 
     loaded = modules_after(code, "status", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "fleetctl.planner.live" in loaded
     assert loaded & {"ray", "numpy", "scipy", "deepdiff", "fleetctl.documents.plan", "fleetctl.planner.cold",
-                     "fleetctl.planner.prefetch", "fleetctl.inventory.autoscaler"} == set()
+                     "fleetctl.inventory.autoscaler"} == set()
 
 
 @pytest.mark.parametrize("command", [("validate", "-f"), ("fmt", "--check")])

@@ -27,8 +27,8 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.prefetch import orders_for
+from fleetctl.planner.cold import orders_for
+from fleetctl.planner.options import require_complete
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, nodes_for, selected

@@ -25,8 +25,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.records import CORDON
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, require_complete
 from fleetctl.render.place_text import name_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.planner.options import USUAL_EXPIRY_S
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report

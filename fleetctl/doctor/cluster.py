@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.apply.run_state import NEVER_STARTED, read_log, summary_of
+from fleetctl.apply.history import NEVER_STARTED, read_log, summary_of
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed

@@ -29,7 +29,7 @@ from fleetctl.importers.draft import (
     authored_workers,
 )
 from fleetctl.importers.write import problems_of, write_draft
-from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import require_complete
 
 NOT_KNOWN = ("The cluster does not know node policies (caps, reserves, cordons), spec.policy, spec.defaults, or the "
              "labels, update, serving and cold of models: write them again.")

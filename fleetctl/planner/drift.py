@@ -12,7 +12,7 @@ from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.claims import ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
 Seats = Mapping[tuple[str | None, str], tuple[Selector, ...]]

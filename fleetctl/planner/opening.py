@@ -11,9 +11,7 @@ from fleetctl.documents.quantity import grouped
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Slots, lowest_free
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Crowds, Ledger, LedgerNode, Slots, lowest_free
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
 from fleetctl.planner.placement.policies import SLOTS_LABEL, CoolingCards, EffectivePolicy, effective_policy, with_notes
 

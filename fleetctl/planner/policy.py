@@ -24,6 +24,10 @@ octoDNS draws the same line at 10 records (`MIN_EXISTING_RECORDS` in its `provid
 
 HOW_TO_LIFT = "--force lifts it for this run"
 NOT_LIFTED = "no flag lifts this"
+NOTHING_TO_DO = 0
+CHANGES = 2
+PARTIAL = 3
+REFUSED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +146,15 @@ def _percent(part: int, whole: int) -> str:
     """Return a percentage to one decimal, rounded up, so that one over a limit never looks equal to it."""
     tenths = -(-1000 * part // whole)
     return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)
+
+
+def detailed_exit_code(*, actions: int, blocked: int, refused: int) -> int:
+    """Return 4 if a policy refuses the plan, else 3 if anything is blocked, else 2 if there are actions, else 0.
+
+    `refused` = the number of policy findings that are not lifted.
+    """
+    if refused:
+        return REFUSED
+    if blocked:
+        return PARTIAL
+    return CHANGES if actions else NOTHING_TO_DO

@@ -20,8 +20,8 @@ from fleetctl.documents.quantity import amount_of, count_of, grouped
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.address import without_secret
-from fleetctl.planner.outcome import CHANGES
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
+from fleetctl.planner.policy import CHANGES
 from fleetctl.review.compare_model import UNAFFECTED, model_differences
 from fleetctl.review.inputs import Side
 from fleetctl.review.meaning import Keyed, Steps, WrittenFleet, WrittenModel, find_changes, format_value

@@ -10,7 +10,7 @@ from fleetctl.documents.selector import LabelSelector
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.prefetch import Part, parts_of
+from fleetctl.planner.cold import Part, parts_of
 from fleetctl.workflow.invocation import Invocation
 
 

@@ -15,7 +15,7 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import require_complete
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import GitFacts
@@ -18,7 +17,7 @@ from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.options import USUAL_EXPIRY_S, PlanFacts, PlanOptions
 from fleetctl.review.git_discovery import checkout_of, find_git_dir
 from fleetctl.version import __version__
 from fleetctl.workflow.cluster import inventory_source, read, with_cold_selectors

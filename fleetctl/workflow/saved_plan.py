@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from fleetctl.apply.replan_command import has_expired
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.planner.options import has_expired
 from fleetctl.planner.policy import refusing
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.version import __version__

@@ -29,7 +29,7 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
+from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.quantity import count_of
-from fleetctl.planner.outcome import REFUSED
+from fleetctl.planner.policy import REFUSED
 from fleetctl.render.page.markup import Content, Markup, el, html_page, unbroken
 from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table, Total, count_tone, text_tone
 

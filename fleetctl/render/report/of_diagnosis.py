@@ -12,7 +12,7 @@ from fleetctl.documents.diagnosis import AREAS, Diagnosed, Diagnosis
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
-from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
+from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
 from fleetctl.render.report.of_runs import replica_text
 

@@ -8,8 +8,7 @@ from itertools import islice, pairwise
 import numpy as np
 
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
-from fleetctl.planner.placement.exact.columns import SHARED, Made, Member, Owner, Pool, needs_replicas
-from fleetctl.planner.placement.exact.holdings import Holdings
+from fleetctl.planner.placement.exact.columns import SHARED, Holdings, Made, Member, Owner, Pool, needs_replicas
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit

@@ -17,8 +17,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.exact.columns import Pool
-from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
+from fleetctl.planner.placement.exact.columns import Holdings, Pool, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.tally import Tally
