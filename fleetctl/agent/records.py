@@ -16,7 +16,6 @@ import json
 import random
 import time
 from datetime import datetime, timezone
-from functools import partial
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
@@ -111,7 +110,7 @@ Records = Dict[str, Record]
 
 def add(kind: str, subject: str, payload: Json, fleet: str = "") -> bool:
     """Write a record; returns whether that succeeded."""
-    record = Record(subject, _now(), payload)
+    record = Record(subject, _moment(time.time() * 1000), payload)
     return change(kind, lambda found: {**found, subject: record}, fleet)
 
 
@@ -280,10 +279,6 @@ def _key(row: str, number: int) -> bytes:
     return _prefix(row) + str(number).encode()
 
 
-def _now() -> str:
-    return _moment(time.time() * 1000)
-
-
 def _moment(ms: float) -> str:
     text = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
@@ -313,12 +308,8 @@ def adopt_old_notes() -> None:
         except (ValueError, KeyError, TypeError):  # not written by us
             continue
     for (kind, fleet), records in found.items():
-        change(kind, partial(_merged, records), fleet)
+        change(kind, lambda newer, older=records: {**older, **newer}, fleet)  # type: ignore[misc]
     _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
-
-
-def _merged(older: Records, found: Records) -> Records:
-    return {**older, **found}
 
 
 def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agent.ray_keys import Keys
 from cluster_stand_in import ClusterStandIn, Steps, StoredJob
+from ray_keys import Keys
 
 from fleetctl.agent import (
     __main__,
