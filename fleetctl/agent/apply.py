@@ -85,7 +85,8 @@ class Apply(Run):
             for task in ended:
                 if not self._hold_back(task):
                     self._report(task)
-            if not self._is_creating() and not self._replan():
+            creating = any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
+            if not creating and not self._replan():
                 self._release()
                 if all(task.outcome or (task.may_be_left and not self._request.wait) for task in self.tasks):
                     break
@@ -96,9 +97,6 @@ class Apply(Run):
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
-
-    def _is_creating(self) -> bool:
-        return any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
 
     def _release(self) -> None:
         lock = self._context.lock
