@@ -51,6 +51,11 @@ class ActorRecord(NamedTuple):
     restarts_left: int = 0
     killed: bool = False
 
+    @property
+    def is_up(self) -> bool:
+        """Return whether its constructor has returned."""
+        return self.state == "ALIVE" and bool(self.report)
+
 
 GONE = ActorRecord("DEAD", False, "", "")
 

@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
-from .environment import engine_environment, expand
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
+from .node import engine_environment, expand
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses

@@ -8,10 +8,10 @@ import tempfile
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import node, sockets
-from .environment import node_environment
 from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
+from .node import node_environment
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by

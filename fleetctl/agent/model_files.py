@@ -16,11 +16,10 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Union
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
 from .mark import utc_now
 from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights
-from .node import log_path
+from .node import engine_environment, expand, log_path
 from .own_files import replace_own
 from .weights.check import BackgroundCheck, Finding, Held
 from .weights.fetch import Fetch, Fetched, Wanted

@@ -11,8 +11,8 @@ import time
 from contextlib import closing, suppress
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from .environment import expand
 from .messages import Probe
+from .node import expand
 from .ports import Ownership, connect
 from .sockets import Tree
 

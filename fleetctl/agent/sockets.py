@@ -59,13 +59,9 @@ def _ask_kernel(family: int, port: int) -> List[Listener]:
                     return found
                 if kind != BY_FAMILY:
                     raise OSError(f"netlink answered with a message of type {kind}")
-                found.append(_read_answer(answer))
-
-
-def _read_answer(answer: bytes) -> Listener:
-    inode = int.from_bytes(answer[68:72], sys.byteorder)
-    address = answer[8:12] if answer[0] == socket.AF_INET else answer[8:24]
-    return Listener(address, int.from_bytes(answer[4:6], "big"), f"socket:[{inode}]")
+                address = answer[8:12] if answer[0] == socket.AF_INET else answer[8:24]
+                inode = int.from_bytes(answer[68:72], sys.byteorder)
+                found.append(Listener(address, int.from_bytes(answer[4:6], "big"), f"socket:[{inode}]"))
 
 
 def _messages(data: bytes) -> Iterator["tuple[int, bytes]"]:
@@ -139,19 +135,16 @@ def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
     for pid in pids if links else ():
         if len(found) == len(links):
             break
-        for path in _descriptors(pid):
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            path = f"/proc/{pid}/fd/{descriptor}"
             link = _read_link(path)
             if link in links:
                 found.setdefault(str(link), Holder(pid, path, str(link)))
     return found
-
-
-def _descriptors(pid: int) -> Iterator[str]:
-    folder = f"/proc/{pid}/fd"
-    try:
-        yield from (f"{folder}/{entry}" for entry in os.listdir(folder))
-    except OSError:
-        return
 
 
 class Tree:
