@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -139,6 +139,11 @@ FILES ?= 100000
 
 fuzz-fmt: setup ## mutated fleet files through fmt, judged by another YAML reader: FILES=100000 SEED=1 takes ten minutes
 	@$(BIN)/python -m tests.fleetfile.mutants --count $(FILES) --seed $(SEED)
+
+MUTANTS ?= 60
+
+mutants: setup ## small changes of the most dangerous files, which their tests must notice: MUTANTS=60 SEED=1, ten minutes
+	@$(BIN)/python -m tests.mutants --most $(MUTANTS) --seed $(SEED)
 
 SEEDS ?= 42-44
 

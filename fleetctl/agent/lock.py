@@ -44,7 +44,7 @@ class HeldLock:
 
     def hold(self) -> bool:
         """Return whether this job holds the lock; takes it again if it was released and no other job has it since."""
-        held = max(_numbers(self._fleet), default=-1) == self._number
+        held = max(_numbers(self._fleet), default=None) == self._number
         if held and self.released:
             held = _write(self._fleet, self._number + 1, self._holder)
             if held:
@@ -85,13 +85,13 @@ def take_lock(
 
 
 def _active_holder(fleet: str, number: int) -> Optional[Holder]:
-    """Return the holder of entry `number`; None if it was released or its job has ended."""
+    """Return the holder of entry `number`; None if there is none, it was released, or its job has ended."""
     holder = _holder_at(fleet, number)
     return holder if holder and not holder.released and job_is_alive(str(holder.driver)) else None
 
 
 def _holder_at(fleet: str, number: int) -> Optional[Holder]:
-    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE) if number >= 0 else None
+    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
     return parse(Holder, json.loads(packed)) if packed else None
 
 
@@ -107,7 +107,7 @@ def _write(fleet: str, number: int, holder: Holder) -> bool:
     for stale in known:
         if stale < number:
             _internal_kv_del(_key(fleet, stale), namespace=KV_NAMESPACE)
-    if max(known, default=number) > number:
+    if max(known) > number:
         _internal_kv_del(_key(fleet, number), namespace=KV_NAMESPACE)
         return False
     return True
@@ -131,7 +131,7 @@ def left_locks() -> List[LeftLock]:
     newest: Dict[str, int] = {}
     for key in _internal_kv_list(b"lock:", namespace=KV_NAMESPACE):
         fleet, _, number = key.decode()[len("lock:"):].rpartition(":")
-        newest[fleet] = max(int(number), newest.get(fleet, -1))
+        newest[fleet] = max(int(number), newest.get(fleet, 0))
     found: List[LeftLock] = []
     for fleet, number in sorted(newest.items()):
         holder = _holder_at(fleet, number)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -38,13 +39,13 @@ _ID_LAST = re.compile(rf"ModelActor:(.+):{_HEX_ID}", re.DOTALL)
 _ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTALL)
 
 
-def _matching(pattern: re.Pattern[str]) -> Callable[[object], str | None]:
-    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
+def _matching(pattern: re.Pattern[str], value: object) -> str | None:
+    return value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
 _PARTS: Mapping[str, Callable[[object], object]] = {
-    "fleet": _matching(_LABEL), "namespace": _matching(_LINE), "specHash": _matching(_WORD),
-    "engineHash": _matching(_WORD), "readyAt": moment_of, "restartMax": whole_of}
+    "fleet": partial(_matching, _LABEL), "namespace": partial(_matching, _LINE), "specHash": partial(_matching, _WORD),
+    "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of}
 """How each part of a repr is read, except its members."""
 
 
@@ -86,13 +87,11 @@ def read_marks(repr_name: str) -> Marks:
         mark = parse_text(repr_name)
     except ValueError:
         return Marks(problems=("its repr is not complete JSON",))
-    if not isinstance(mark, dict):
-        return Marks()
     problems: list[str] = []
     found: dict[str, Any] = {}
     for key, read in _PARTS.items():
         value = mark.get(key)
-        found[key] = None if value is None else read(value)
+        found[key] = read(value)
         if found[key] is None and value not in (None, ""):
             problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
     return Marks(found["fleet"], found["namespace"], found["specHash"], found["engineHash"], found["readyAt"],

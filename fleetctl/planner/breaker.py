@@ -174,7 +174,7 @@ def _is_counted(failure: Failure, nodes: Mapping[str, Node]) -> bool:
     if failure.at is None or failure.code in NO_FAILURES:
         return False
     uncordoned = [nodes[node_id].uncordoned_at for node_id in failure.node_ids if node_id in nodes]
-    return not any(seconds(at) >= _at(failure) for at in uncordoned if at)
+    return not any(seconds(at) >= _at(failure) for at in uncordoned)
 
 
 def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) -> Cooling | None:

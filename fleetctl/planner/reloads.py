@@ -55,10 +55,9 @@ def find_reloads(
             if not objection:
                 left -= 1
                 found.documents.append(_document(model, replica, name, names))
-        if by_objection:
-            found.summaries[model.key] = "; ".join(
-                f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
-                for text, which in sorted(by_objection.items()))
+        found.summaries[model.key] = "; ".join(
+            f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
+            for text, which in sorted(by_objection.items()))
     return found
 
 
@@ -76,8 +75,8 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
 
 def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
     """Return why no replica of a model reloads this spec automatically: it has ended an engine before."""
-    found = next((one for one in reversed(failures) if one.reload and one.code == RELOAD_ENDED
-                  and one.model == model.key and model.has_spec(one.spec_hash)), None)
+    found = next((one for one in reversed(failures) if one.code == RELOAD_ENDED and one.model == model.key
+                  and model.has_spec(one.spec_hash)), None)
     return "" if found is None else (
         f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: not tried "
         "again until the spec changes, or with --ignore-cooldown")
@@ -87,13 +86,13 @@ def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
     """Return why the breaker leaves a replica alone: its spec cools, everywhere or on one of its nodes."""
     if left <= 0:
         return limits.why[place]
-    values, because = limits.left_out.get(place, {}), limits.because.get(place, {})
-    return next((because[node] for member in replica.members
-                 if (node := member.node_id or "") in values and values[node] == AVOIDED), "")
+    values = limits.left_out.get(place, {})
+    return next((limits.because[place][node] for member in replica.members
+                 if values.get(node := member.node_id or "") == AVOIDED), "")
 
 
 def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
-    request = model.reload.model_dump(mode="json", exclude_none=True) if model.reload else {}
+    request = model.reload.model_dump(exclude_none=True) if model.reload else {}
     members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
                 "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
     return {

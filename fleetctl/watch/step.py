@@ -142,7 +142,7 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Command]]:
     fault = f"{_short(now.revision)}: {now.fault}" if now.fault else ""
     judged = [("revision", fault)] if now.revision is not None else []
     state, notices = _report(state, ("source", now.source_problem), *judged, ("cluster", now.cluster_problem))
-    if now.revision is not None and now.revision != state.seen:
+    if now.revision is not None:
         state = replace(state, seen=now.revision)
     good = now.remembered if now.fault or now.revision is None else now.revision
     if good is not None and good != state.good:

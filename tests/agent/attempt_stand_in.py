@@ -47,6 +47,8 @@ class SimulatedCluster:
         self.lock_held = True
         self.killed: list[str] = []
         self.events: list[str] = []
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.waits: list[float | None] = []
         for name, stand_in in {
             "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
             "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
@@ -61,7 +63,7 @@ class SimulatedCluster:
         exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
         monkeypatch.setattr(attempt_module, "ray", SimpleNamespace(
             get=self.get, get_actor=self.handle, exceptions=exceptions,
-            wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
+            wait=self.wait))
 
     def record(self) -> ActorRecord:
         """The actor's record; each read returns the next state, and the last state stays."""
@@ -81,14 +83,22 @@ class SimulatedCluster:
         name = f"ModelActor:{replica.model}:{replica.replica_id}"
         return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a", FREE, 0)
 
-    def get(self, _: object, **__: object) -> None:
+    def wait(self, refs: list[str], timeout: float | None = None) -> tuple[list[str], list[str]]:
+        self.waits.append(timeout)
+        return (refs, []) if self.answers and refs == ["ready"] else ([], refs)
+
+    def get(self, _: object, timeout: float | None = None) -> None:
+        self.waits.append(timeout)
         if not self.answers:
             raise TimeoutError
 
     def context(self) -> Context:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
-                       lambda: self.now, CardTurns(()), 10, set())
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set())
+
+    def emit(self, kind: str, message: str, **fields: Any) -> None:
+        self.events.append(kind)
+        self.sent.append((message, fields))
 
     def attempt(self, **more: Any) -> Attempt:
         return Attempt(REPLICA._replace(**more), self.context())
@@ -99,4 +109,5 @@ class SimulatedCluster:
             attempt.step()
             self.now += step_s
             assert self.now < longest_s, "no outcome"
+            assert set(self.waits) <= {0}, "an attempt never waits"
         return attempt.outcome

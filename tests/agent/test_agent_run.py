@@ -406,7 +406,7 @@ class Asked:
             return SimpleNamespace(answer=lambda: (row := answers(node_id)) and Answer(node_id, [row]))
 
         monkeypatch.setattr(prefetch_module, "Asked", ask)
-        monkeypatch.setattr(prefetch_module, "note", lambda *_: True)
+        monkeypatch.setattr(prefetch_module, "add", lambda *_: True)
 
 
 def floor(model: str, count: int) -> dict[str, Any]:

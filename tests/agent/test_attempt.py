@@ -6,16 +6,22 @@ import pytest
 from attempt_stand_in import LIFECYCLE, MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
-from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, EarlierAttempt
+from fleetctl.agent import cluster as cluster_module
+from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
+from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import Member, Place
 
 
 @pytest.mark.parametrize("trouble", [("NODE_DRAINING", "the node is draining"), ("NODE_GONE", "the node is dead")])
 def test_a_dead_or_draining_node_gets_no_replica(cluster: SimulatedCluster, trouble: tuple[str, str]) -> None:
     cluster.trouble["n1"] = trouble
-    result = cluster.run(cluster.attempt())
+    attempt = cluster.attempt()
+    attempt.step()
+    result = attempt.outcome
+    assert result is not None, "only a shortage of room may pass soon"
     assert (result.outcome, result.code, result.message) == ("blocked", trouble[0], f"node-a: {trouble[1]}")
-    assert cluster.events == []
+    assert (cluster.events, result.seconds) == ([], None)
 
 
 @pytest.mark.parametrize("members", [[MEMBER], [MEMBER, MEMBER]], ids=["one member", "gang"])
@@ -36,7 +42,7 @@ def test_a_node_without_room_is_checked_again_before_it_counts(cluster: Simulate
     assert attempt.outcome is None
     result = cluster.run(attempt)
     assert (result.outcome, result.code, result.message) == ("blocked", "NODE_TAKEN", cluster.short[0])
-    assert cluster.now >= attempt_module.SHORTFALL_S
+    assert cluster.now == attempt_module.SHORTFALL_S + 0.25
     assert (cluster.events, cluster.killed) == ([], [])
 
 
@@ -61,6 +67,7 @@ def test_a_ready_replica_reports_its_address(cluster: SimulatedCluster) -> None:
     result = cluster.run(attempt)
     assert (result.outcome, result.address, result.nodes) == ("ready", "10.0.0.7:7001", ["node-a"])
     assert cluster.events == ["created", "replicaCreated"]
+    assert cluster.sent == [("m/2: created on node-a", {"nodes": ["node-a"], "model": "m", "replicaId": 2})]
     assert attempt.granted
     assert cluster.killed == []
 
@@ -86,10 +93,29 @@ def test_nothing_is_created_without_the_lock(cluster: SimulatedCluster) -> None:
 
 
 def test_a_replica_that_another_run_created_is_awaited_and_not_duplicated(cluster: SimulatedCluster) -> None:
-    cluster.names = {"ModelActor:m:2"}
-    result = cluster.run(cluster.attempt())
+    cluster.names, cluster.states = {"ModelActor:m:2"}, ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    attempt.step()
+    assert attempt.granted, "its cards are the other run's matter"
+    cluster.states = ["ALIVE"]
+    result = cluster.run(attempt)
     assert (result.outcome, result.nodes) == ("ready", [])
     assert "created" not in cluster.events
+
+
+def test_a_name_that_is_taken_and_free_again_at_once_is_a_failure(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: str) -> None:
+        raise ValueError
+
+    cluster.names = {"ModelActor:m:2"}
+    monkeypatch.setattr(attempt_module.ray, "get_actor", gone)
+    attempt = cluster.attempt()
+    attempt.step()
+    assert attempt.outcome is not None
+    assert (attempt.outcome.outcome, attempt.outcome.code, attempt.outcome.message) == (
+        "failed", "NAME_TAKEN", "ModelActor:m:2 already exists, but it is gone again")
 
 
 def test_a_name_that_another_fleet_has_taken_is_not_counted_as_ours(cluster: SimulatedCluster) -> None:
@@ -104,10 +130,45 @@ def test_a_replica_that_is_being_restarted_is_awaited_and_not_reported_as_failed
     assert cluster.run(cluster.attempt()).outcome == "ready"
 
 
+def test_the_repr_from_before_a_restart_does_not_make_a_replica_ready(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, record = cluster.attempt(), cluster.record
+    monkeypatch.setattr(cluster_module, "actor_record", lambda _: record()._replace(state="RESTARTING"))
+    for _ in range(8):
+        attempt.step()
+        cluster.now += 1
+    assert attempt.outcome is None
+
+
 def test_a_replica_that_is_up_but_does_not_respond_is_ready_with_a_code(cluster: SimulatedCluster) -> None:
     cluster.answers = False
     result = cluster.run(cluster.attempt())
     assert (result.outcome, result.code) == ("ready", "NOT_ANSWERING")
+    assert result.message == "it is up, but its process does not answer"
+    assert cluster.now == attempt_module.ANSWER_S + 0.25
+
+
+def test_a_replica_that_dies_while_it_is_asked_is_not_ready(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def died(*_: object, **__: object) -> None:
+        cluster.states = ["DEAD"]
+        raise RuntimeError("the actor died")
+
+    cluster.death = "worker died"
+    monkeypatch.setattr(attempt_module.ray, "get", died)
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.message) == ("failed", "REPLICA_DIED", "worker died")
+
+
+@pytest.mark.parametrize("report", ["Actor(ModelActor, ab)", '{"fleet": "theirs"}'])
+def test_a_replica_that_this_run_created_is_ready_whatever_it_says_of_itself(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    monkeypatch.setattr(cluster_module, "actor_record", lambda _: ActorRecord("ALIVE", True, report, ""))
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.address) == ("ready", None, None)
 
 
 def test_a_start_on_unchecked_cards_is_reported(cluster: SimulatedCluster) -> None:
@@ -137,6 +198,7 @@ def test_a_replica_that_is_granted_nothing_is_taken_back_with_the_arithmetic(clu
     result = cluster.run(attempt)
     assert (result.outcome, result.code) == ("failed", "NODE_TAKEN")
     assert "within 30 s: needs 1 GPU on node-a; node-a has 0 GPU free" in result.message
+    assert cluster.now == 30 + 0.25
     assert cluster.killed == ["ModelActor:m:2"]
 
 
@@ -145,10 +207,14 @@ def test_a_wait_for_room_is_reported_once_before_the_replica_is_taken_back(clust
     attempt = cluster.attempt()
     attempt.step()
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
+    reported = list[float]()
     while cluster.now < 20:
         cluster.now += 1
         attempt.step()
+        reported += [cluster.now] if cluster.events[-1] == "roomAwaited" else []
     assert (attempt.outcome, cluster.events) == (None, ["created", "replicaCreated", "roomAwaited"])
+    assert reported[0] == attempt_module.ROOM_REPORT_S
+    assert cluster.sent[-1] == (f"m/2: waiting for room: {cluster.short[0]}", {"model": "m", "replicaId": 2})
 
 
 @pytest.mark.parametrize("short", [[], ["node-a has 0 GPU free, 1 needed"]], ids=["room", "its own grant"])
@@ -166,12 +232,85 @@ def test_a_replica_that_may_be_granted_is_never_taken_back(cluster: SimulatedClu
     assert (cluster.killed, cluster.events) == ([], ["created", "replicaCreated"])
 
 
-def test_a_worker_that_never_starts_is_reported_and_left_alone(cluster: SimulatedCluster) -> None:
-    cluster.placed = False
-    result = cluster.run(cluster.attempt())
+@pytest.mark.parametrize("step_s", [0.25, attempt_module.ANSWER_S])
+@pytest.mark.parametrize("granted", [True, False], ids=["perhaps granted", "not granted and there is room"])
+def test_a_worker_that_never_starts_is_reported_and_left_alone(
+    cluster: SimulatedCluster, granted: bool, step_s: float
+) -> None:
+    cluster.placed, cluster.granted = False, granted
+    result = cluster.run(cluster.attempt(), step_s)
     assert (result.outcome, result.code) == ("starting", "NO_WORKER")
-    assert cluster.now >= WORKER_S
-    assert cluster.killed == []
+    assert cluster.now == WORKER_S + step_s
+    assert (cluster.killed, "roomAwaited" in cluster.events) == ([], False)
+
+
+def test_a_draining_node_ends_no_replica_that_waits_on_it_or_has_its_worker(cluster: SimulatedCluster) -> None:
+    attempt = cluster.attempt()
+    cluster.placed, cluster.states = False, ["PENDING_CREATION"]
+    attempt.step()
+    cluster.trouble["n1"] = ("NODE_DRAINING", "the node is draining")
+    for cluster.placed in (False, True):
+        attempt.step()
+        assert attempt.outcome is None
+    cluster.states = ["ALIVE"]
+    assert cluster.run(attempt).outcome == "ready"
+
+
+def test_the_seconds_of_an_outcome_count_from_the_beginning_of_the_attempt(cluster: SimulatedCluster) -> None:
+    cluster.now, cluster.states = 50.0, ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    for _ in range(8):
+        attempt.step()
+        cluster.now += 0.25
+    cluster.states = ["ALIVE"]
+    assert cluster.run(attempt).seconds == 2.0
+
+
+class Noted(Grants):
+    """Grants that write down what they are told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def created(self, created: CreatedHere, member: Member) -> None:
+        self.told.append(f"created on {member.node_id}")
+
+    def placed(self, created: CreatedHere) -> None:
+        self.told.append("placed")
+
+    def ended(self, created: CreatedHere) -> None:
+        self.told.append("ended")
+
+
+@pytest.mark.parametrize(("members", "told"), [
+    ([MEMBER], ["created on n1", "placed", "ended"]), ([MEMBER, MEMBER], ["ended"])], ids=["one member", "gang"])
+def test_the_grants_of_a_run_know_each_replica_with_one_member_until_it_ends(
+    cluster: SimulatedCluster, members: list[Member], told: list[str]
+) -> None:
+    grants = Noted()
+    cluster.states = ["PENDING_CREATION", "DEAD"]
+    cluster.run(Attempt(REPLICA._replace(members=members), cluster.context()._replace(grants=grants)))
+    assert grants.told == told
+
+
+def test_the_next_replica_on_a_shared_card_waits_until_this_one_has_its_card(cluster: SimulatedCluster) -> None:
+    shared = MEMBER._replace(gpus=5_000)
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (2, 3))
+    context = cluster.context()._replace(turns=CardTurns([first, second]))
+    attempt, may_begin = Attempt(first, context), list[bool]()
+    cluster.states = ["PENDING_CREATION"]
+    for cluster.placed in (False, True):
+        attempt.step()
+        may_begin.append(context.turns.may_begin("m/3"))
+    assert may_begin == [False, True]
+
+
+def test_a_long_wait_for_the_cards_of_a_gang_does_not_prolong_its_start(cluster: SimulatedCluster) -> None:
+    cluster.states, cluster.group_granted_at = ["PENDING_CREATION"], 500.0
+    result = cluster.run(cluster.attempt(members=[MEMBER, MEMBER]))
+    assert (result.outcome, result.code) == ("starting", "STILL_STARTING")
+    assert cluster.now == 500 + LIFECYCLE.startup_timeout + attempt_module.MARGIN_S + 0.25
 
 
 def test_time_without_a_response_from_ray_does_not_count(cluster: SimulatedCluster) -> None:
@@ -207,10 +346,75 @@ def test_a_restarting_replica_without_a_worker_is_not_awaited_until_its_timeout(
     cluster.placed, cluster.waits_as = False, "RESTARTING"
     result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
     assert (result.outcome, result.code) == ("starting", "NO_WORKER")
-    assert cluster.now < 2 * NO_WORKER_S
+    assert cluster.now == NO_WORKER_S + 0.25
 
 
 def test_a_replica_that_was_starting_before_is_awaited(cluster: SimulatedCluster) -> None:
     cluster.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
-    assert cluster.run(EarlierAttempt(REPLICA, cluster.context())).outcome == "ready"
+    attempt = EarlierAttempt(REPLICA, cluster.context())
+    assert attempt.granted, "no other replica waits for its cards"
+    assert cluster.run(attempt).outcome == "ready"
     assert cluster.events == []
+
+
+def test_a_replica_that_was_starting_before_and_has_a_worker_has_the_time_of_a_start(cluster: SimulatedCluster) -> None:
+    cluster.states = ["PENDING_CREATION"]
+    result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
+    assert (result.outcome, result.code) == ("starting", "STILL_STARTING")
+
+
+def test_a_replica_that_was_starting_before_and_died_or_is_gone_has_failed(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: str) -> None:
+        raise ValueError
+
+    cluster.placed, cluster.waits_as, grants = False, "DEAD", Noted()
+    assert cluster.run(EarlierAttempt(REPLICA, cluster.context()._replace(grants=grants))).code == "REPLICA_DIED"
+    assert grants.told == [], "this run has not created it"
+    monkeypatch.setattr(attempt_module.ray, "get_actor", gone)
+    attempt = EarlierAttempt(REPLICA, cluster.context())
+    attempt.step()
+    assert attempt.outcome is not None
+    assert (attempt.outcome.outcome, attempt.outcome.code, attempt.outcome.message) == (
+        "failed", "REPLICA_DIED", "it was starting when this run began and is gone now")
+
+
+def test_a_replica_begins_while_few_wait_for_ray_and_once_earlier_ones_have_their_shared_cards(
+    cluster: SimulatedCluster
+) -> None:
+    shared = MEMBER._replace(gpus=5_000)
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (1, 2))
+    context = cluster.context()._replace(parallelism=2, turns=CardTurns([first, second]))
+    attempt = Attempt(second, context)
+    assert not attempt.may_begin(), "the earlier one may still get another card"
+    context.turns.done("m/1")
+    context.creating.add("x/0")
+    assert attempt.may_begin()
+    context.creating.add("y/0")
+    assert not attempt.may_begin()
+    attempt.granted = True
+    assert attempt.may_begin()
+
+
+def test_a_replica_waits_for_ray_until_it_has_its_cards_and_may_then_be_left(cluster: SimulatedCluster) -> None:
+    context, seen = cluster.context(), list[tuple[bool, set[str]]]()
+    cluster.placed, cluster.states = False, ["PENDING_CREATION"]
+    attempt = Attempt(REPLICA, context)
+    for cluster.placed in (False, True):
+        attempt.step()
+        seen.append((attempt.may_be_left, set(context.creating)))
+    assert seen == [(False, {"m/2"}), (True, set())]
+
+
+@pytest.mark.parametrize(("interrupted", "code", "message"), [
+    (True, "INTERRUPTED", "the apply was interrupted"), (False, None, "created, not awaited")])
+def test_a_replica_that_is_left_is_starting_once_it_was_created_and_skipped_before(
+    cluster: SimulatedCluster, interrupted: bool, code: str | None, message: str
+) -> None:
+    cluster.states = ["PENDING_CREATION"]
+    attempt = cluster.attempt()
+    for outcome in ("skipped", "starting"):
+        left = attempt.at_end(interrupted)
+        assert (left.outcome, left.code, left.message, left.replica_id) == (outcome, code, message, 2)
+        attempt.step()

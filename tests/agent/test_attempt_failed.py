@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from attempt_stand_in import MEMBER, SimulatedCluster
+from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent import cluster as cluster_module
-from fleetctl.agent.attempt import CONSTRUCTED_S
+from fleetctl.agent.attempt import CONSTRUCTED_S, EarlierAttempt
 from fleetctl.agent.cluster import GONE
 from fleetctl.agent.create import CreatedHere
 from fleetctl.agent.failure import encode_failure
@@ -26,8 +26,20 @@ def test_alive_without_a_constructed_replica_is_reported_soon(cluster: Simulated
     result = cluster.run(cluster.attempt(id="m;x/2"))
     assert (result.outcome, result.code) == ("failed", "NEVER_CONSTRUCTED")
     assert "`fleetctl evict 'm;x/2'`" in result.message
-    assert cluster.now <= 2 * CONSTRUCTED_S
+    assert cluster.now == CONSTRUCTED_S + 0.25
     assert cluster.killed == []
+
+
+def test_only_the_time_since_an_actor_is_alive_counts_for_its_constructor(cluster: SimulatedCluster) -> None:
+    attempt = cluster.attempt()
+    cluster.states, cluster.constructed = ["PENDING_CREATION"], False
+    while cluster.now < 6 * CONSTRUCTED_S:
+        attempt.step()
+        cluster.now += 1
+        cluster.states = ["ALIVE"] if cluster.now > 5 * CONSTRUCTED_S + 1 else cluster.states
+    assert attempt.outcome is None
+    cluster.constructed = True
+    assert cluster.run(attempt).outcome == "ready"
 
 
 def test_time_without_a_response_from_ray_does_not_count_as_unconstructed(cluster: SimulatedCluster) -> None:
@@ -70,6 +82,45 @@ def test_a_replica_that_was_ready_may_have_gone_down_since(
     found = attempt.outcome
     assert found is not None
     assert (found.outcome, found.code, found.message) == (result or ("ready", None, ""))
+
+
+def test_only_a_replica_that_was_ready_can_have_gone_down(cluster: SimulatedCluster) -> None:
+    cluster.states, cluster.death = ["PENDING_CREATION"], "worker died"
+    attempt = cluster.attempt()
+    attempt.step()
+    cluster.states = ["DEAD"]
+    assert (attempt.has_gone_down(), attempt.outcome) == (False, None)
+    failed = cluster.run(attempt)
+    assert failed.outcome == "failed"
+    assert (attempt.has_gone_down(), attempt.outcome) == (False, failed)
+
+
+def test_a_replica_of_which_ray_does_not_say_anything_has_not_gone_down(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_: str) -> None:
+        raise ConnectionError
+
+    attempt = cluster.attempt()
+    ready = cluster.run(attempt)
+    monkeypatch.setattr(cluster_module, "actor_record", silent)
+    assert (attempt.has_gone_down(), attempt.outcome) == (False, ready)
+
+
+def test_a_replica_of_before_this_run_that_dies_has_its_own_reason(cluster: SimulatedCluster) -> None:
+    cluster.states = ["PENDING_CREATION", "DEAD"]
+    cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('ENGINE_EXITED', 'no weights'))}"
+    result = cluster.run(EarlierAttempt(REPLICA, cluster.context()))
+    assert (result.outcome, result.code, result.message) == ("failed", "ENGINE_EXITED", "no weights")
+
+
+def test_an_engine_that_ended_before_its_node_keeps_its_own_reason(cluster: SimulatedCluster) -> None:
+    cluster.states = ["PENDING_CREATION"]
+    cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('ENGINE_EXITED', 'no weights'))}"
+    attempt = cluster.attempt()
+    attempt.step()
+    cluster.trouble["n1"], cluster.states = ("NODE_GONE", "the node is dead or gone"), ["DEAD"]
+    assert cluster.run(attempt).code == "ENGINE_EXITED"
 
 
 def test_a_replica_evicted_after_it_was_ready_has_not_failed(cluster: SimulatedCluster) -> None:
@@ -120,19 +171,24 @@ def test_an_actor_without_a_record_is_dead(cluster: SimulatedCluster, monkeypatc
     assert (result.outcome, result.code, result.message) == ("failed", "REPLICA_DIED", "Ray gave no reason")
 
 
-def test_a_node_that_dies_before_the_replica_has_a_worker_is_the_reported_reason(
-    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("placed", "trouble", "code", "message"), [
+    (False, ("NODE_GONE", "the node is dead or gone"), "NODE_GONE", "node-a: the node is dead or gone"),
+    (False, ("NODE_DRAINING", "the node is draining"), "NODE_DRAINING", "node-a: the node is draining"),
+    (True, ("NODE_DRAINING", "the node is draining"), "REPLICA_DIED", "Ray gave no reason"),
+])
+def test_the_trouble_of_its_node_is_why_a_replica_without_a_worker_died(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, placed: bool, trouble: tuple[str, str], code: str,
+    message: str
 ) -> None:
     """Another node may fix this, so the run plans again; REPLICA_DIED would end the replica's attempts."""
     def create(replica: Replica) -> CreatedHere:
-        cluster.placed, cluster.waits_as = False, "DEAD"
-        cluster.trouble["n1"] = ("NODE_GONE", "the node is dead or gone")
+        cluster.placed, cluster.waits_as, cluster.states = placed, "DEAD", ["DEAD"]
+        cluster.trouble["n1"] = trouble
         return cluster.create(replica)
 
     monkeypatch.setattr(attempt_module, "create", create)
     result = cluster.run(cluster.attempt())
-    assert (result.outcome, result.code, result.message) == (
-        "failed", "NODE_GONE", "node-a: the node is dead or gone")
+    assert (result.outcome, result.code, result.message) == ("failed", code, message)
 
 
 def test_an_unexpected_error_fails_only_its_replica(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import EarlierAttempt
+from fleetctl.agent.clean_cards import SEARCHING
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart, Member
 
@@ -20,6 +21,7 @@ class Search:
 
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
+    freed: ClassVar[int] = 0
     searched: ClassVar[list[list[str]]] = []
 
     def __init__(self, members: list[Member]) -> None:
@@ -31,6 +33,7 @@ class Search:
 
     def free_the_clean(self) -> None:
         assert self._looks == []
+        Search.freed += 1
 
     def release(self) -> None:
         Search.released += 1
@@ -40,18 +43,19 @@ class Search:
 def dirty(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     """Ray grants a dirty card first, and then a clean card."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
-    Search.found, Search.released, Search.searched = [True, True, True], 0, []
+    Search.found, Search.released, Search.freed, Search.searched = [True, True, True], 0, 0, []
     cluster.death = f"ray says: RuntimeError: {encode_failure(FailedStart('CARD_IN_USE', IN_USE))}"
     cluster.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
     return cluster
 
 
 def test_a_replica_on_a_dirty_card_is_created_again_while_that_card_is_held(dirty: SimulatedCluster) -> None:
-    attempt = dirty.attempt()
+    attempt = dirty.attempt(earlier_tries=["earlier"])
     assert dirty.run(attempt).outcome == "ready"
     assert dirty.events == ["created", "replicaCreated", "cardInUse", "created", "replicaCreated"]
-    assert Search.released == 1, "once the replica has its own card"
-    assert attempt.replica.earlier_tries == ["ab"], "so that its end does not count as a failure"
+    assert dirty.sent[1] == (f"m/2: {IN_USE}: {SEARCHING}", {"level": "warning", "model": "m", "replicaId": 2})
+    assert (Search.freed, Search.released) == (1, 1), "once the replica has its own card"
+    assert attempt.replica.earlier_tries == ["earlier", "ab"], "so that its end does not count as a failure"
     assert dirty.killed == []
 
 
@@ -84,7 +88,8 @@ def test_another_apply_that_has_begun_in_the_meantime_is_not_disturbed(dirty: Si
         attempt.step()
     assert not attempt.granted, "the lock is not released during the search"
     dirty.lock_held = False
-    assert dirty.run(attempt).code == "CARD_IN_USE"
+    result = dirty.run(attempt)
+    assert (result.code, result.message) == ("CARD_IN_USE", IN_USE)
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 

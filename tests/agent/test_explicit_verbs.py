@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ray_keys import Keys
@@ -18,7 +18,7 @@ from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.messages import ExplicitRequest, Holder
+from fleetctl.agent.messages import ExplicitRequest, Holder, Outcome, Target
 from fleetctl.agent.wire import parse
 
 REQUEST = {"toolVersion": "1", "job": "j", "holder": {}, "fleet": "lab", "lockTimeout": 0}
@@ -45,8 +45,9 @@ class SimulatedCluster:
             handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
         return handle
 
-    def wait(self, leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+    def wait(self, leaving: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
         """One more of them has left each time."""
+        assert (num_returns, timeout) == (len(leaving), 0), "a run never waits in a call"
         return leaving[:1], leaving[1:]
 
     def kill(self, handle: Any, *, no_restart: bool) -> None:
@@ -83,7 +84,8 @@ def run(cluster: SimulatedCluster, capsys: pytest.CaptureFixture[str]) -> Callab
         replicas = [{"model": "org/m", "replicaId": number, "actorId": f"ModelActor:org/m:{number}",
                      "nodes": ["a"], "startupTimeout": 5} for number in ids]
         code = verb(parse(ExplicitRequest, {**REQUEST, "replicas": replicas, **more}), EventStream())
-        last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        events = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        last: dict[str, Any] = {**events[-1], "events": events[:-1]}
         assert (last["type"], last["exitCode"]) == ("runSummary", code)
         last["rows"] = [(row["replicaId"], row["outcome"], row.get("code")) for row in last["outcomes"]]
         return last
@@ -215,11 +217,168 @@ def test_an_interrupt_while_requests_drain_ends_nothing(
 
 def test_an_eviction_that_has_begun_is_completed_even_if_interrupted(
         cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+    def wait(leaving: list[str], **more: Any) -> tuple[list[str], list[str]]:
         os.kill(os.getpid(), signal.SIGTERM)
-        return cluster.wait(leaving)
+        return cluster.wait(leaving, **more)
 
     monkeypatch.setattr(evict.ray, "wait", wait)
     last = run(evict.run_evict, 0, 1)
     assert (last["rows"], last["interrupted"]) == ([(0, "gone", None), (1, "gone", None)], True)
     assert cluster.calls[:4] == [f"{what} ModelActor:org/m:{number}" for what in ("leave", "end") for number in (0, 1)]
+
+
+def of_type(last: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [event for event in last["events"] if event["type"] == kind]
+
+
+class Demotion:
+    """Stands in for what an eviction to a level prepares: refuses what it was told to, in two steps."""
+
+    told: ClassVar[dict[str, Outcome]] = {}
+    prepared: ClassVar[list[int | None]] = []
+
+    def __init__(self, request: ExplicitRequest, run: Any) -> None:
+        self.refused: dict[str, Outcome] = {}
+
+    def prepare(self, targets: list[Target]) -> Iterator[None]:
+        Demotion.prepared = [target.replica_id for target in targets]
+        yield
+        self.refused.update(Demotion.told)
+
+    def gone(self, target: Target) -> Outcome:
+        return run_module.outcome_of(target, "gone", message="by the demotion")
+
+
+@pytest.fixture
+def demotion(monkeypatch: pytest.MonkeyPatch) -> type[Demotion]:
+    monkeypatch.setattr(evict, "Demotion", Demotion)
+    monkeypatch.setattr(Demotion, "told", {})
+    return Demotion
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """How long a run has waited for its end, each time; nothing waits."""
+    waits = list[float | None]()
+
+    class Passing(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return self.is_set()
+
+    for module in (run_module, evict):
+        monkeypatch.setattr(module, "threading", SimpleNamespace(Event=Passing, Thread=threading.Thread))
+    return waits
+
+
+@pytest.mark.parametrize(("more", "waited"), [
+    ({"drain": 30}, 30.0), ({"drain": 30, "level": "COLD"}, 30.0), ({"drain": 30, "level": "WARM"}, 0.0), ({}, 0.0)])
+def test_requests_drain_first_unless_the_weights_must_be_in_memory_before(
+    cluster: SimulatedCluster, run: Any, demotion: type[Demotion], waits: list[float | None], more: dict[str, Any],
+    waited: float
+) -> None:
+    last = run(evict.run_evict, 0, **more)
+    assert (last["rows"], waits[0]) == ([(0, "gone", None)], waited)
+    assert [event["message"].partition(";")[0] for event in of_type(last, "draining")] == (
+        ["waiting 30 s for requests to end"] if waited else [])
+
+
+def test_a_warm_replica_is_evicted_by_its_own_name(cluster: SimulatedCluster, run: Any) -> None:
+    cluster.records["WarmReplica:org/m:1"] = ActorRecord("ALIVE", True, "{}", "", 0, 0)
+    target = {"model": "org/m", "replicaId": 1, "actorId": "WarmReplica:org/m:1", "nodes": ["a"], "startupTimeout": 5,
+              "level": "WARM"}
+    assert run(evict.run_evict, replicas=[target])["rows"] == [(1, "gone", None)]
+    assert "ModelActor:org/m:1" in cluster.records
+
+
+def test_what_cannot_reach_its_level_is_not_ended_and_what_is_gone_is_not_prepared(
+    cluster: SimulatedCluster, run: Any, demotion: type[Demotion]
+) -> None:
+    refused = Outcome("org/m", "failed", 1, ["a"], "no room in memory", "NO_ROOM")
+    gone = Outcome("org/m", "failed", 7, ["a"], "never seen", "NO_ROOM")
+    demotion.told.update({"ModelActor:org/m:1": refused, "ModelActor:org/m:7": gone})
+    last = run(evict.run_evict, 0, 1, 7, 2)
+    assert demotion.prepared == [0, 1, 2]
+    assert last["rows"] == [(0, "gone", None), (1, "failed", "NO_ROOM"), (7, "failed", "NOT_FOUND"), (2, "gone", None)]
+    assert [row["message"] for row in last["outcomes"]] == [
+        "by the demotion", "no room in memory", "org/m/7 is already gone", "by the demotion"]
+    assert set(cluster.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
+    assert [(event["message"], event["model"], event["replicaId"]) for event in of_type(last, "replicaEnding")] == [
+        ("org/m/0 is being ended", "org/m", 0), ("org/m/2 is being ended", "org/m", 2)]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, waits: list[float | None]) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(run_module, "time", clock)
+    return clock
+
+
+def test_an_engine_that_does_not_leave_in_time_is_ended_anyway(
+    cluster: SimulatedCluster, run: Any, clock: Clock, waits: list[float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = list[int]()
+
+    def wait(leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        rounds.append(len(waits))
+        clock.now += 5
+        return [], leaving
+
+    monkeypatch.setattr(evict.ray, "wait", wait)
+    assert run(evict.run_evict, 0)["rows"] == [(0, "gone", None)]
+    assert len(rounds) == evict.LEAVE_S / 5
+    assert len(set(rounds)) == len(rounds), "once a round"
+
+
+def test_an_actor_that_does_not_end_is_reported(
+    cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = list[float]()
+
+    def stays(actor_id: str) -> ActorRecord:
+        if cluster.calls and cluster.calls[-1] == "release":
+            clock.now += 10
+            reads.append(clock.now)
+        return ActorRecord("ALIVE", True, "{}", "")
+
+    monkeypatch.setattr(evict.ray, "kill", lambda *_, **__: None)
+    monkeypatch.setattr(evict.cluster, "actor_record", stays)
+    last = run(evict.run_evict, 0)
+    assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "STILL_THERE")])
+    assert last["outcomes"][0]["message"] == "org/m/0 was ended, but its actor still exists"
+    assert reads == [110.0, 120.0, 130.0]
+
+
+@pytest.mark.parametrize("other", [
+    ActorRecord("ALIVE", True, "", ""), ActorRecord("RESTARTING", True, "{}", "", 1, 1)],
+    ids=["never constructed", "restarting"])
+def test_only_replicas_that_serve_count_as_ready_and_are_asked_to_leave(
+    cluster: SimulatedCluster, run: Any, other: ActorRecord
+) -> None:
+    cluster.records["ModelActor:org/m:3"] = other
+    refused = run(evict.run_evict, 0, keep={"org/m": 3})
+    assert refused["rows"] == [(0, "skipped", "TOO_FEW_READY")]
+    assert refused["outcomes"][0]["message"] == (
+        "without it 2 of org/m would be ready, and 3 must stay ready: it keeps running")
+    cluster.calls.clear()
+    assert run(evict.run_evict, 3, keep={"org/m": 3})["rows"] == [(3, "gone", None)]
+    assert cluster.calls[0] == "end ModelActor:org/m:3"
+
+
+def test_a_replica_that_ends_while_the_ready_ones_are_counted_is_not_ready(
+    cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set(cluster.records)
+    del cluster.records["ModelActor:org/m:0"]
+    monkeypatch.setattr(evict.cluster, "taken_names", lambda: names)
+    assert run(evict.run_evict, 1, keep={"org/m": 3})["rows"] == [(1, "skipped", "TOO_FEW_READY")]
+    assert run(evict.run_evict, 1, keep={"org/m": 2})["rows"] == [(1, "gone", None)]

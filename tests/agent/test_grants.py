@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from attempt_stand_in import MEMBER
 
@@ -20,11 +22,18 @@ class Node:
         self.foreign = 0.0
         self.grants = Grants()
         self.count = 0
-        monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: self.amounts()})
-        monkeypatch.setattr(cluster, "started_since", lambda *_, **__: {"GPU": self.foreign})
+        self.asked: list[tuple[str, int, list[str]]] = []
+        self.is_listed = True
+        monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: self.amounts()} if self.is_listed else {})
+        monkeypatch.setattr(cluster, "started_since", self.started_since)
 
     def amounts(self) -> dict[str, float]:
-        return {"GPU": self.free, "CPU": self.cpus}
+        """Ray leaves out what is used up."""
+        return {name: amount for name, amount in (("GPU", self.free), ("CPU", self.cpus)) if amount}
+
+    def started_since(self, node_id: str, at_ms: int, exclude: Collection[str] = ()) -> dict[str, float]:
+        self.asked.append((node_id, at_ms, sorted(exclude)))
+        return {"GPU": self.foreign} if self.foreign else {}
 
     def create(self, gpus: float, cpus: float = 0) -> CreatedHere:
         self.count += 1
@@ -125,3 +134,47 @@ def test_of_two_waiting_replicas_each_may_hold_the_grant(node: Node) -> None:
     node.free = 3.0
     assert node.may_hold(first)
     assert node.may_hold(second)
+
+
+def test_of_two_waiting_replicas_neither_explains_the_decrease_of_the_last_card(node: Node) -> None:
+    node.free = 1.0
+    first, second = node.create(1), node.create(1)
+    node.free = 0.0
+    assert (node.may_hold(first), node.may_hold(second)) == (True, True)
+    ours = ["id-1", "id-2"]
+    assert node.asked == [(NODE, 1, ours), (NODE, 2, ours)], "only what others have started since explains a decrease"
+
+
+def test_a_node_that_had_nothing_free_has_granted_nothing(node: Node) -> None:
+    node.free = 0.0
+    assert not node.may_hold(node.create(1))
+
+
+def test_a_node_that_ray_no_longer_lists_may_have_granted_it(node: Node) -> None:
+    one = node.create(4)
+    node.is_listed = False
+    assert node.may_hold(one)
+
+
+def test_a_later_replica_without_cards_explains_no_decrease_of_cards(node: Node) -> None:
+    node.free = 1.0
+    first, later = node.create(1), node.create(0, cpus=1)
+    node.grants.placed(later)
+    node.free = 0.0
+    assert node.may_hold(first)
+
+
+def test_a_node_with_just_enough_room_is_not_short(node: Node) -> None:
+    node.free = 2.0
+    assert node.may_hold(node.create(2))
+
+
+def test_amounts_that_differ_by_no_more_than_rays_rounding_are_equal(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "SLACK", 0.25)
+    node.free = 0.75
+    one = node.create(1)
+    assert node.may_hold(one), "there is room"
+    node.free = 0.0
+    assert node.may_hold(one), "it has decreased by the claim"

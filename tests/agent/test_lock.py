@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
@@ -30,6 +31,28 @@ def keys(monkeypatch: pytest.MonkeyPatch, jobs: Jobs) -> Keys:
     return Keys().install(monkeypatch, lock_module)
 
 
+class Clock:
+    """A clock that only sleeping advances, and what it was asked to sleep."""
+
+    def __init__(self) -> None:
+        self.now, self.rests = 100.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.rests.append(round(seconds, 6))
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, keys: Keys) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(lock_module, "time", clock)
+    monkeypatch.setattr(lock_module, "POLL_S", 0.5)
+    return clock
+
+
 def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> HeldLock:
     waiting, stopped = more.get("waiting", lambda _: None), more.get("stopped", lambda: False)
     return take_lock(fleet, Holder(f"job-{job}", driver=job), timeout_s, waiting, stopped)
@@ -42,6 +65,107 @@ def test_a_second_job_learns_the_holder(keys: Keys) -> None:
         take("b")
     assert caught.value.holder.job == "job-a"
     assert held.hold()
+
+
+def numbers(keys: Keys, fleet: str = "lab") -> list[int]:
+    return sorted(int(key.rpartition(b":")[2]) for _, key in keys.table if key.startswith(f"lock:{fleet}:".encode()))
+
+
+def write(keys: Keys, number: int, **holder: Any) -> None:
+    """Write an entry as another job does, before it deletes older ones."""
+    keys.put(b"lock:lab:%d" % number, json.dumps(holder).encode(), namespace=lock_module.KV_NAMESPACE)
+
+
+def test_looking_whether_the_lock_is_held_writes_nothing(keys: Keys) -> None:
+    held = take("a")
+    assert (held.hold(), held.hold(), numbers(keys)) == (True, True, [0])
+    held.release()
+    assert (held.hold(), held.hold(), held.released, numbers(keys)) == (True, True, False, [1])
+
+
+def test_a_higher_number_ends_a_lock_even_before_the_lower_is_deleted(keys: Keys) -> None:
+    held = take("a")
+    write(keys, 1, driver="b")
+    assert not held.hold()
+    with pytest.raises(LockBusy) as caught:
+        take("c")
+    assert caught.value.holder.driver == "b"
+
+
+def test_without_any_entry_nobody_holds_the_lock(keys: Keys) -> None:
+    first = take("a")
+    first.release()
+    second = take("b")
+    keys.table.clear()
+    assert (first.hold(), second.hold()) == (False, False)
+
+
+def test_a_job_that_loses_the_race_for_its_released_lock_never_holds_it(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, put = take("a"), keys.put
+    first.release()
+
+    def late(key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes | None = None) -> bool:
+        monkeypatch.setattr(lock_module, "_internal_kv_put", put)
+        take("b")
+        return put(key, value, overwrite, namespace=namespace)
+
+    monkeypatch.setattr(lock_module, "_internal_kv_put", late)
+    assert (first.hold(), first.hold()) == (False, False)
+    with pytest.raises(LockBusy) as caught:
+        take("c")
+    assert caught.value.holder.job == "job-b"
+
+
+def test_of_two_jobs_that_write_the_same_number_the_second_waits(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = keys.put
+
+    def late(key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes | None = None) -> bool:
+        monkeypatch.setattr(lock_module, "_internal_kv_put", put)
+        take("b")
+        return put(key, value, overwrite, namespace=namespace)
+
+    monkeypatch.setattr(lock_module, "_internal_kv_put", late)
+    with pytest.raises(LockBusy) as caught:
+        take("a")
+    assert (caught.value.holder.job, numbers(keys)) == ("job-b", [0])
+
+
+def test_a_released_entry_still_names_its_job(keys: Keys) -> None:
+    take("a").release()
+    [entry] = map(json.loads, keys.table.values())
+    assert (entry["job"], entry["driver"], entry["released"]) == ("job-a", "a", True)
+
+
+def test_a_job_waits_as_long_as_it_was_told_and_looks_again_twice_a_second(keys: Keys, clock: Clock) -> None:
+    take("a")
+    for timeout_s, rests in ((0.0, []), (1.2, [0.5, 0.5, 0.2]), (1.02, [0.5, 0.5, 0.05])):
+        clock.rests.clear()
+        with pytest.raises(LockBusy, match="the lock of fleet lab is held by job job-a"):
+            take("b", timeout_s=timeout_s)
+        assert clock.rests == rests
+
+
+def test_a_waiting_job_is_told_of_a_new_holder(keys: Keys, clock: Clock) -> None:
+    held, told = [take("a")], list[str]()
+
+    def waiting(holder: Holder) -> None:
+        told.append(holder.job)
+        held.pop().release()
+        if holder.job == "job-a":
+            held.append(take("c"))
+
+    assert take("b", timeout_s=5, waiting=waiting).hold()
+    assert told == ["job-a", "job-c"]
+
+
+def test_a_waiting_job_is_told_of_a_holder_only_once(keys: Keys, clock: Clock) -> None:
+    take("a")
+    told = list[str]()
+    with pytest.raises(LockBusy):
+        take("b", timeout_s=5, waiting=lambda holder: told.append(holder.job))
+    assert told == ["job-a"]
 
 
 def test_fleets_have_locks_of_their_own(keys: Keys) -> None:
@@ -161,3 +285,22 @@ def test_only_a_lock_whose_job_died_is_abandoned_and_can_be_released(keys: Keys,
     assert lock_module.release_left("lab", 0)
     assert lock_module.left_locks() == []
     assert take("c").hold()
+
+
+def test_abandoned_locks_are_listed_by_fleet_with_their_newest_number(keys: Keys, jobs: Jobs) -> None:
+    for number in (2, 1):
+        write(keys, number, driver="gone", job="job-gone")
+    for fleet in ("zoo", "a:b", "farm"):
+        take_lock(fleet, Holder("", driver="gone"), 0.0, lambda _: None, lambda: False)
+    assert lock_module.left_locks() == [
+        LeftLock("a:b", 0, ""), LeftLock("farm", 0, ""), LeftLock("lab", 2, "job-gone"), LeftLock("zoo", 0, "")]
+    assert not lock_module.release_left("lab", 1)
+
+
+def test_a_lock_whose_entry_disappears_meanwhile_is_not_abandoned(
+    keys: Keys, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take("a")
+    jobs.discard("a")
+    monkeypatch.setattr(lock_module, "_internal_kv_get", lambda key, namespace: None)
+    assert lock_module.left_locks() == []

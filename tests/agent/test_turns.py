@@ -48,3 +48,10 @@ def test_a_gang_waits_for_the_previous_replica_on_each_of_its_nodes() -> None:
     assert waits(turns, "g")
     turns.done("b")
     assert not waits(turns, "g")
+
+
+def test_the_smallest_share_of_a_card_takes_turns_and_no_card_makes_no_node_a_shared_one() -> None:
+    turns = CardTurns([replica("a", ("n", 1)), replica("b", ("n", 1))])
+    assert waits(turns, "b")
+    turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 0)), replica("c", ("n", 10_000))])
+    assert not any(waits(turns, name) for name in "abc")

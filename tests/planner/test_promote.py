@@ -159,6 +159,37 @@ def test_a_plan_that_promotes_is_stale_if_the_warm_replica_is_gone() -> None:
         "m/0 is not WARM now, or not with the same weights on the same nodes"]
 
 
+def test_a_plan_that_promotes_holds_whatever_else_is_warm_but_needs_its_own_replica() -> None:
+    fleet, model = small()
+    found = [warm(model, 0, ["a"], artifact=OTHER), warm(model, 3, ["b"])]
+    plan = plan_for(fleet, with_replicas(nodes(a=8, b=8), found))
+    assert moved_since(plan, with_replicas(nodes(a=8, b=8), found)) == []
+    swapped = [warm(model, 0, ["b"]), warm(model, 3, ["b"], artifact=OTHER)]
+    assert moved_since(plan, with_replicas(nodes(a=8, b=8), swapped)) == [
+        "m/3 is not WARM now, or not with the same weights on the same nodes"]
+
+
+def test_a_plan_that_promotes_a_gang_is_stale_if_one_rank_is_on_another_node() -> None:
+    fleet, model = small(gang={"gpus": 8, "workers": 1})
+    empty = nodes(a=8, b=8, c=8, d=8)
+    plan = plan_for(fleet, with_replicas(empty, [warm(model, 5, ["d", "b"])]))
+    assert moved_since(plan, with_replicas(empty, [warm(model, 5, ["d", "c"])])) == [
+        "m/5 is not WARM now, or not with the same weights on the same nodes"]
+
+
+def test_a_rank_without_weights_is_promoted_with_whatever_it_has() -> None:
+    fleet, model = small(gang={"gpus": 8, "workers": 1})
+    [group] = model.workers
+    [leader, worker] = group.members
+    bare = worker.model_copy(update={"weights": None})
+    fleet = replace(fleet, models=(replace(model, workers=(
+        group.model_copy(update={"members": [leader, bare]}),)),))
+    found = with_replicas(nodes(a=8, b=8, c=8, d=8), [warm(model, 5, ["d", "b"])])
+    plan = plan_for(fleet, found)
+    assert [(one.op, [member.node for member in one.members]) for one in plan.actions] == [("promote", ["d", "b"])]
+    assert moved_since(plan, found) == []
+
+
 def test_a_gang_is_promoted_whole_and_each_rank_on_its_node() -> None:
     fleet, model = small(gang={"gpus": 8, "workers": 1})
     plan = plan_for(fleet, with_replicas(nodes(a=8, b=8, c=8, d=8), [warm(model, 5, ["d", "b"])]))

@@ -93,6 +93,8 @@ def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
     ({"state": "RESTARTING"}, {}, "not in place: not ready"),
     ({"restarts": 3, "restart_max": 3}, {}, "not in place: no restart is left"),
+    ({"actor_id": None}, {}, "not in place: not ready"),
+    ({"members": []}, {}, "not in place: more than index or view of its weights has changed"),
     ({"draining": True}, {}, "not in place: not ready"),
     ({}, {"protected_models": ["m"]}, "not in place: the model is protected"),
 ])
@@ -104,6 +106,41 @@ def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
     plan = plan_for(fleet, with_each(inventory, **{"engine_hash": fleet.models[0].engine_hash, **more}))
     assert (plan.reloads, plan.actions, plan.format_version) == ([], [], "1.0")
     assert expected in reason(plan)
+
+
+@pytest.mark.parametrize("more", [
+    {"restarts": 2, "restart_max": 3}, {"restarts": 2}, {"restart_max": 1}, {"restart_max": 0}])
+def test_a_replica_that_has_not_used_up_its_restarts_reloads(more: dict[str, Any]) -> None:
+    assert [one.id for one in plan_for(*outdated(1, **more)).reloads] == ["m/0"]
+
+
+def test_a_gang_reloads_with_all_its_ranks_and_only_those_of_the_spec() -> None:
+    fleet, inventory = cluster_of([model("m", gang=3)], [{"model": "m", "id": 0, "nodes": ["n0", "n1", "gone"],
+                                                          "serves": OLD, "hash": "old"}])
+    fleet = in_place(fleet, HttpReload(path="/reload"))
+    inventory = with_each(inventory, engine_hash=fleet.models[0].engine_hash)
+    [reload] = plan_for(fleet, inventory).reloads
+    assert [(one.node, one.node_id, one.rank) for one in reload.members] == [
+        ("n0", "n0", 0), ("n1", "n1", 1), ("", "gone", 2)]
+    assert reload.http == {"method": "POST", "path": "/reload"}
+    smaller = with_each(inventory, members=inventory.replicas[0].members[:2])
+    assert plan_for(fleet, smaller).reloads == []
+
+
+def test_without_a_known_engine_nothing_reloads() -> None:
+    fleet, inventory = outdated(1)
+    fleet = replace(fleet, models=tuple(replace(one, engine_hash=None) for one in fleet.models))
+    assert plan_for(fleet, with_each(inventory, engine_hash=None)).reloads == []
+
+
+def test_a_model_says_first_what_reloads_and_then_why_the_rest_does_not() -> None:
+    fleet, inventory = outdated(3)
+    [first, second, third] = inventory.replicas
+    inventory = inventory.model_copy(update={"replicas": [
+        first.model_copy(update={"state": "RESTARTING"}), second.model_copy(update={"engine_hash": "another"}), third]})
+    assert reason(plan_for(fleet, inventory)).startswith(
+        "reload m/2 in place, one at a time; m/1 not in place: more than index or view of its weights has changed "
+        "(fleetctl replace); m/0 not in place: not ready")
 
 
 def test_after_three_failed_reloads_a_model_cools_and_is_then_tried_with_one_replica() -> None:
@@ -127,6 +164,9 @@ def test_after_three_failed_reloads_a_model_cools_and_is_then_tried_with_one_rep
     pair = plan_for(fleet, inventory.model_copy(update={"failures": one_node}))
     assert [one.id for one in pair.reloads] == ["m/1"]
     assert "m/0 not in place: cooling until" in reason(pair)
+    over = [one.model_copy(update={"node_ids": [NAMES[0]]}) for one in failed("9m", "8m", "7m").failures]
+    tried = plan_for(fleet, inventory.model_copy(update={"failures": over}))
+    assert [one.id for one in tried.reloads] == ["m/0", "m/1"]
 
 
 def test_failed_reloads_do_not_stop_starts_and_failed_starts_do_not_stop_reloads() -> None:
@@ -148,8 +188,9 @@ def test_a_spec_that_ended_an_engine_is_not_reloaded_automatically_again() -> No
     assert (plan.reloads, plan.exit_code) == ([], 0)
     assert "m/0, m/1 not in place: the engine of m/0 ended when it was asked to reload this" in reason(plan)
     assert len(plan_for(fleet, ended, ignore_cooldown=True).reloads) == 2
-    other = failure.model_copy(update={"spec_hash": "another"})
-    assert len(plan_for(fleet, inventory.model_copy(update={"failures": [other]})).reloads) == 2
+    for other in ({"spec_hash": "another"}, {"model": "another"}):
+        elsewhere = inventory.model_copy(update={"failures": [failure.model_copy(update=other)]})
+        assert len(plan_for(fleet, elsewhere).reloads) == 2
 
 
 def test_a_replica_with_an_unknown_spec_always_reloads_first() -> None:

@@ -38,6 +38,22 @@ def test_a_new_session_makes_a_plan_stale() -> None:
     assert moved(made(), session="s2") == ["the cluster has a new session: s1 when planned, s2 now"]
 
 
+def test_an_unknown_session_makes_no_plan_stale() -> None:
+    plan = made()
+    assert moved(plan, session=None) == []
+    unknown = plan.inventory.model_copy(update={"session_id": None})
+    assert moved(plan.model_copy(update={"inventory": unknown})) == []
+
+
+def test_what_a_plan_did_not_record_may_change() -> None:
+    plan = made().model_copy(update={"observed": {"m": {}}})
+    assert moved(plan, replicas=[{"model": "m", "id": 7, "node": "b"}]) == []
+    assert moved(plan.model_copy(update={"specs": {}}), nodes=[{**NODES[0], "labels": {}}]) == []
+    bare = {"workers": [{"name": "main", "members": [{"role": "Standalone"}]}]}
+    plan = plan.model_copy(update={"specs": dict.fromkeys(plan.specs, bare)})
+    assert moved(plan, nodes=[{**NODES[0], "labels": {}}]) == []
+
+
 def test_a_new_live_replica_of_a_planned_model_is_reported() -> None:
     assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "b"}]) == [
         "m: 0 live when planned, 1 now", "m: highest id none when planned, 0 now"]
@@ -98,6 +114,13 @@ def test_a_planned_name_that_is_taken_is_reported() -> None:
         "m: the name ModelActor:m:1 is taken now"]
 
 
+def test_planned_names_that_are_taken_are_reported_in_order() -> None:
+    nodes = [{"name": "a", "gpus": 9}]
+    plan = made(nodes, models=[{"key": "m", "replicas": 9, "gpus": 1}])
+    assert moved(plan, nodes=nodes, replicas=[{"model": "m", "id": number, "fleet": None} for number in (8, 1)]) == [
+        "m: the name ModelActor:m:1 is taken now", "m: the name ModelActor:m:8 is taken now"]
+
+
 def test_a_replica_of_ours_on_another_level_raises_the_highest_id() -> None:
     assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "level": "WARM"}]) == [
         "m: highest id none when planned, 1 now"]
@@ -137,6 +160,23 @@ def test_a_relabeled_target_node_is_reported_only_if_the_selector_no_longer_matc
     assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "x", "rack": "9"}}]) == []
 
 
+def test_all_labels_that_a_member_needs_are_named_in_order() -> None:
+    nodes = [{**NODES[0], "labels": {"zone": "9", "pool": "x"}}]
+    plan = made(nodes, models=[{**MODEL, "selector": {"zone": "9", "pool": "x"}}])
+    assert moved(plan, nodes=[{**NODES[0], "labels": {"zone": "9"}}]) == [
+        "node a: was relabeled; m/0 needs pool=x, zone=9"]
+
+
+def test_every_missing_node_of_a_plan_is_reported_once() -> None:
+    member = {"resources": {"gpus": 1}}
+    plan = made(models=[{"key": "m", "replicas": 1, "workers": [
+        {"name": "first", "copies": 2, "members": [{**member, "nodeSelector": {"pool": "x"}}]},
+        {"name": "second", "members": [{"resources": {"gpus": 2}}]}]}])
+    assert [one.node for one in plan.actions[0].members] == ["a", "a", "b"]
+    assert moved(plan, nodes=[]) == ["node a: was alive when planned, is not listed now",
+                                     "node b: was alive when planned, is not listed now"]
+
+
 def test_less_free_than_the_total_claims_of_the_plan_is_reported() -> None:
     assert moved(made(), nodes=[{**NODES[0], "used": {"GPU": 1}}]) == [
         "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
@@ -157,6 +197,18 @@ def test_card_memory_known_only_from_a_policy_is_not_checked() -> None:
     assert moved(plan) == []
 
 
+def test_card_memory_that_the_cluster_reports_is_checked() -> None:
+    nodes = [{"name": "a", "gpus": 1, "vram": "24Gi"}]
+    plan = made(nodes, models=[{"key": "m", "replicas": 1, "vram": "10Gi"}])
+    assert moved(plan, nodes=[{**nodes[0], "vram": "10Gi"}]) == []
+    assert moved(plan, nodes=[{**nodes[0], "vram": "9Gi"}]) == [
+        "node a: less is free than m/0 claims: needs 10Gi free VRAM on a card, has 9Gi"]
+    inventory = short_inventory({"nodes": [{**nodes[0], "gpus": 2, "vram": "9Gi"}]})
+    [node] = inventory.nodes
+    unknown = node.model_copy(update={"gpus": [node.gpus[0], node.gpus[1].model_copy(update={"memory_total": None})]})
+    assert moved_since(plan, inventory.model_copy(update={"nodes": [unknown]})) == [], "policies are not known here"
+
+
 def test_the_selector_of_each_rank_counts() -> None:
     member = {"resources": {"gpus": 1}}
     gang = {"key": "m", "replicas": 1, "workers": [{"name": "main", "members": [
@@ -164,6 +216,21 @@ def test_the_selector_of_each_rank_counts() -> None:
     plan = made(models=[gang])
     assert [member.node for member in plan.actions[0].members] == ["b", "a"]
     assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabeled; m/0 needs pool=x"]
+
+
+def test_every_worker_of_every_group_needs_its_labels() -> None:
+    member, labeled = {"resources": {"gpus": 1}}, {"labels": {"pool": "x"}, "gpus": 1}
+    worker = {**member, "role": "Worker", "count": 2, "nodeSelector": {"pool": "x"}}
+    groups = [{"name": "first", "members": [{**member, "nodeSelector": {"pool": "y"}}]},
+              {"name": "gang", "members": [worker, {**member, "role": "Leader"}]}]
+    nodes = [{"name": "a", "gpus": 1, "labels": {"pool": "y"}}, {"name": "b", "gpus": 1},
+             *({"name": name, **labeled} for name in ("c", "d"))]
+    plan = made(nodes, models=[{"key": "m", "replicas": 1, "workers": groups}])
+    assert [member.node for member in plan.actions[0].members] == ["a", "b", "c", "d"]
+    assert moved(plan, nodes=nodes) == []
+    for place, wanted in ((0, "y"), (2, "x"), (3, "x")):
+        relabeled = [{**node, "labels": {}} if at == place else node for at, node in enumerate(nodes)]
+        assert moved(plan, nodes=relabeled) == [f"node {nodes[place]['name']}: was relabeled; m/0 needs pool={wanted}"]
 
 
 @some

@@ -285,3 +285,62 @@ def test_nodes_are_requested_once_and_again_when_the_needed_nodes_change() -> No
     watching_only = Loop(State(INTERVAL_S, report_only=True))
     watching_only.feed(looked(0))
     assert isinstance(watching_only.feed(PlanMade(0, nodes="two"))[-1], Rest)
+
+
+def test_a_new_good_revision_is_reported_in_short_and_a_silent_source_changes_nothing() -> None:
+    loop, revision = Loop(State(INTERVAL_S)), "0123456789abcdef"
+    assert loop.feed(looked(0, revision))[:-1] == [Notify("good", "0123456789")]
+    assert loop.feed(looked(30, None, "two"))[:-1] == [Notify("source", "no route")]
+    assert (loop.state.seen, loop.state.good) == (revision, revision)
+    assert loop.feed(looked(60, revision, "two"))[:-1] == [Notify("source", "")]
+
+
+def test_a_remembered_revision_is_in_force_while_the_source_is_silent_or_its_revision_is_bad() -> None:
+    for revision in (None, "bad"):
+        loop = Loop(State(INTERVAL_S))
+        assert loop.feed(replace(looked(0, revision), remembered="a"))[-1] == MakePlan("a")
+        assert (loop.state.seen, loop.state.good) == (revision, "a")
+
+
+def test_no_pause_is_shorter_than_the_interval_or_longer_than_both_it_and_the_longest_pause() -> None:
+    for interval_s, pause_s in ((INTERVAL_S, SLOWEST_S), (2 * SLOWEST_S, 2 * SLOWEST_S)):
+        for failures in (10, 5_000):
+            loop = Loop(State(interval_s, cluster_failures=failures))
+            assert loop.feed(looked(0, cluster=None))[-1] == Rest(pause_s)
+
+
+def test_a_watch_that_only_reports_says_how_many_are_wanted_until_none_is() -> None:
+    loop, notifications = Loop(State(INTERVAL_S, report_only=True)), []
+    loop.feed(looked(0))
+    for at, missing in ((0, 0), (30, 3), (60, 3), (90, 0)):
+        [*notices, last] = loop.feed(PlanMade(at, missing))
+        notifications += notices
+        assert isinstance(last, Rest)
+    assert notifications == [Notify("wanted", "3"), Notify("wanted", "")]
+
+
+def test_an_apply_is_reported_and_its_revision_counts_as_applied() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    loop.feed(PlanMade(0, 2))
+    assert loop.feed(ApplyEnded(5, "partial", "1 of 2"))[:-1] == [Notify("applied", "a: 1 of 2")]
+    assert (loop.state.applied, loop.state.failures, loop.state.replan_at) == ("a", 1, 5 + 2 * INTERVAL_S)
+    assert loop.feed(ApplyEnded(9, "fine", "2 of 2"))[:-1] == [Notify("applied", "a: 2 of 2")]
+    assert (loop.state.failures, loop.state.replan_at) == (0, 9 + INTERVAL_S)
+
+
+def test_failures_before_a_plan_with_nothing_to_do_do_not_delay_what_comes_later() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    for at in (10, 20):
+        loop.feed(ApplyEnded(at, "error", "no answer"))
+    loop.feed(PlanMade(30, 0))
+    loop.feed(ApplyEnded(40, "error", "no answer"))
+    assert (loop.state.failures, loop.state.replan_at) == (1, 40 + 2 * INTERVAL_S)
+
+
+def test_no_plan_delays_the_next_one_beyond_the_resync_time() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    loop.feed(PlanMade(0, 0, "it cools", replan_s=10 * RESYNC_S))
+    assert loop.state.replan_at == RESYNC_S

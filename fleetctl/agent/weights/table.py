@@ -112,7 +112,7 @@ class Table:
         """End a fetch; an unknown or ended one is not an error."""
         with self._lock:
             if fetch in self._fetches:
-                self._entries[self._fetches.pop(fetch)].leases.pop(fetch, None)
+                del self._entries[self._fetches.pop(fetch)].leases[fetch]
 
     def close(self) -> None:
         """Refuse new fetches; running ones continue."""

@@ -116,7 +116,7 @@ class Nodes:
         self.asked: list[tuple[str, Order]] = []
         self.answers: dict[str, Answer[list[Row]]] = {}
         monkeypatch.setattr(prefetch, "Asked", self.ask)
-        monkeypatch.setattr(prefetch, "note", lambda *_: True)
+        monkeypatch.setattr(prefetch, "add", lambda *_: True)
 
     def ask(self, _: object, node_id: str, order: Order, limit_s: float) -> Any:
         assert limit_s == order.timeout + prefetch.MARGIN_S

@@ -212,6 +212,175 @@ class Clocked:
             self.table.reserve(view, SIZES[view])
             self.table.commit(view)
 
+    def refusal(self, view: str | None, fetch: str) -> str:
+        """Return the code with which a fetch is refused; empty if it may begin."""
+        try:
+            self.table.begin(view, fetch)
+        except Refused as refused:
+            return refused.code
+        return ""
+
+    def states(self) -> dict[str, str | None]:
+        return {view: self.table.state(view) for view in SIZES if self.table.state(view)}
+
+
+def test_one_caller_makes_a_view_and_the_others_learn_its_state() -> None:
+    clocked = Clocked()
+    answers = [clocked.table.reserve("v0", 8) for _ in range(2)]
+    assert (answers, clocked.refusal("v0", "fetch")) == (["make", PENDING], PENDING)
+    clocked.table.commit("v0")
+    assert (clocked.table.reserve("v0", 8), clocked.refusal("v0", "fetch")) == (READY, "")
+
+
+def test_a_view_that_could_not_be_made_is_forgotten_and_a_ready_one_is_not() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.table.reserve("v1", 9)
+    for view in ("v0", "v1", "unknown"):
+        clocked.table.forget(view)
+        clocked.table.commit(view)
+    assert (clocked.states(), clocked.refusal("v1", "fetch"), clocked.dropped) == ({"v0": READY}, "absent", [])
+
+
+def test_asking_for_a_view_keeps_it_and_making_it_ready_twice_does_not() -> None:
+    clocked = Clocked()
+    clocked.make("v0", "v1")
+    clocked.now = IDLE_S - 1
+    clocked.table.commit("v0")
+    clocked.table.reserve("v1", SIZES["v1"])
+    clocked.now = IDLE_S
+    assert clocked.table.reserve("v0", SIZES["v0"]) == "make", "it was idle for too long"
+    assert (clocked.dropped, clocked.states()) == (["v0"], {"v0": PENDING, "v1": READY})
+    clocked.now = 2 * IDLE_S - 1
+    assert (clocked.refusal("v1", "fetch"), clocked.states()) == ("absent", {"v0": PENDING})
+
+
+def test_a_view_is_idle_only_from_when_it_was_made() -> None:
+    clocked = Clocked()
+    clocked.table.reserve("v0", 8)
+    clocked.now = IDLE_S
+    clocked.table.sweep()
+    clocked.table.commit("v0")
+    clocked.now = 2 * IDLE_S - 1
+    assert clocked.refusal("v0", "fetch") == ""
+
+
+def test_only_four_fetches_run_at_once_and_an_ended_or_expired_one_makes_room() -> None:
+    clocked = Clocked()
+    clocked.table.hold(OWN, 10**9)
+    clocked.make("v0")
+    assert [clocked.refusal(view, f"fetch-{number}") for number, view in enumerate((OWN, "v0", OWN, "v0", OWN))] == [
+        "", "", "", "", "busy"]
+    assert [clocked.refusal("v0", "fetch-1"), clocked.refusal(OWN, "fetch-1")] == ["", "anotherEntry"]
+    for ended in ("fetch-1", "fetch-1", "unknown"):
+        clocked.table.end(ended)
+    assert [clocked.refusal(OWN, "fetch-4"), clocked.refusal(OWN, "fetch-5"), clocked.table.most] == ["", "busy", 4]
+    clocked.now = LEASE_S
+    assert [clocked.refusal(OWN, f"late-{number}") for number in range(5)] == ["", "", "", "", "busy"]
+
+
+def test_the_peak_number_of_fetches_is_kept() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    assert clocked.table.most == 0
+    for fetch in ("a", "b"):
+        clocked.table.begin("v0", fetch)
+    for fetch in ("a", "b"):
+        clocked.table.end(fetch)
+    clocked.table.begin("v0", "c")
+    assert clocked.table.most == 2
+
+
+def test_each_byte_sent_renews_the_lease_and_no_other_fetch_may_go_on() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.table.begin("v0", "fetch")
+    answers = []
+    for clocked.now in (LEASE_S - 1, 2 * LEASE_S - 2, 3 * LEASE_S - 2):
+        answers.append(clocked.table.sent("fetch"))
+    assert (answers, clocked.table.sent("unknown"), clocked.states()) == ([True, True, False], False, {"v0": READY})
+
+
+def test_a_fetch_that_is_continued_has_a_new_lease() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    for clocked.now in (0.0, LEASE_S - 1):
+        clocked.table.begin("v0", "fetch")
+    clocked.now = 2 * LEASE_S - 2
+    assert clocked.table.sent("fetch")
+
+
+def test_a_view_is_not_removed_while_it_is_fetched_however_long() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.table.begin("v0", "fetch")
+    for number in range(1, 60):
+        clocked.now = number * (LEASE_S - 1)
+        assert clocked.table.sent("fetch")
+    clocked.table.remove_if_idle("v0")
+    with pytest.raises(Refused, match="noRoom"):
+        clocked.table.reserve("v1", BUDGET)
+    assert (clocked.states(), clocked.dropped) == ({"v0": READY}, [])
+
+
+def test_a_closed_table_starts_nothing_and_lets_running_fetches_end() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.table.begin("v0", "fetch")
+    clocked.table.close()
+    with pytest.raises(Refused, match=DRAINING):
+        clocked.table.reserve("v1", 8)
+    assert [clocked.refusal("v0", "new"), clocked.refusal("v0", "fetch"), clocked.table.sent("fetch")] == [
+        DRAINING, "", True]
+
+
+def test_only_an_idle_view_made_for_others_is_removed_on_request() -> None:
+    clocked = Clocked()
+    clocked.table.hold(OWN, 8)
+    clocked.make("v0", "v1")
+    clocked.table.reserve("v2", BUDGET - SIZES["v0"] - SIZES["v1"])
+    clocked.table.begin("v1", "fetch")
+    for view in (OWN, "v0", "v1", "v2", "unknown"):
+        clocked.table.remove_if_idle(view)
+    assert (clocked.dropped, clocked.states(), clocked.table.state(OWN)) == (
+        ["v0"], {"v1": READY, "v2": PENDING}, READY)
+
+
+def test_views_are_dropped_in_order_of_their_last_use_until_the_new_one_fits() -> None:
+    clocked = Clocked()
+    clocked.table.hold(OWN, 10**9)
+    clocked.make("v0", "v2")
+    clocked.now = 5.0
+    clocked.table.begin("v0", "fetch")
+    clocked.table.end("fetch")
+    assert clocked.table.reserve("v3", BUDGET - SIZES["v0"]) == "make"
+    assert clocked.dropped == ["v2"]
+    with pytest.raises(Refused, match="noRoom"):
+        clocked.table.reserve("v2", SIZES["v0"] + 1)
+    assert clocked.dropped == ["v2"]
+    assert clocked.table.reserve("v2", SIZES["v0"]) == "make"
+    assert clocked.dropped == ["v2", "v0"]
+
+
+def test_of_views_used_at_the_same_time_the_first_by_name_is_dropped() -> None:
+    clocked = Clocked()
+    clocked.make("v2", "v0")
+    clocked.table.reserve("v1", SIZES["v1"])
+    assert clocked.dropped == ["v0"]
+
+
+def test_a_view_in_use_elsewhere_makes_no_room_and_another_is_dropped_instead() -> None:
+    clocked, dropped = Clocked(), list[str | None]()
+    clocked.table = Table(lambda: clocked.now, BUDGET, lambda view: view != "v0" and not dropped.append(view))
+    clocked.make("v0", "v2")
+    assert clocked.table.reserve("v1", 9) == "make"
+    assert dropped == ["v2"]
+    assert (clocked.table.remove("v0"), clocked.table.state("v0")) == (0, READY)
+    with pytest.raises(Refused, match="noRoom"):
+        clocked.table.reserve("v3", BUDGET + 1 - SIZES["v0"] - SIZES["v1"])
+    clocked.table.commit("v1")
+    assert (clocked.table.remove("v1"), clocked.states()) == (9, {"v0": READY})
+
 
 def test_a_view_is_idle_from_its_last_fetch_on() -> None:
     clocked = Clocked()
