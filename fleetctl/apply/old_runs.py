@@ -34,7 +34,7 @@ from fleetctl.inventory.uptimes import with_deaths
 AT_ONCE, WITHIN_S = 200, 10.0
 """How many runs one apply deletes at most, and how long that may take with everything it reads before."""
 MOST_ROWS = 10_000
-"""With more jobs an apply does not read the list: it takes too long, and meanwhile the dashboard answers nobody else."""
+"""With more jobs an apply does not read the list: it takes too long, and the dashboard answers nobody meanwhile."""
 SLACK = 50
 """How many runs too many an apply leaves: otherwise every apply would read all of this for the sake of one run."""
 UNBROKEN_S = 24 * 3600 + MAX_SECONDS
