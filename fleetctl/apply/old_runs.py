@@ -32,6 +32,8 @@ from fleetctl.inventory.uptimes import with_deaths
 
 AT_ONCE, WITHIN_S = 200, 10.0
 """How many runs one apply deletes at most, and how long that may take with everything it reads before."""
+MOST_ROWS = 10_000
+"""With more jobs an apply does not read the list: it takes too long, and the dashboard answers nobody meanwhile."""
 SLACK = 50
 """How many runs too many an apply leaves: otherwise every apply would read all of this for the sake of one run."""
 UNBROKEN_S = 24 * 3600 + MAX_SECONDS
@@ -219,12 +221,15 @@ def delete_old_runs(
 ) -> Deletion:
     """After an apply of `plan`: delete what its fleet's history no longer keeps, within WITHIN_S and at most AT_ONCE.
 
-    The list of jobs is not read if the records say that it cannot have too many of our runs.
+    The list of jobs is not read if the records say that it cannot have too many of our runs, or is too long.
     """
     keep, until, client = plan.fleet.history or default_history(), clock() + WITHIN_S, client.within(WITHIN_S)
     try:
-        if 0 < read_rows(client).run_rows <= keep.keep_runs + SLACK:
+        rows = read_rows(client)
+        if 0 < rows.run_rows <= keep.keep_runs + SLACK:
             return Deletion()
+        if rows.table_rows > MOST_ROWS:
+            return Deletion(problem=f"with {rows.table_rows} jobs it takes too long to read after an apply")
     except InventoryError as error:
         return Deletion(problem=error.message)
     old = find_old(client, plan.fleet.name, plan.fleet.namespace, keep, now_s, slack=SLACK)

@@ -220,6 +220,14 @@ def test_the_list_is_not_read_if_there_cannot_be_too_many_runs(
     assert len(old_runs.delete_old_runs(client, plan, NOW_S).deleted) == 90
 
 
+def test_a_list_that_is_too_long_is_not_read_after_an_apply(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    many(cluster, 100)
+    cluster.records.put("run", [], runs="5000", jobs=str(old_runs.MOST_ROWS + 1))
+    done = old_runs.delete_old_runs(client, small_plan("a"), NOW_S)
+    assert (done.deleted, done.problem) == ([], "with 10001 jobs it takes too long to read after an apply")
+    assert ("GET", "/api/jobs/") not in cluster.requests
+
+
 @pytest.mark.parametrize("in_rows", [False, True])
 def test_a_run_is_not_kept_for_notes_that_rows_of_records_have(
     cluster: ClusterStandIn, client: DashboardClient, in_rows: bool

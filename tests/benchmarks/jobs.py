@@ -189,6 +189,8 @@ def measure(cluster: RayCluster, flags: argparse.Namespace, folder: Path) -> dic
             look("list that never answers", commands(silent))
     for rows in flags.rows if {"long", "deleted"} & {*chosen} else ():
         cluster.add_ended_runs(fleet="other", count=rows, days=DAYS, drivers=flags.drivers)
+        if not flags.only_list:
+            bench.command("apply", address)  # its agent counts the jobs for the commands after it
         if "long" in chosen:
             look(f"{rows} runs", {"list": list_cost(address, flags.rounds), **commands()})
         if "deleted" in chosen:
