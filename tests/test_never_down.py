@@ -47,6 +47,7 @@ ALLOWED = {
     },
     "agent/evict.py": {
         "Evict._end_all": "the explicit verb: ends the replicas it names",
+        "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
     "agent/demote.py": {
         "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",
@@ -61,9 +62,6 @@ ALLOWED = {
     },
     "agent/orphans.py": {
         "_signal": "the explicit verb: a process with an engine's variables and no replica above it, agreed to",
-    },
-    "agent/restart.py": {
-        "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
     "agent/member.py": {
         "MemberSeat.end_engine": "the member's own engine, when an eviction asks its replica to leave",

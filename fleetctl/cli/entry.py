@@ -77,10 +77,7 @@ def run(arguments: Sequence[str]) -> int:
             if as_utf8(argument) != argument:  # documents are UTF-8
                 raise UsageError(f"the argument {argument!r} is not UTF-8 text",
                                  hint="rename the file, or set a locale")
-        from fleetctl.cli.app import build_app
-
-        code = build_app().main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        return _run_app(arguments)
     except FleetctlError as error:
         return failures.explain(error)
     except usage_error_class() as error:
@@ -98,6 +95,13 @@ def usage_error_class() -> type[Exception]:
     import typer
 
     return next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "UsageError")
+
+
+def _run_app(arguments: Sequence[str]) -> int:
+    from fleetctl.cli.app import build_app
+
+    code = build_app().main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
+    return code if isinstance(code, int) else 0
 
 
 def _print_version() -> int:

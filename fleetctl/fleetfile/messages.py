@@ -100,7 +100,9 @@ class Finding:
 
 def problem_of(finding: Finding) -> Problem:
     """Return the problem for an error of pydantic."""
-    return _PROBLEMS.get(finding.kind, _other)(finding)
+    if make := _PROBLEMS.get(finding.kind):
+        return make(finding)
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
 def _unknown_key(finding: Finding) -> Problem:
@@ -246,10 +248,6 @@ def _not_one_kind(code: str, finding: Finding) -> Problem:
     found = finding.context.get("found")
     return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
                            allowed=f"exactly one of {finding.context.get('allowed')}")
-
-
-def _other(finding: Finding) -> Problem:
-    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
 def cut(text: str) -> str:

@@ -50,11 +50,6 @@ def texts_with_our_variables(
     return renamed
 
 
-def foreign_names(text: str) -> list[str]:
-    """Return the words of a text that are variables of another system, judged by their prefix."""
-    return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(_FOREIGN)]
-
-
 def _renamed(text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]) -> str:
     arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
@@ -160,7 +155,7 @@ def _literal(entry: Reading, name: str) -> str:
     if value and "$(" in value.replace("$$", ""):
         entry.note("value", f"{name} refers to a variable as $(NAME), which is not expanded in an environment value",
                    "todo")
-    elif value and (foreign := foreign_names(value)):
+    elif foreign := [one["name"] for one in _NAME.finditer(value or "") if one["name"].startswith(_FOREIGN)]:
         entry.note("value", f"{name} refers to {foreign[0]}, which is not set here: replace it", "todo")
     return (value or "").replace("$$", "$")
 

@@ -1,4 +1,4 @@
-"""Weights on the disks of nodes, from the note files that the agent leaves in Ray's log folder (agent/cold.py).
+"""Weights on the disks of nodes, from the note files that the agent leaves in Ray's log folder (agent/model_files.py).
 
 The names of notes say what is there; other notes say since when files are verified, and which were wrong. Every user of
 a node can write there.
@@ -23,10 +23,10 @@ from fleetctl.inventory.json_values import moment_of, object_of
 from fleetctl.inventory.records import UNFETCHED, Records
 
 NOTE = "fleetctl-cold-"
-"""The prefix of a note's name, before the id of the node; see agent/cold.py."""
+"""The prefix of a note's name, before the id of the node; see agent/model_files.py."""
 _FILE_NAME = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 WRONG_NOTE = "fleetctl-wrong-"
-"""The prefix of the name of a note about a wrong file, before the id of the node; see agent/cold.py."""
+"""The prefix of the name of a note about a wrong file, before the id of the node; see agent/model_files.py."""
 MOST_BYTES, MOST_NOTES = 16 << 10, 50
 """How much is read of a note, and how many notes of a node are read."""
 _NAME = re.compile(r"-[0-9a-f]{64}(?:-[0-9a-f]{16})?\.json")

@@ -29,7 +29,7 @@ LISTED = Path(__file__).with_name("survivors.yaml")
 ENDS = ROOT / "build" / "mutants.jsonl"
 
 FILES: dict[str, tuple[str, ...]] = {
-    "fleetctl/planner/live.py": ("tests/planner/test_live.py", "tests/planner/test_promote.py"),
+    "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py"),
     "fleetctl/planner/actions.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
