@@ -128,18 +128,12 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     created = Counter(one.demand.place for one in placed)
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in allowed if one.place in found.no_room]
-    return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
-
-
-def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
-    """Return `decided` with the new nodes that the autoscaler may add for the demands that are `short`."""
     from fleetctl.planner.growth import Growing
 
-    growing = Growing(decided.fleet.cluster.grow, decided.fleet.policies, inventory, decided.ledger)
-    placed = [one for one, _ in decided.placed]
-    growth, blocked, waiting = growing.find(short, decided.state, placed, decided.blocked)
-    certificate = decided.certificate.model_copy(update={"on_new_nodes": len(waiting)})
-    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
+    growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
+    growth, blocked, new = growing.find(quotas.allowed(short, placed=placed), state, placed, blocked)
+    certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
+    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
 
 
 def _blocked(
