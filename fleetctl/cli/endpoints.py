@@ -25,9 +25,8 @@ from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.fetch import Bounds
+from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
-from fleetctl.inventory.route import Route
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
 from fleetctl.render.endpoint_formats import FORMATS, endpoints_report, left_out

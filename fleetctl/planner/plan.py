@@ -40,12 +40,11 @@ from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.worth.expected import Expected
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
