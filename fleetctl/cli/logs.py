@@ -26,8 +26,7 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, Search, logs_of, search_logs
-from fleetctl.inventory.log_end import MOST_LINES, Entry, Line, LogEnd, merged, read_end
-from fleetctl.inventory.log_follow import Follower, Listing
+from fleetctl.inventory.log_follow import MOST_LINES, Entry, Follower, Line, Listing, LogEnd, merged, read_end
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source

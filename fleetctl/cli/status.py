@@ -140,7 +140,7 @@ def status(
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
         if output_format != "table" and isinstance(source, Live):
-            from fleetctl.inventory.checked_weights import with_verified  # most clusters have no weights to read about
+            from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about
 
             seen = with_verified(source.client, seen)
         if model is not None and not chosen.of(seen):

@@ -16,7 +16,7 @@ from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings
 from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.cold import with_cold, with_unfetched
+from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
 from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
@@ -76,8 +76,6 @@ class Live:
         with collector_paused(lasting=True):
             found = _read(self, ages=ages)
             if ages and any(member.weights for replica in found.replicas for member in replica.members):
-                from fleetctl.inventory.checked_weights import with_wrong  # plans do not need it
-
                 found = with_wrong(self.client, found)
             return with_cold(self.client, found, self.cold) if self.cold else found
 

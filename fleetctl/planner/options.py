@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import InventoryError, UsageError
 
 if TYPE_CHECKING:
+    from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.plan import GitFacts, Plan  # slow to import, and `status` does not need it
 
 USUAL_EXPIRY_S = 24 * 3600

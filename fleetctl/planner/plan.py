@@ -31,7 +31,7 @@ from fleetctl.documents.plan import (
 )
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import ActionDocument, Reloads, actions_for, find_reloads, read_actions
+from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -40,12 +40,11 @@ from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.worth.expected import Expected
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
@@ -128,18 +127,12 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     created = Counter(one.demand.place for one in placed)
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in allowed if one.place in found.no_room]
-    return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
-
-
-def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
-    """Return `decided` with the new nodes that the autoscaler may add for the demands that are `short`."""
     from fleetctl.planner.growth import Growing
 
-    growing = Growing(decided.fleet.cluster.grow, decided.fleet.policies, inventory, decided.ledger)
-    placed = [one for one, _ in decided.placed]
-    growth, blocked, waiting = growing.find(short, decided.state, placed, decided.blocked)
-    certificate = decided.certificate.model_copy(update={"on_new_nodes": len(waiting)})
-    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
+    growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
+    growth, blocked, new = growing.find(quotas.allowed(short, placed=placed), state, placed, blocked)
+    certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
+    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
 
 
 def _blocked(
@@ -188,9 +181,20 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
-    rows = with_fetches(_rows(decided, options), floor)
+    created, reloaded = Counter(one.demand.place for one, _ in decided.placed), Counter(one["model"] for one in reloads)
+    blocked = {one.model: one for one in decided.blocked}
+    rows = with_fetches([
+        model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
+                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
+                  left_out=options.left_out(model.key, model.labels))
+        for place, model in enumerate(fleet.models)], floor)
     promotes = sum(action["op"] == "promote" for action in actions)
-    policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
+    waiting = Counter(one.demand.shape.key for one in decided.waiting)
+    doing = Doing(
+        created=Counter(action["model"] for action in actions) + waiting, waiting=waiting.total(),
+        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
+        + sum(one.gpus for one in decided.waiting), live=sum(len(model.live) for model in state.models.values()))
+    policy = policy_findings(fleet, doing, force=options.force)
     plan = Plan(
         format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
         tool_version=facts.tool_version,
@@ -218,7 +222,10 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         lost=state.lost,
         notes=slot_notes(inventory.nodes, fleet.policies),
         policy=policy,
-        options=_flags(options),
+        options=PlanFlags(
+            files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
+            selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
+            force=options.force, ignore_cooldown=options.ignore_cooldown),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
         exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(decided.blocked),
@@ -226,17 +233,6 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
-
-
-def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
-    waiting = Counter(one.demand.shape.key for one in decided.waiting)
-    return Doing(
-        created=Counter(action["model"] for action in actions) + waiting,
-        waiting=waiting.total(),
-        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(one.gpus for one in decided.waiting),
-        live=sum(len(model.live) for model in decided.state.models.values()),
-    )
 
 
 def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
@@ -248,25 +244,6 @@ def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold],
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
         outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
     )
-
-
-def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
-    created = Counter(one.demand.place for one, _ in decided.placed)
-    reloads = Counter(one["model"] for one in decided.reloads.documents)
-    blocked = {one.model: one for one in decided.blocked}
-    return [
-        model_row(model, decided.state.models[model.key], create=created[place], reload=reloads[model.key],
-                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
-                  left_out=options.left_out(model.key, model.labels))
-        for place, model in enumerate(decided.fleet.models)
-    ]
-
-
-def _flags(options: PlanOptions) -> PlanFlags:
-    return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
-                     excludes=sorted(set(options.excludes)),
-                     selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
-                     force=options.force, ignore_cooldown=options.ignore_cooldown)
 
 
 def certify(

@@ -103,7 +103,8 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
     if allowed is None:
         return
     for model in acted_on:
-        for key, expression in _used_by(model):
+        for key, expression in dict.fromkeys(term for group in model.workers for member in group.members
+                                             for term in member.node_selector.items()):
             if key not in allowed:
                 limit, found = _listed(sorted(allowed)), f"selects nodes of {model.key} by the label {key}"
             elif allowed[key] and not _within(expression, allowed[key]):
@@ -111,12 +112,6 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
             else:
                 continue
             yield _finding(fleet, "SELECTOR_NOT_ALLOWED", "allowedSelectors", limit, found, NOT_LIFTED, model=model.key)
-
-
-def _used_by(model: ResolvedModel) -> list[tuple[str, str]]:
-    """Return each label and expression by which a model selects nodes, without duplicates."""
-    return list(dict.fromkeys(term for group in model.workers for member in group.members
-                              for term in member.node_selector.items()))
 
 
 def _within(expression: str, allowed: Collection[str]) -> bool:

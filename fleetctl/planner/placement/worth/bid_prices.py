@@ -54,7 +54,7 @@ def bid_prices(claims: Sequence[Claim], counts: Floats, room: Floats, shares: In
         return np.zeros(len(claims), np.int64)
     # CPU and memory are scaled so that all CPUs, all memory and all cards are equal amounts
     scale = cards / np.array([cpus or np.inf, memory or np.inf, cards])
-    sizes, packings = _packings(_weighty_sizes(counts, shares))
+    sizes, packings = _packings(counts, shares)
     program = _program(counts, room * scale, need * scale[:2], shares, sizes, packings)
     x, price = _interior_point(program, len(claims), len(sizes), len(program.gain) - len(packings))
     prices = balanced_prices(program, x, price, GAP)[: len(claims)]
@@ -123,20 +123,19 @@ def _interior_point(program: LinearProgram, kinds: int, sizes: int, demand_colum
     return x, price
 
 
-def _weighty_sizes(counts: Floats, shares: Ints) -> list[int]:
-    """Return the shares below one card with most demand, heaviest first."""
+def _packings(counts: Floats, shares: Ints) -> tuple[Ints, Ints]:
+    """Return the shares below one card with most demand, and the packings: how many of each are on one card.
+
+    The lightest ones are left out until there are not too many packings.
+    """
     weight: dict[int, float] = {}
     for group in shares.tolist():
         for count, share in zip(counts.tolist(), group, strict=True):
             if 0 < share < SHARE:
                 weight[share] = weight.get(share, 0.0) + count * share
-    return sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
-
-
-def _packings(sizes: Sequence[int]) -> tuple[Ints, Ints]:
-    """Return the heaviest sizes without too many packings, and the packings: how many of each size are on one card."""
-    for count in range(len(sizes), 0, -2):
-        kept = sorted(sizes[:count])
+    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
+    for most in range(len(sizes), 0, -2):
+        kept = sorted(sizes[:most])
         with suppress(TooManyError):
             packings = maximal_packings([Piece(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
             return np.array(kept, np.int64), np.array(packings, np.int64)
