@@ -33,7 +33,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/actions.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
-    "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py",),
+    "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py", "tests/planner/test_cooldowns.py"),
     "fleetctl/watch/step.py": ("tests/watch/test_step.py",),
     "fleetctl/inventory/marks.py": ("tests/inventory/test_marks.py", "tests/inventory/test_names.py"),
     "fleetctl/inventory/uptimes.py": ("tests/inventory/test_uptimes.py",),
