@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 from typing import Any, Callable, Mapping, Optional, Tuple, Type
 
 import ray
@@ -22,6 +23,7 @@ from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
 from .records import NO_RUNS, NoteRequest, begin_run, end_run, run_note
 from .repair import run_repair
+from .run import WORKER
 from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -73,7 +75,8 @@ def main() -> int:
         return carry_out(parsed, events)
     begin_run(parsed.job)
     code = carry_out(parsed, events)
-    end_run(parsed.job)
+    if WORKER not in {thread.name for thread in threading.enumerate()}:  # else it would act after its summary
+        end_run(parsed.job)
     return code
 
 

@@ -15,6 +15,7 @@ No `from __future__ import annotations` here: `wire.parse` reads the types of fi
 import json
 import random
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -142,7 +143,8 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
 def begin_run(job: str) -> None:
     """Record that this run begins, before it creates or ends anything."""
     try:
-        adopt_old_notes()
+        with suppress(Exception):  # the next run tries again
+            adopt_old_notes()
         info, driver = _job(job), ray.get_runtime_context().get_job_id()
         run = parse(RunRecord, info.metadata)._replace(driver=driver)
         began = Record(job, _moment(info.start_time), document_of(run))
@@ -286,11 +288,12 @@ def adopt_old_notes() -> None:
                 records = found.setdefault((kind, fleet), {})
                 if record.subject not in records or records[record.subject].at <= record.at:
                     records[record.subject] = record
-        except (ValueError, KeyError, TypeError):  # not written by us
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # not written by us
             continue
-    for (kind, fleet), records in found.items():
-        change(kind, lambda newer, older=records: {**older, **newer}, fleet)  # type: ignore[misc]
-    _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
+    written = [change(kind, lambda newer, older=records: {**older, **newer}, fleet)  # type: ignore[misc]
+               for (kind, fleet), records in found.items()]
+    if all(written):  # otherwise the next run tries again
+        _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
 
 
 def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:

@@ -68,7 +68,9 @@ class Reloading:
                 "refused": {}}
         if state.state in ends:
             places = [{"nodeId": place.node_id, "ip": place.ip, "port": place.port, "rank": place.rank,
-                       "weights": document_of(place.weights)} for place in state.places]
+                       # agents of earlier releases read this port even if it is None
+                       "weights": place.weights and {"port": None, **document_of(place.weights)}}
+                      for place in state.places]
             found.update(ends[state.state], runs=state.runs, at=state.at, places=places)
         return found if state.state else {}
 

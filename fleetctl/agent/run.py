@@ -20,6 +20,8 @@ from .messages import GotWeights, Holder, Outcome, Place, PlannedReload, Replica
 from .ports import host_port
 
 POLL_S = 0.1
+WORKER = "run"
+"""The name of the thread in which a run works."""
 REPORT_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the summary must be written by then."""
 DONE = ("ready", "gone")
@@ -199,7 +201,7 @@ class Run:
             except BaseException as error:
                 failures.append(error)
 
-        worker = threading.Thread(target=work, name="run", daemon=True)
+        worker = threading.Thread(target=work, name=WORKER, daemon=True)
         worker.start()
         while worker.is_alive() and not self.over.is_set():
             worker.join(POLL_S)

@@ -77,6 +77,7 @@ def test_all_members_fetch_before_leaders_reload_and_a_restart_keeps_the_reloade
     assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
                            ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]["artifact"]) == ("done", 2, "b")
+    assert found["places"][1]["weights"]["port"] is None, "agents of the last release read it even if nothing is served"
     assert [place.weights for place in reloading.places] == [NEWLY_SERVED] * 2
     assert reloading.replica.spec_hash == "new"
     again = as_reloaded(REPLICA)  # Ray passes the original arguments to the constructor

@@ -14,6 +14,7 @@ from ray_keys import Keys
 from fleetctl.agent import events, lock, records
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.messages import Holder
+from fleetctl.agent.run import WORKER
 
 JOBS = b"job"
 UP = ActorRecord("ALIVE", True, "{}", "")
@@ -239,6 +240,31 @@ def test_a_first_run_that_was_killed_is_made_up_for_by_the_next(keys: Keys, monk
     assert set(in_row(keys, "slots")) == {"n1"}
 
 
+def test_notes_of_earlier_releases_that_could_not_be_written_are_made_up_for_by_the_next_run(
+        keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_job(keys, "fleetctl-apply-0", verb="apply", fleet="lab", reloads="[" * 100_000)
+    add_job(keys, "fleetctl-apply-1", start_time=10 ** 30, verb="apply", fleet="lab")
+    add_job(keys, "fleetctl-cordon-2", verb="cordon", node="n1")
+    change = records.change
+
+    def failing(kind: str, *rest: Any) -> bool:
+        return kind != "cordon" and change(kind, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "change", failing)
+        records.adopt_old_notes()
+    records.adopt_old_notes()
+    assert set(in_row(keys, "cordon")) == {"n1"}
+
+
+def test_a_run_is_recorded_even_if_notes_of_earlier_releases_cannot_be_read(
+        keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_job(keys, "fleetctl-evict-1", "RUNNING", verb="evict", fleet="lab")
+    monkeypatch.setattr(records, "_old_records", lambda *_: (_ for _ in ()).throw(ConnectionError()))
+    records.begin_run("fleetctl-evict-1")
+    assert set(in_row(keys, "run")) == {"fleetctl-evict-1"}
+
+
 def test_a_users_note_becomes_a_record_or_an_error(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     request = records.NoteRequest("slots", "n1", {"slots": "4"}, "j")
     monkeypatch.setattr(events, "ray", SimpleNamespace(__version__="2.60.0"))
@@ -263,3 +289,20 @@ def test_a_run_that_may_create_or_end_something_is_recorded_around_its_work(
     monkeypatch.setattr("sys.argv", ["agent", verb, "name", "namespace"])
     assert agent.main() == 3
     assert taken == steps
+
+
+def test_a_run_whose_work_hangs_ends_with_its_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, over, taken = importlib.import_module("fleetctl.agent.__main__"), threading.Event(), list[str]()
+    monkeypatch.setattr(agent, "begin_run", taken.append)
+    monkeypatch.setattr(agent, "end_run", lambda _: taken.append("it may act meanwhile"))
+    monkeypatch.setattr(agent.ray, "init", lambda **_: None)
+    monkeypatch.setattr(agent, "hide_package_from_actors", lambda: None)
+    monkeypatch.setattr(agent, "wait_for", lambda *_: {"job": "j"})
+    hangs = threading.Thread(target=over.wait, args=(60,), name=WORKER, daemon=True)
+    monkeypatch.setattr(agent, "VERBS", {"apply": (Holder, lambda *_: hangs.start() or 3)})
+    monkeypatch.setattr("sys.argv", ["agent", "apply", "name", "namespace"])
+    try:
+        assert agent.main() == 3
+    finally:
+        over.set()
+    assert taken == ["j"]
