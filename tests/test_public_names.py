@@ -8,8 +8,8 @@ import re
 
 import fleetctl.cli
 from fleetctl import errors
+from fleetctl.cli import ci
 from fleetctl.cli.app import COMMANDS
-from fleetctl.cli.ci import command as ci
 
 EXIT_CODES = {
     "FleetctlError": 1, "UsageError": 64, "FleetFileError": 1, "RevisionError": 1, "DocumentError": 1,

@@ -14,7 +14,7 @@ from ray import cloudpickle
 from . import messages
 from .apply import run_apply
 from .events import EventStream
-from .evict import run_evict
+from .evict import run_evict, run_restart
 from .examine import run_examine
 from .mailbox import wait_for
 from .node_request import run_release
@@ -22,7 +22,6 @@ from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
 from .records import NO_RUNS, NoteRequest, begin_run, end_run, run_note
 from .repair import run_repair
-from .restart import run_restart
 from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"

@@ -7,7 +7,7 @@ the fleet file keeps there.
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Set, Union
+from typing import List, Optional, Set, Union
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
@@ -47,7 +47,9 @@ class Apply(Run):
         self._context: Context
         self._blocked = list(self._plan.blocked)
         self._promoted: Set[str] = set()
-        self._replanning = Replanning(request.job, request.may_replan, events, self.clock)
+        self._refused: List[Attempt] = []
+        self._asked: List[Attempt] = []
+        self._replans_left, self._answer_name, self._answer_by = MAX_REPLANS if request.may_replan else 0, "", 0.0
         self._reloads = Reloads(request, self)
         self._fetches = fetches_of(request, self)
         self._last_beat = self.clock()
@@ -81,9 +83,10 @@ class Apply(Run):
         self.tasks[:0] = self._already_starting()
         for ended in self.rounds():
             for task in ended:
-                if not (isinstance(task, Attempt) and self._replanning.hold_back(task)):
+                if not self._hold_back(task):
                     self._report(task)
-            if not self._is_creating() and not self._replan():
+            creating = any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
+            if not creating and not self._replan():
                 self._release()
                 if all(task.outcome or (task.may_be_left and not self._request.wait) for task in self.tasks):
                     break
@@ -94,9 +97,6 @@ class Apply(Run):
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
-
-    def _is_creating(self) -> bool:
-        return any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
 
     def _release(self) -> None:
         lock = self._context.lock
@@ -128,20 +128,50 @@ class Apply(Run):
         return [EarlierAttempt(row, self._context) for row in rows
                 if row.id not in planned and _is_starting(actor_name(row.model, row.replica_id))]
 
-    def _replan(self) -> bool:
-        """Ask for a new plan if nodes refused replicas. Returns whether there is, or may be, more to create."""
-        if not self._replanning.refused:
+    def _hold_back(self, task: Task) -> bool:
+        """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
+        if not isinstance(task, Attempt) or self._replans_left == 0 or not task.outcome:
             return False
-        self._replanning.ask()
-        answer = self._replanning.answer()
-        if answer is None:
+        if task.outcome.code in NODE_CODES:
+            self._refused.append(task)
+        return task.outcome.code in NODE_CODES
+
+    def _ask_for_plan(self) -> None:
+        """Ask the client for a new plan. The question lists Ray's free resources as they are now."""
+        self._answer_name = f"{self._request.job}-replan-{MAX_REPLANS - self._replans_left}"
+        self._replans_left -= 1
+        self._asked = list(self._refused)
+        self._answer_by = self.clock() + REPLAN_S
+        outcomes = [task.outcome for task in self._asked if task.outcome]
+        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
+        self.events.emit(
+            "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
+            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
+            level="warning", refused=outcomes, nodes=cluster.nodes_now(), answer=self._answer_name)
+
+    def _replan(self) -> bool:
+        """Ask for a new plan if nodes refused replicas: the agent contains no planner. Returns whether there is, or may
+        be, more to create.
+
+        Meanwhile the apply awaits its created replicas and holds the lock. If the client has gone there is no answer,
+        and the plan stays as it is.
+        """
+        if not self._refused:
+            return False
+        if not self._answer_name:
+            self._ask_for_plan()
+        found = mailbox.take(self._answer_name)
+        if found is None and self.clock() < self._answer_by:
             return True
-        refused = self._replanning.take_asked()
+        self._answer_name = ""
+        answer = ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
+        refused = self._asked
+        self._refused = [task for task in self._refused if task not in refused]
         if answer.request is None:
             self.events.emit("notReplanned", f"the plan stays as it is: {answer.why}", level="warning")
             for task in refused:
                 self._report(task)
-            return bool(self._replanning.refused)
+            return bool(self._refused)
         plan = answer.request.plan
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
@@ -149,7 +179,7 @@ class Apply(Run):
         self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
         count = len(plan.actions)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
-        return bool(accepted or self._replanning.refused)
+        return bool(accepted or self._refused)
 
     def _report(self, task: Task) -> None:
         found = task.outcome
@@ -166,7 +196,7 @@ class Apply(Run):
     def _heartbeat(self) -> None:
         if self.clock() - self._last_beat >= HEARTBEAT_S:
             self._last_beat = self.clock()
-            done = sum(task.outcome is not None for task in self.tasks) - len(self._replanning.refused)
+            done = sum(task.outcome is not None for task in self.tasks) - len(self._refused)
             blocked = sum(row.replicas for row in self._blocked)
             message = f"{done} of {len(self.tasks)} done" + (f", {blocked} blocked" if blocked else "")
             self.events.emit("progress", message, done=done, total=len(self.tasks))
@@ -183,61 +213,6 @@ class Apply(Run):
         complete = ready == wanted and not interrupted and all(row.outcome == "ready" for row in fetched)
         return self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", [*results, *fetched],
                                interrupted=interrupted, waited=self._request.wait)
-
-
-class Replanning:
-    """The replicas that nodes refused, and the questions to the client for a new plan: the agent contains no planner.
-
-    Meanwhile the apply awaits its created replicas and holds the lock. Each question lists Ray's free resources as they
-    are then, so the answer can differ. If the client has gone there is no answer, and the plan stays as it is. `job` is
-    part of the names of the answers.
-    """
-
-    def __init__(self, job: str, may_ask: bool, events: EventStream, clock: Callable[[], float]) -> None:
-        self.refused: List[Attempt] = []
-        self._job = job
-        self._requests_left = MAX_REPLANS if may_ask else 0
-        self._events = events
-        self._clock = clock
-        self._answer_name: Optional[str] = None
-        self._asked: List[Attempt] = []
-        self._deadline = 0.0
-
-    def hold_back(self, attempt: Attempt) -> bool:
-        """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
-        if self._requests_left == 0 or attempt.outcome is None or attempt.outcome.code not in NODE_CODES:
-            return False
-        self.refused.append(attempt)
-        return True
-
-    def ask(self) -> None:
-        """Send the state of the nodes, unless a question is open; `answer` returns the reply."""
-        if self._answer_name is not None:
-            return
-        self._answer_name = f"{self._job}-replan-{MAX_REPLANS - self._requests_left}"
-        self._requests_left -= 1
-        self._asked = list(self.refused)
-        self._deadline = self._clock() + REPLAN_S
-        outcomes = [attempt.outcome for attempt in self._asked if attempt.outcome]
-        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
-        self._events.emit(
-            "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
-            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
-            level="warning", refused=outcomes, nodes=cluster.nodes_now(), answer=self._answer_name)
-
-    def answer(self) -> Optional[ReplanAnswer]:
-        """Return the client's answer: a request, or why there is none; None = not yet."""
-        assert self._answer_name is not None
-        found = mailbox.take(self._answer_name)
-        if found is None and self._clock() < self._deadline:
-            return None
-        self._answer_name = None
-        return ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
-
-    def take_asked(self) -> List[Attempt]:
-        """Remove and return the attempts that the latest question named; those held back since stay."""
-        self.refused = [attempt for attempt in self.refused if attempt not in self._asked]
-        return self._asked
 
 
 def _is_starting(name: str) -> bool:

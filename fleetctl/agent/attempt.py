@@ -212,7 +212,7 @@ class Attempt(Task):
     def _await_ready(self) -> None:
         """Wait until the replica is ready (its constructor has returned: ALIVE, with a repr) or DEAD."""
         record = cluster.actor_record(self._handle._actor_id.hex())
-        if record.state == "ALIVE" and record.report:
+        if record.is_up:
             self._answer = self._handle.__ray_ready__.remote()
             return self._enter(self._await_answer)
         if record.state == "DEAD":

@@ -13,10 +13,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cards, cluster, node
-from .claims import SHARE
+from .cluster import SHARE
 from .driver import query_driver
-from .environment import node_environment
 from .messages import Member
+from .node import node_environment
 
 MAX_TRIES = 3
 """How many times a replica asks for cards when Ray grants dirty ones although clean ones are free on the node."""

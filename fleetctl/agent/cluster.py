@@ -1,7 +1,11 @@
-"""The agent's view just before it acts: nodes, free resources, actors. It reads Ray's tables, not the dashboard."""
+"""The agent's view just before it acts: nodes, free resources, actors, and claims as Ray resources.
+
+It reads Ray's tables, not the dashboard.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
@@ -10,9 +14,11 @@ from ray._private import state
 from ray._raylet import GlobalStateAccessor  # type: ignore[attr-defined]  # it has no stub
 from ray.core.generated import gcs_pb2
 
-from .claims import claim_of
 from .messages import Member
 
+SHARE = 10_000
+"""A plan's amounts of GPUs and CPUs are in 1/10000."""
+PRESENCE = 0.001
 SLACK = 1e-6
 REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
 """The ids allowed in `ModelActor:<key>:<id>`; any other name in the namespace is foreign."""
@@ -44,6 +50,11 @@ class ActorRecord(NamedTuple):
     restarts: int = 0
     restarts_left: int = 0
     killed: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether its constructor has returned."""
+        return self.state == "ALIVE" and bool(self.report)
 
 
 GONE = ActorRecord("DEAD", False, "", "")
@@ -119,6 +130,44 @@ def busy_nodes() -> Set[str]:
         free.get(record["NodeID"], {}).get(resource, 0.0) + SLACK < amount
         for resource, amount in record["Resources"].items())}
     return granted | {actor.address.node_id.hex() for actor in live_actors()}
+
+
+def claim_of(member: Member) -> Dict[str, float]:
+    """Return the member's claim as Ray resources, without zeros."""
+    claim = {"GPU": _in_ray(member.gpus), "CPU": _in_ray(member.cpus), "memory": float(member.memory)}
+    return {name: amount for name, amount in claim.items() if amount > 0}
+
+
+def _in_ray(amount: int) -> float:
+    """Return 1/10000s as a float that Ray converts back exactly: Ray truncates, and 0.3112 would become 0.3111."""
+    exact = amount / SHARE
+    return exact if int(exact * SHARE) == amount else math.nextafter(exact, math.inf)
+
+
+def format_claim(member: Member) -> str:
+    """Return the claim as text: `1 GPU, 2 CPU`."""
+    return ", ".join(f"{amount:g} {name}" for name, amount in claim_of(member).items()) or "no resources"
+
+
+def presence_of(node_id: str) -> Dict[str, float]:
+    """Return a tiny claim on the marker resource that every node has: a bundle must not be empty."""
+    for record in ray.nodes():
+        if record["NodeID"] == node_id:
+            names = [name for name in record["Resources"] if name.startswith("node:") and "__" not in name]
+            return dict.fromkeys(sorted(names)[:1], PRESENCE)
+    return {}
+
+
+def bundle_for(member: Member) -> Dict[str, float]:
+    """Return the placement-group bundle of a member."""
+    return claim_of(member) or presence_of(member.node_id)
+
+
+def member_options(member: Member) -> Dict[str, float]:
+    """Return the actor options for exactly the member's claim, overriding Ray's defaults."""
+    claim = claim_of(member)
+    memory = {"memory": member.memory} if member.memory > 0 else {}
+    return {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0), **memory}
 
 
 def claims_by_node(members: Collection[Member]) -> Dict[str, Dict[str, float]]:

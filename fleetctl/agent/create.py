@@ -18,7 +18,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cluster
-from .claims import SHARE, format_claim, member_options
+from .cluster import SHARE, format_claim, member_options
 from .failure import Refused
 from .gang import GangCoordinator
 from .guarded import supervisor_source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import ray
 
@@ -39,14 +39,6 @@ Steps = Generator[None, None, None]
 """Work that yields where it waits."""
 
 
-class _Load(NamedTuple):
-    """A replica whose weights are to be loaded into memory, and their bytes on each node."""
-
-    target: Target
-    mark: Mark
-    sizes: Mapping[str, int]
-
-
 class Demotion:
     """The replicas of one eviction on their way to a level.
 
@@ -57,7 +49,6 @@ class Demotion:
         self._request, self._run = request, run
         self._warm: Dict[str, Handle] = {}  # the WARM replicas, by the actor id of the HOT one
         self._held: Counter[str] = Counter()  # bytes of WARM weights by node id
-        self._free: Dict[str, float] = {}  # Ray's free memory by node id
         self.refused: Dict[str, Outcome] = {}
 
     def prepare(self, targets: Sequence[Target]) -> Steps:
@@ -142,7 +133,7 @@ class Demotion:
 
         They load one after another, so that each sees how much memory the earlier ones have left.
         """
-        loads: List[_Load] = []
+        loads: List[Tuple[Target, Mark, Mapping[str, int]]] = []
         for target in targets:
             with self._catch_refusal(target):
                 mark = _mark_of(target.actor_id, target)
@@ -151,17 +142,23 @@ class Demotion:
                     self._warm[target.actor_id] = earlier
                     yield from self._await_warm(target)
                 else:
-                    loads.append(_Load(target, mark, bytes_by_node(mark.members)))
+                    loads.append((target, mark, bytes_by_node(mark.members)))
         for actor in cluster.live_actors():
             if actor.class_name in CLASSES:
                 self._held[actor.address.node_id.hex()] += int(actor.required_resources.get("memory", 0))
-        yield from self._read_free_memory([load.sizes for load in loads])
-        for load in loads:
-            with self._catch_refusal(load.target):
+        begun, needed = self._run.clock(), sum((Counter(sizes) for _, _, sizes in loads), Counter())
+        while True:
+            free = {node_id: amounts.get("memory", 0.0) for node_id, amounts in cluster.free_by_node().items()}
+            enough = all(free.get(node_id, 0.0) >= size for node_id, size in needed.items())
+            if enough or self._run.clock() >= begun + SETTLE_S:  # Ray reports freed memory late
+                break
+            yield
+        for target, mark, sizes in loads:
+            with self._catch_refusal(target):
                 self._raise_if_stopped()
-                self._reserve(load.sizes)
-                self._warm[load.target.actor_id] = self._create(load)
-                yield from self._await_warm(load.target)
+                self._reserve(sizes, free)
+                self._warm[target.actor_id] = self._create(target, mark, sizes)
+                yield from self._await_warm(target)
 
     def _find_earlier_warm(self, target: Target) -> Generator[None, None, Optional[Handle]]:
         """Return the WARM replica that an interrupted eviction has created for this replica, if there is one.
@@ -181,34 +178,23 @@ class Demotion:
             yield
         return None
 
-    def _read_free_memory(self, wanted: Sequence[Mapping[str, int]]) -> Steps:
-        """Read Ray's free memory; waits a little if it is too small, as Ray reports freed memory late."""
-        begun, needed = self._run.clock(), sum(map(Counter, wanted), Counter())
-        while True:
-            self._free = {node_id: amounts.get("memory", 0.0) for node_id, amounts in cluster.free_by_node().items()}
-            enough = all(self._free.get(node_id, 0.0) >= size for node_id, size in needed.items())
-            if enough or self._run.clock() >= begun + SETTLE_S:
-                return
-            yield
-
-    def _reserve(self, sizes: Mapping[str, int]) -> None:
-        """Reserve the bytes in each node's WARM budget and free memory; raises Refused, and then reserves nothing."""
+    def _reserve(self, sizes: Mapping[str, int], free: Dict[str, float]) -> None:
+        """Reserve the bytes in each node's WARM budget and in its `free` memory; raises Refused, and then none is."""
         for node_id, size in sizes.items():
             most = self._request.warm.get(node_id, WarmNode()).bytes
             if most is not None and self._held[node_id] + size > most:
                 raise Refused("WARM_BUDGET", f"{self._node_name(node_id)} may have {_amount(most)} of weights WARM: "
                                              f"{_amount(self._held[node_id])} are, {_amount(size)} more needed")
-            available = self._free.get(node_id, 0.0)
+            available = free.get(node_id, 0.0)
             if available < size:
                 raise Refused("NO_MEMORY", f"{self._node_name(node_id)} has {_amount(available)} of Ray's memory free, "
                                            f"{_amount(size)} needed")
         for node_id, size in sizes.items():
             self._held[node_id] += size
-            self._free[node_id] -= size
+            free[node_id] -= size
 
-    def _create(self, load: _Load) -> Handle:
-        """Create the WARM replica of a replica."""
-        target, mark = load.target, load.mark
+    def _create(self, target: Target, mark: Mark, sizes: Mapping[str, int]) -> Handle:
+        """Create the WARM replica of a replica; `sizes` = its bytes by node id."""
         first = mark.members[0].node_id
         self._run.events.emit("replicaWarming", f"{target.key}: its weights are being loaded into memory",
                               model=target.model, replicaId=target.replica_id)
@@ -217,7 +203,7 @@ class Demotion:
                         ip=place.ip, weights=place.weights) for place in mark.members]
         return ray.remote(WarmReplica).options(
             name=warm_name(target.model, target.replica_id), lifetime="detached", max_restarts=-1,
-            **actor_options(first, load.sizes.get(first, 0)),
+            **actor_options(first, sizes.get(first, 0)),
         ).remote(*in_parts(WarmCopy(target.model, target.replica_id, mark.fleet, mark.namespace, mark.spec_hash,
                                     target.actor_id, places)))
 
@@ -227,7 +213,7 @@ class Demotion:
         begun = asked = self._run.clock()
         while True:
             record = cluster.actor_record(actor_id)
-            if record.state == "ALIVE" and record.report:
+            if record.is_up:
                 return
             if record.state == "DEAD" and record.death:
                 failure = decode_failure(record.death)

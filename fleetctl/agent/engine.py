@@ -1,9 +1,11 @@
-"""One engine: its start, readiness, reload, liveness and end, on ports of its own."""
+"""One engine: its start, readiness, reload, liveness and end, on ports of its own; and its log as its actor sees it."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import signal
 import socket
 import threading
@@ -11,15 +13,17 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
-from .engine_log import LAST_OUTPUT, EngineLog
-from .environment import engine_environment, expand
 from .failure import StartFailed
 from .guarded import GuardedProcess
-from .holders import ports_of
+from .mark import utc_now
 from .messages import HttpCall, Member, Probe
+from .node import engine_environment, expand
+from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
+from .sockets import ports_of
+from .supervisor import Stamps, open_log
 
 DEFAULT_READY_S = 5.0
 CRASH_S = 1.0
@@ -29,6 +33,16 @@ ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
 PORT_FREE_S = 10.0
 """An engine that is being ended may hold its port for its grace period and a little longer."""
 OOM_TEXT = " (meanwhile the kernel killed a process of this host for lack of memory)"
+LINE_PREFIX = "fleetctl: "
+BANNER = LINE_PREFIX + "starting "
+LAST_OUTPUT, LAST_OUTPUT_BYTES = "; last output: ", 2_000
+LINE_BYTES = 1_000
+"""More than the length of the line that begins a life."""
+SEARCHED_BYTES = 256 << 10
+"""How far back to search for the error that ended the engine: its other processes write a lot at the end."""
+WITH_STAMPS = 4
+"""With stamps, short lines take about this many times their size in the log."""
+_STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", re.MULTILINE)
 ADVICE = "give each engine its own port with $(FLEETCTL_PORT), or place one engine per node"
 
 
@@ -259,3 +273,68 @@ def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, 
         connection.close()
     text = data.decode(errors="replace").strip()
     return True, answer.status, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
+
+
+class EngineLog:
+    """The log at `path`. The guards write the engine's output to it, and rotate it when it is large."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def say(self, text: str) -> None:
+        """Add a line of ours. Never fails, even on a full disk."""
+        try:
+            log = open_log(self.path)
+        except OSError:
+            return
+        try:
+            stamps = Stamps(log)
+            os.write(log, stamps.put(f"{chr(10) if stamps.mid_line else ''}{LINE_PREFIX}{text}\n".encode()))
+        except OSError:
+            return
+        finally:
+            os.close(log)
+
+    def begin(self, member: str) -> None:
+        """Add the line that begins a life of the engine."""
+        self.say(f"{BANNER[len(LINE_PREFIX):]}{member} at {utc_now()}")
+
+    def end(self, reason: str) -> None:
+        """Add the line that ends a life of the engine, or an attempt to start it; `fleetctl status` reads it.
+
+        The line omits the last output, which the log has anyway.
+        """
+        self.say(f"ended at {utc_now()}: {reason.partition(LAST_OUTPUT)[0]}")
+
+    def end_of_this_life(self, limit: int) -> str:
+        """Return at most the last `limit` bytes of the engine's output since it started."""
+        read = WITH_STAMPS * limit + LINE_BYTES
+        end = _tail(self.path, read)
+        written = _STAMP.sub(b"", end)
+        if len(written) < limit and not _begins(written):
+            written = _STAMP.sub(b"", _tail(self.path + ".1", read) + end)
+        return written[_begins(written):][-limit:].decode(errors="replace").strip()
+
+    def last_output(self) -> str:
+        """Return the end of the engine's output in this life, short enough for a message."""
+        return self.end_of_this_life(LAST_OUTPUT_BYTES)
+
+    def says_address_in_use(self) -> bool:
+        """Return whether the engine reported in this life that an address is in use."""
+        text = self.end_of_this_life(SEARCHED_BYTES).lower()
+        return "address already in use" in text or "eaddrinuse" in text
+
+
+def _tail(path: str, limit: int) -> bytes:
+    try:
+        with open(open_own(path, os.O_RDONLY), "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - limit))
+            return log.read(limit)
+    except OSError:
+        return b""
+
+
+def _begins(written: bytes) -> int:
+    """Return the offset in `written` at which this life begins, after our banner; 0 if the banner is not in it."""
+    at = (b"\n" + written).rfind(b"\n" + BANNER.encode())
+    return written.find(b"\n", at) + 1 if at >= 0 else 0

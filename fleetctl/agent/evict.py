@@ -1,7 +1,8 @@
-"""Evict: the explicit verb that ends replicas, only those it names. Apply never imports this."""
+"""Evict and restart: the explicit verbs that end replicas, only those they name. Apply never imports this."""
 
 from __future__ import annotations
 
+import shlex
 import threading
 from contextlib import suppress
 from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
@@ -11,15 +12,16 @@ import ray
 from . import cluster
 from .demote import Demotion, report_draining
 from .events import EventStream
+from .failure import decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
-from .messages import ExplicitRequest, Target
+from .messages import ExplicitRequest, Outcome, Target
 from .reload import forget_dead_actors
 from .run import Run, Steps, Task, outcome_of
 
 LEAVE_S = 20.0
 """How long an engine may take to end and free its cards before its actor is ended anyway."""
-GONE_S = 30.0
+GONE_S, MARGIN_S = 30.0, 120.0
 
 
 class ExplicitRun(Run):
@@ -161,14 +163,83 @@ def _ready_actors(model: str) -> Set[str]:
             actor_id = ray.get_actor(actor_name(model, number))._actor_id.hex()
         except ValueError:  # it has just ended
             continue
-        record = cluster.actor_record(actor_id)
-        if record.state == "ALIVE" and record.report:
+        if cluster.actor_record(actor_id).is_up:
             found.add(actor_id)
     return found
 
 
 def _ask_to_leave(handle: Any) -> List[Any]:
     """Ask a ready replica to end its engine; an actor of an older release may lack the method."""
-    record = cluster.actor_record(handle._actor_id.hex())
     leave = getattr(handle, "leave", None)
-    return [leave.remote()] if leave is not None and record.state == "ALIVE" and record.report else []
+    return [leave.remote()] if leave is not None and cluster.actor_record(handle._actor_id.hex()).is_up else []
+
+
+def run_restart(request: ExplicitRequest, events: EventStream) -> int:
+    """End the named replicas' engines and start them again, one replica at a time.
+
+    Ray restarts the actor with the same name, nodes and spec. That uses one of the restarts that the model allows, so a
+    replica with none left is refused: ending it would be permanent. The lock is for restarts only: an apply may run
+    meanwhile.
+    """
+    run = ExplicitRun(request, events, f"{request.fleet}/restart")
+    before: Optional[Restart] = None
+    for target in request.replicas:
+        before = Restart(target, run, before)
+        run.tasks.append(before)
+    return run.carry_out()
+
+
+class Restart(Task):
+    """One named replica; its turn comes once the one before it has its outcome. Skipped if that one is not ready."""
+
+    def __init__(self, target: Target, run: Run, before: Optional[Restart]) -> None:
+        super().__init__(target.key, target)
+        self._target, self._run, self._before = target, run, before
+        self._killed = False
+
+    def may_begin(self) -> bool:
+        """Return whether the replica before it has its outcome."""
+        return self._before is None or self._before.outcome is not None
+
+    def steps(self) -> Steps:
+        """Restart the replica and wait until it is ready again."""
+        if self._before and self._before.outcome and self._before.outcome.outcome != "ready":
+            return outcome_of(self._target, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before")
+        outcome = yield from self._restart()
+        return self._reported(outcome)
+
+    def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
+        """Return the outcome of an interrupted restart."""
+        if not self._killed:
+            return outcome_of(self._target, "skipped", "INTERRUPTED", "interrupted: it runs as before")
+        return self._reported(
+            outcome_of(self._target, "starting", "INTERRUPTED", "interrupted: its start continues by itself"))
+
+    def _reported(self, outcome: Outcome) -> Outcome:
+        self._run.events.emit("replicaRestarted", f"{self.key}: {outcome.outcome}", model=self._target.model,
+                              replicaId=self._target.replica_id)
+        return outcome
+
+    def _restart(self) -> Steps:
+        target, begun = self._target, self._run.clock()
+        handle = find_actor(target)
+        if handle is None:
+            return outcome_of(target, "failed", "NOT_FOUND", f"{self.key} is already gone")
+        before = cluster.actor_record(target.actor_id)
+        if before.restarts_left == 0:
+            return outcome_of(
+                target, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it would "
+                f"be permanent: run `fleetctl evict {shlex.quote(self.key)}`; the next apply starts another one")
+        self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
+                              replicaId=target.replica_id)
+        self._killed = True
+        ray.kill(handle, no_restart=False)
+        while self._run.clock() < begun + target.startup_timeout + MARGIN_S:
+            record, seconds = cluster.actor_record(target.actor_id), self._run.clock() - begun
+            if record.is_up and record.restarts > before.restarts:
+                return outcome_of(target, "ready", seconds=seconds)
+            if record.state == "DEAD":
+                failure = kept_failure(target.actor_id) or decode_failure(record.death)
+                return outcome_of(target, "failed", failure.code, failure.message, seconds=seconds)
+            yield
+        return outcome_of(target, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")

@@ -7,11 +7,11 @@ import shutil
 import tempfile
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import holders, node, sockets
-from .environment import node_environment
+from . import node, sockets
 from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
+from .node import node_environment
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
@@ -103,7 +103,7 @@ def workdir(folder: str) -> Problem:
 def port(number: int) -> Problem:
     """Check that a fixed port is free or held by an engine of ours, and that Linux gives it to no other process."""
     links = {listener.link for host in LOOPBACKS for listener in sockets.answering(number, host)}
-    if any(mark_of(holder.pid) for holder in holders.holders(links, holders.visible_processes()).values()):
+    if any(mark_of(holder.pid) for holder in sockets.holders(links, sockets.visible_processes()).values()):
         return None
     taken = taken_by(number, LOOPBACKS, 0)
     if taken:

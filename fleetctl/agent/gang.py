@@ -17,8 +17,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .cards import REFUSED
-from .claims import bundle_for, format_claim, member_options
-from .cluster import alive_nodes, shortfalls
+from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of

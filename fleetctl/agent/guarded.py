@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Mapping, Optional, Sequence, Tuple
 
 from . import supervisor
-from .holders import Tree
+from .sockets import Tree
 
 LOAD_SUPERVISOR = "import marshal,sys;source,*config=marshal.load(sys.stdin.buffer);exec(source);main(*config)"
 """Actors get our code by value, so their nodes have no supervisor file to run."""

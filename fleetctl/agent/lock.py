@@ -44,9 +44,10 @@ class HeldLock:
 
     def hold(self) -> bool:
         """Return whether this job holds the lock; takes it again if it was released and no other job has it since."""
-        held = max(_numbers(self._fleet), default=None) == self._number
+        entries = _entries(self._fleet)
+        held = max(entries.numbers(), default=None) == self._number
         if held and self.released:
-            held = _write(self._fleet, self._number + 1, self._holder)
+            held = entries.write(self._number + 1, _packed(self._holder))
             if held:
                 self._number, self.released = self._number + 1, False
         return held
@@ -54,8 +55,7 @@ class HeldLock:
     def release(self) -> None:
         """Release the lock; the next job may take it immediately."""
         self.released = True
-        entry = _packed(self._holder._replace(released=True))
-        _internal_kv_put(_key(self._fleet, self._number), entry, overwrite=True, namespace=KV_NAMESPACE)
+        _entries(self._fleet).replace(self._number, _packed(self._holder._replace(released=True)))
 
 
 def take_lock(
@@ -68,10 +68,10 @@ def take_lock(
     """
     deadline, reported = time.monotonic() + timeout_s, None
     while True:
-        number = max(_numbers(fleet), default=-1)
-        other = _active_holder(fleet, number)
-        if other is None:
-            if _write(fleet, number + 1, holder):
+        number = max(_entries(fleet).numbers(), default=-1)
+        other = _holder_at(fleet, number)
+        if other is None or not _is_active(other):
+            if _entries(fleet).write(number + 1, _packed(holder)):
                 return HeldLock(fleet, number + 1, holder)
             continue  # another job was faster: read the lock again
         if time.monotonic() >= deadline:
@@ -84,14 +84,48 @@ def take_lock(
         time.sleep(min(POLL_S, max(0.05, deadline - time.monotonic())))
 
 
-def _active_holder(fleet: str, number: int) -> Optional[Holder]:
-    """Return the holder of entry `number`; None if there is none, it was released, or its job has ended."""
-    holder = _holder_at(fleet, number)
-    return holder if holder and not holder.released and job_is_alive(str(holder.driver)) else None
+class Numbered:
+    """Numbered entries with one prefix in our part of Ray's key-value table; only the highest number counts."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.encode()
+
+    def numbers(self) -> List[int]:
+        """Return the numbers of all entries; those below the highest are about to be deleted."""
+        return [int(key[len(self._prefix):]) for key in _internal_kv_list(self._prefix, namespace=KV_NAMESPACE)]
+
+    def read(self, number: int) -> Optional[bytes]:
+        """Return an entry; None = there is none."""
+        found: Optional[bytes] = _internal_kv_get(self._key(number), namespace=KV_NAMESPACE)
+        return found
+
+    def write(self, number: int, entry: bytes) -> bool:
+        """Write a new entry; returns whether it is the highest, as a newer one may have deleted the key of this number.
+
+        Of two writers of a number, Ray lets one succeed.
+        """
+        if _internal_kv_put(self._key(number), entry, overwrite=False, namespace=KV_NAMESPACE):  # it exists
+            return False
+        known = self.numbers()
+        newest = max(known, default=number) == number
+        for stale in [one for one in known if one < number] if newest else [number]:
+            _internal_kv_del(self._key(stale), namespace=KV_NAMESPACE)
+        return newest
+
+    def replace(self, number: int, entry: bytes) -> None:
+        """Replace an entry of our own."""
+        _internal_kv_put(self._key(number), entry, overwrite=True, namespace=KV_NAMESPACE)
+
+    def _key(self, number: int) -> bytes:
+        return self._prefix + str(number).encode()
+
+
+def _entries(fleet: str) -> Numbered:
+    return Numbered(f"lock:{fleet}:")
 
 
 def _holder_at(fleet: str, number: int) -> Optional[Holder]:
-    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
+    packed = _entries(fleet).read(number)
     return parse(Holder, json.loads(packed)) if packed else None
 
 
@@ -99,31 +133,9 @@ def _packed(holder: Holder) -> bytes:
     return json.dumps(document_of(holder)).encode()
 
 
-def _write(fleet: str, number: int, holder: Holder) -> bool:
-    """Write an entry; returns whether it is the highest, as a newer one may have deleted the key of this number."""
-    if _internal_kv_put(_key(fleet, number), _packed(holder), overwrite=False, namespace=KV_NAMESPACE):  # it exists
-        return False
-    known = _numbers(fleet)
-    for stale in known:
-        if stale < number:
-            _internal_kv_del(_key(fleet, stale), namespace=KV_NAMESPACE)
-    if max(known) > number:
-        _internal_kv_del(_key(fleet, number), namespace=KV_NAMESPACE)
-        return False
-    return True
-
-
-def _numbers(fleet: str) -> List[int]:
-    prefix = _prefix(fleet)
-    return [int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE)]
-
-
-def _prefix(fleet: str) -> bytes:
-    return f"lock:{fleet}:".encode()
-
-
-def _key(fleet: str, number: int) -> bytes:
-    return _prefix(fleet) + str(number).encode()
+def _is_active(holder: Holder) -> bool:
+    """Return whether the holder of an entry has not released it, and its job has not ended."""
+    return not holder.released and job_is_alive(str(holder.driver))
 
 
 def left_locks() -> List[LeftLock]:

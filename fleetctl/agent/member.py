@@ -8,13 +8,12 @@ from typing import Mapping, Optional
 import ray
 
 from . import cards, node
-from .engine import EngineProcess
-from .engine_log import EngineLog
-from .environment import node_environment
+from .engine import EngineLog, EngineProcess
 from .failure import StartFailed
 from .mark import place_of
 from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
+from .node import node_environment
 from .ports import reserve_port
 
 

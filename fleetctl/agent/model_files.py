@@ -1,17 +1,26 @@
-"""A member's weights: fetched to its node before its engine starts, served to other nodes, checked while it runs."""
+"""A member's weights: fetched to its node before its engine starts, served to other nodes, checked while it runs.
+
+Notes in Ray's session log folder, which the dashboard serves, tell of weights on this node's disk. One says that they
+are complete, and since when they are verified. If another process removes the files, it is wrong, and the next start
+there fetches them again. Another note says that a file was found wrong.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import secrets
 import time
-from typing import Callable, List, Mapping, Optional
+from typing import Callable, List, Mapping, NamedTuple, Optional, Union
 
+import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from .cold import note_cold, note_wrong
-from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
+from .mark import utc_now
 from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights
+from .node import engine_environment, expand, log_path
+from .own_files import replace_own
 from .weights.check import BackgroundCheck, Finding, Held
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
@@ -19,12 +28,15 @@ from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
 from .weights.verified import Verified
 from .weights.views import read_view
+from .wire import document_of
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
 """The variables with the folder of an engine's weights, and with that of the new ones for a reload."""
 SECRET = b"weights-secret"
-MAX_NOTE = 300
+MAX_NOTE, MAX_TROUBLE = 300, 500
 FETCH_AGAIN_S = 3600.0
+NOTE, WRONG_NOTE = "fleetctl-cold-", "fleetctl-wrong-"
+"""Prefixes of the notes' names; see inventory/cold.py."""
 
 
 def session_secret() -> bytes:
@@ -152,3 +164,55 @@ def _log_line(got: Fetched) -> str:
     if not got.size:
         return f"weights: already on this node, {got.reused} bytes in {got.entry.folder}"
     return f"weights: {got.size} bytes from {got.name} in {got.seconds:.1f} s{reused}, in {got.entry.folder}"
+
+
+class ColdNote(NamedTuple):
+    """Weights are complete; `verified` = since when all files are, None = some are not. `bytes` of the files."""
+
+    artifact: str
+    view: Optional[str]
+    at: str
+    bytes: int
+    root: str
+    verified: Optional[str]
+
+
+class WrongNote(NamedTuple):
+    """A file was found wrong, and what came of it: see `check.Finding`."""
+
+    artifact: str
+    view: Optional[str]
+    at: str
+    file: str
+    piece: int
+    reason: str
+    now: str
+    trouble: str
+
+
+def note_cold(root: str, got: Fetched, verified: Verified) -> None:
+    """Note the weights that are complete on this node. Never fails, even on a full disk."""
+    entries = [(got.entry, got.held)]
+    if got.entry.view is not None and got.whole is not None:
+        entries.append((Entry(root, got.entry.artifact, None), got.artifact))
+    for entry, held in entries:
+        _write(NOTE, ColdNote(entry.artifact, entry.view, utc_now(), held.size, root, verified.since(entry, held)))
+
+
+def note_wrong(finding: Finding) -> None:
+    """Note a wrong file, and what came of it. Never fails."""
+    entry, wrong = finding.entry, finding.wrong
+    if wrong is not None:
+        _write(WRONG_NOTE, WrongNote(entry.artifact, entry.view, wrong.at or utc_now(), wrong.path, wrong.piece,
+                                     wrong.reason, finding.what, finding.trouble[:MAX_TROUBLE]))
+
+
+def _write(prefix: str, note: Union[ColdNote, WrongNote]) -> None:
+    path = f"{path_prefix(note.artifact, prefix)}{f'-{note.view}' if note.view else ''}.json"
+    with contextlib.suppress(OSError):
+        replace_own(path, json.dumps(document_of(note)).encode())
+
+
+def path_prefix(artifact: str, prefix: str = NOTE) -> str:
+    """Return the path prefix of the notes about an artifact; it has the node id, as nodes may share the folder."""
+    return log_path(f"{prefix}{ray.get_runtime_context().get_node_id()}-{artifact}")

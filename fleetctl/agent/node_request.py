@@ -19,8 +19,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-from .claims import SHARE
-from .cluster import alive_nodes, busy_nodes
+from .cluster import SHARE, alive_nodes, busy_nodes
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .messages import NodeType, Plan, ReleaseRequest
@@ -71,7 +70,10 @@ def _ask(plan: Plan) -> Optional[str]:
     before, after = read_part(fleet), plan.growth
     if options.targets or options.excludes or options.selector:
         # the plan leaves models out, and their needs are not known
-        after = _at_least_before(after, with_joined([before], alive_nodes())[0])
+        former = {row.name: row for row in with_joined([before], alive_nodes())[0]}
+        after = [row if row.name not in former else row._replace(
+            nodes=max(row.nodes, former[row.name].nodes), keeps=sorted({*row.keeps, *former[row.name].keeps}))
+            for row in after]
     if not any(row.keeps or row.nodes for row in after):
         if fleet not in asking_fleets():
             return None
@@ -80,14 +82,6 @@ def _ask(plan: Plan) -> Optional[str]:
     if trouble is None:
         request_part(fleet, after)
     return trouble
-
-
-def _at_least_before(growth: Part, before: Part) -> Part:
-    """Return the rows of `growth`, each with at least the nodes of the row of the same name in `before`."""
-    former = {row.name: row for row in before}
-    return [row if row.name not in former else row._replace(
-        nodes=max(row.nodes, former[row.name].nodes), keeps=sorted({*row.keeps, *former[row.name].keeps}))
-        for row in growth]
 
 
 def _why_unsupported() -> Optional[str]:

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import List, Optional, Sequence, Tuple
 
-from . import holders
+from . import sockets
 from .mark import INJECTED
 from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
@@ -31,7 +31,7 @@ def find_orphans() -> List[Orphan]:
     The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
     has the same mark, or if it is in another PID namespace.
     """
-    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.visible_processes()) if mark}
+    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid)}
     guarded_marks = {marks[pid] for pid in guarded}
     return [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])

@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Dict, Optional, Sequence, Set
 
-from . import holders, sockets
+from . import sockets
 
 LOOPBACKS = ("127.0.0.1", "::1")
 
@@ -50,7 +50,7 @@ def taken_by(port: int, hosts: Sequence[str], timeout_s: float) -> Optional[str]
         if not found and not any(_answers(host, port) for host in hosts):
             return None
         if time.monotonic() >= deadline:
-            return holders.name_holder(found)
+            return sockets.name_holder(found)
         time.sleep(0.1)
 
 
@@ -82,11 +82,11 @@ class Ownership:
     own network), or /proc does not show the process (another user's, or one in a container on this host).
     """
 
-    def __init__(self, port: int, engine: holders.Tree) -> None:
+    def __init__(self, port: int, engine: sockets.Tree) -> None:
         self._port = port
         self._engine = engine
-        self._proof: Dict[str, holders.Holder] = {}
-        self._others: Dict[str, holders.Holder] = {}
+        self._proof: Dict[str, sockets.Holder] = {}
+        self._others: Dict[str, sockets.Holder] = {}
 
     def objection(self, host: str) -> Optional[str]:
         """Return None if the engine answers at `host`, or the owner was always unknown; raises PortTaken.
@@ -97,7 +97,7 @@ class Ownership:
         if proof and proof.still():
             return None
         links = {listener.link for listener in sockets.answering(self._port, host)}
-        ours = holders.holders(links, self._engine.processes())
+        ours = sockets.holders(links, self._engine.processes())
         own = next(iter(ours.values()), None)
         if own and len(ours) == len(links):
             self._proof[host] = own
@@ -110,11 +110,11 @@ class Ownership:
             return text
         raise PortTaken(text)
 
-    def _find_other(self, links: Set[str]) -> Optional[holders.Holder]:
+    def _find_other(self, links: Set[str]) -> Optional[sockets.Holder]:
         """Return a process outside the engine that holds one of these sockets, if /proc shows one."""
         for link in links:
             if not (link in self._others and self._others[link].still()):
-                self._others.update(holders.holders({link}, holders.visible_processes()))
+                self._others.update(sockets.holders({link}, sockets.visible_processes()))
             known = self._others.get(link)
             if known and known.still() and not self._engine.has(known.pid):
                 return known

@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional, Sequence, Set
 
-from .cold import note_cold
 from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
 from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
-from .model_files import fetch_document, noted, session_secret, wanted_by
+from .model_files import fetch_document, note_cold, noted, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
 from .run import OnNodes, Run, Steps, Task, outcome_of
@@ -44,14 +43,6 @@ class Row(NamedTuple):
     trouble: Optional[str] = None
 
 
-class Unfetched(NamedTuple):
-    """A failed fetch, as later plans read it."""
-
-    node_id: str
-    artifact: str
-    at: str
-
-
 class _Node:
     """A node and its order. `busy` = the nodes that carry out one now, at most `at_once`; a node does one at a time."""
 
@@ -78,61 +69,46 @@ class _Node:
 
 
 class FetchTask(Task):
-    """The fetch of one artifact to one node: the order's member number `index`."""
+    """The fetch of one artifact to one node: the order's member number `index`.
 
-    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int) -> None:
+    `fleet` = that of the apply whose plan wants it, "" = the verb. `left` = it is for the next run. A failure in an
+    apply is recorded, so later plans skip the node for a while.
+    """
+
+    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int, fleet: str = "",
+                 left: bool = False) -> None:
         super().__init__(f"{subject.model} on {node.id}", subject)
-        self.run, self.node, self._index = run, node, index
+        self._run, self._node, self._index, self._fleet, self._left = run, node, index, fleet, left
 
     def may_begin(self) -> bool:
         """Return whether the node was asked."""
-        return self.node.begin()
-
-    def steps(self) -> Steps:
-        """Wait for the node's answer, and report this artifact's result."""
-        while (rows := self.node.rows()) is None:
-            yield
-        row = rows[self._index]
-        self.report(row)
-        if row.trouble:
-            return outcome_of(self.subject, "failed", "WEIGHTS_FAILED", row.trouble, level="COLD")
-        place = Place(weights=ServedWeights(row.artifact, None, fetched=row.fetched))
-        return outcome_of(self.subject, "ready", places=(place,), level="COLD")
-
-    def report(self, row: Row) -> None:
-        """Report the result as the verb does."""
-        self.emit(row, row.trouble or "fetched")
-
-    def emit(self, row: Row, message: str, **fields: str) -> None:
-        """Write the event of a result."""
-        self.run.events.emit("weightsFetched", message, level="warning" if row.trouble else "info", **fields,
-                             nodeId=self.node.id, **document_of(row))
-
-
-class PlannedFetch(FetchTask):
-    """A fetch of an apply. A failure is recorded, so later plans skip the node for a while."""
-
-    def __init__(self, run: Run, subject: OnNodes, node: _Node, index: int, fleet: str, left: bool) -> None:
-        super().__init__(run, subject, node, index)
-        self._fleet, self._left = fleet, left
-
-    def may_begin(self) -> bool:
-        """Return whether the node was asked."""
-        return not self._left and super().may_begin()
+        return not self._left and self._node.begin()
 
     @property
     def may_be_left(self) -> bool:
         """Return whether this is for the next run."""
         return self._left
 
-    def report(self, row: Row) -> None:
-        """Report the result as an apply does, and record a failure."""
-        [name] = self.subject.nodes
+    def steps(self) -> Steps:
+        """Wait for the node's answer, and report this artifact's result."""
+        while (rows := self._node.rows()) is None:
+            yield
+        row = rows[self._index]
+        message, fields = row.trouble or "fetched", {}
+        if self._fleet:
+            [name] = self.subject.nodes
+            if row.trouble:
+                failed = {"nodeId": self._node.id, "artifact": row.artifact, "at": utc_now()}
+                add(UNFETCHED, f"{self._node.id}/{row.artifact}", failed, self._fleet)
+            where = f"not on {name}: {row.trouble}" if row.trouble else f"on {name}"
+            message = f"{self.subject.model}: weights {where}"
+            fields = {"model": self.subject.model, "node": name}
+        self._run.events.emit("weightsFetched", message, level="warning" if row.trouble else "info", **fields,
+                              nodeId=self._node.id, **document_of(row))
         if row.trouble:
-            failed = Unfetched(self.node.id, row.artifact, utc_now())
-            add(UNFETCHED, f"{failed.node_id}/{failed.artifact}", document_of(failed), self._fleet)
-        where = f"not on {name}: {row.trouble}" if row.trouble else f"on {name}"
-        self.emit(row, f"{self.subject.model}: weights {where}", model=self.subject.model, node=name)
+            return outcome_of(self.subject, "failed", "WEIGHTS_FAILED", row.trouble, level="COLD")
+        place = Place(weights=ServedWeights(row.artifact, None, fetched=row.fetched))
+        return outcome_of(self.subject, "ready", places=(place,), level="COLD")
 
     def at_end(self, interrupted: bool) -> Outcome:  # noqa: ARG002  # a run that is not interrupted awaits all
         """Return the outcome of an interrupted fetch."""
@@ -155,7 +131,7 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
         node = _Node(one.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
         subject, left = OnNodes(prefetch.model, (one.node,)), not request.wait and number >= MAX_PARALLEL
         fleet = request.plan.fleet.name
-        tasks += [PlannedFetch(run, subject, node, index, fleet, left) for index in range(len(members))]
+        tasks += [FetchTask(run, subject, node, index, fleet, left) for index in range(len(members))]
     return tasks
 
 

@@ -11,10 +11,10 @@ import time
 from contextlib import closing, suppress
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from .environment import expand
-from .holders import Tree
 from .messages import Probe
+from .node import expand
 from .ports import Ownership, connect
+from .sockets import Tree
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S, LONGER = 0.05, 1.25

@@ -11,9 +11,9 @@ import os
 from functools import partial
 from typing import Callable, NamedTuple, Sequence
 
-from .cold import NOTE, WRONG_NOTE, path_prefix
 from .events import EventStream
 from .messages import CachesRequest
+from .model_files import NOTE, WRONG_NOTE, path_prefix
 from .on_nodes import report_answers
 from .weights.store import CachedArtifact, cache_root, cached, remove
 

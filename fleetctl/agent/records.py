@@ -16,16 +16,16 @@ import json
 import random
 import time
 from datetime import datetime, timezone
-from functools import partial
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
+from .lock import Numbered
 from .messages import Json
 from .wire import document_of, parse
 
@@ -34,7 +34,7 @@ CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining",
 ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", "1.0"
 ENTRYPOINT = "fleetctl keeps records here; nothing runs"
 JOB_KEY, OUR_JOBS, TOOL = "_ray_internal_job_info_", "fleetctl-", "fleetctl"
-VERSIONS, ADOPTED = "records:", b"records-adopted"
+ADOPTED = b"records-adopted"
 KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
 """Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
 TRIES, PAUSE_S = 200, 0.02
@@ -111,7 +111,7 @@ Records = Dict[str, Record]
 
 def add(kind: str, subject: str, payload: Json, fleet: str = "") -> bool:
     """Write a record; returns whether that succeeded."""
-    record = Record(subject, _now(), payload)
+    record = Record(subject, _moment(time.time() * 1000), payload)
     return change(kind, lambda found: {**found, subject: record}, fleet)
 
 
@@ -130,7 +130,7 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
         for _ in range(TRIES):
             number, found = _newest(row)
             text = _packed(_bounded(kind, edit(found)).values())
-            if _write(row, number + 1, text):
+            if _versions(row).write(number + 1, text.encode()):
                 _publish(row, number + 1, text)
                 return number >= 0 or kind == RUN or change(RUN, dict)  # the row of runs lists all rows
             time.sleep(random.uniform(0, PAUSE_S))
@@ -219,25 +219,18 @@ def _is_over(kind: str, record: Record) -> bool:
     return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 
 
+def _versions(row: str) -> Numbered:
+    return Numbered(f"records:{row}:")
+
+
 def _newest(row: str) -> Tuple[int, Records]:
     """Return the number of a row's newest version and its records; -1 = there is none."""
     while True:
-        number = max(_numbers(row), default=-1)
-        packed = _internal_kv_get(_key(row, number), namespace=KV_NAMESPACE) if number >= 0 else b"[]"
+        number = max(_versions(row).numbers(), default=-1)
+        packed = _versions(row).read(number) if number >= 0 else b"[]"
         if packed is not None:  # otherwise a newer version has just replaced it
             records = [parse(Record, one) for one in json.loads(packed)]
             return number, {record.subject: record for record in records}
-
-
-def _write(row: str, number: int, text: str) -> bool:
-    """Write a version; returns whether it is the newest, as a newer one may have deleted the key of this number."""
-    if _internal_kv_put(_key(row, number), text.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
-        return False
-    known = _numbers(row)
-    newest = max(known, default=number) == number
-    for stale in [one for one in known if one < number] if newest else [number]:
-        _internal_kv_del(_key(row, stale), namespace=KV_NAMESPACE)
-    return newest
 
 
 def _publish(row: str, number: int, text: str) -> None:
@@ -265,23 +258,6 @@ def _table() -> Dict[str, str]:
 
 def _packed(records: Iterable[Record]) -> str:
     return json.dumps(document_of(list(records)), separators=(",", ":"))
-
-
-def _numbers(row: str) -> List[int]:
-    prefix = _prefix(row)
-    return [int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE)]
-
-
-def _prefix(row: str) -> bytes:
-    return f"{VERSIONS}{row}:".encode()
-
-
-def _key(row: str, number: int) -> bytes:
-    return _prefix(row) + str(number).encode()
-
-
-def _now() -> str:
-    return _moment(time.time() * 1000)
 
 
 def _moment(ms: float) -> str:
@@ -313,12 +289,8 @@ def adopt_old_notes() -> None:
         except (ValueError, KeyError, TypeError):  # not written by us
             continue
     for (kind, fleet), records in found.items():
-        change(kind, partial(_merged, records), fleet)
+        change(kind, lambda newer, older=records: {**older, **newer}, fleet)  # type: ignore[misc]
     _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
-
-
-def _merged(older: Records, found: Records) -> Records:
-    return {**older, **found}
 
 
 def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:

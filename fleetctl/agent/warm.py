@@ -15,11 +15,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import node
-from .cold import note_wrong
 from .failure import encode_failure
 from .mark import actor_name, compact, utc_now
 from .messages import FailedStart, Lifecycle, Mark, Place, ServedWeights, WarmCopy, seat_of
-from .model_files import session_secret
+from .model_files import note_wrong, session_secret
 from .weights.check import BackgroundCheck
 from .weights.fetch import on_disk
 from .weights.index import WeightsError

@@ -64,10 +64,6 @@ def _read(kind: Any, value: Any, path: str) -> Any:
         return {str(key): _read(inner[1], part, f"{path}.{key}") for key, part in value.items()}
     if origin is not None and not issubclass(origin, Mapping) and isinstance(value, (list, tuple)):
         return tuple(_read(inner[0], part, f"{path}[{index}]") for index, part in enumerate(value))
-    return _read_plain(kind, value, path)
-
-
-def _read_plain(kind: Any, value: Any, path: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if kind is Any or type(value) is kind:

@@ -2,6 +2,9 @@
 
 Ray keeps every job until its session ends. The list is one request, and each log is another. Logs are read in
 parallel, and only if they are shown or needed.
+
+How a run ended comes from its job and its log. Nothing is guessed: anything else is `unknown`. The agent logs each
+action before it acts, so a complete log without the line proves that nothing was done.
 """
 
 from __future__ import annotations
@@ -16,31 +19,164 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from fleetctl.apply.follow import parse_line
 from fleetctl.apply.jobs import agent_package
-from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
+from fleetctl.apply.outcome import FINE, final_exit_code
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.events import Event
-from fleetctl.documents.history import History, HistoryEntry, HistoryRun
+from fleetctl.documents.events import Event, History, HistoryEntry, HistoryRun, ReplicaOutcome, RunState, RunSummary
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
-from fleetctl.errors import ApplyError, InventoryError
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.failures import plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.records import read_records
-from fleetctl.inventory.starting import plans_in
+from fleetctl.inventory.notes import note_text
+from fleetctl.inventory.records import NOTES, read_records
 
+NEVER_STARTED = frozenset({
+    "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",
+})
+"""Ray's error types for a job whose command was never started."""
+
+FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "replicaEnding"}
+"""The event before the first action of a run, by verb."""
 LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""
 BATCH = 4 * READERS
 """How many logs `find_recorded` reads before it checks whether it has found all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """The readable part of a run's log. `whole` = the complete log, not only its end, which Ray keeps with the job.
+
+    `problem` = why the log is missing, if known.
+    """
+
+    events: tuple[Event, ...] = ()
+    whole: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run ended, or its progress."""
+
+    state: RunState
+    message: str
+    code: str | None = None
+
+
+def read_log(text: str | None, job: Job, problem: str = "") -> RunLog:
+    """Parse a job's log, or, if it is gone, the end of it that Ray keeps with the job.
+
+    An empty log counts as missing: Ray serves one if the file is gone.
+    """
+    if text:
+        return RunLog(_events(text), whole=True)
+    return RunLog(_events(job.message), problem=problem)
+
+
+def _events(text: str) -> tuple[Event, ...]:
+    return tuple(event for event in map(parse_line, text.split("\n")) if event is not None)
+
+
+def status_of(job: Job, log: RunLog) -> RunStatus:
+    """Return how the run ended. A note has no run: it is `ok` once it is in the list of jobs."""
+    if job.metadata.get("verb") in NOTES:
+        return RunStatus("ok", note_text(job.metadata))
+    summary = summary_of(log)
+    if summary is not None:
+        return _from_summary(summary, idle=_was_idle(job, log))
+    if not job.ended:
+        return _under_way(job, log)
+    if not log.events:
+        return _without_log(job, log)
+    if _was_idle(job, log):
+        return RunStatus("refused", f"it ended before its first action ({job.end_text})", "NOT_BEGUN")
+    return RunStatus("unknown", f"it ended without a summary ({job.end_text})",
+                     "INTERRUPTED" if job.status == "STOPPED" else "DIED")
+
+
+def summary_of(log: RunLog) -> RunSummary | None:
+    """Return the summary, if the run has written one."""
+    return next((event for event in reversed(log.events) if isinstance(event, RunSummary)), None)
+
+
+def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
+    """Return the outcome of each replica, from the summary or, without one, from the events."""
+    summary = summary_of(log)
+    if summary is not None:
+        return list(summary.outcomes)
+    known: dict[tuple[str, int | None], ReplicaOutcome] = {}
+    for event in log.events:
+        if (row := _reported(event)) is not None:
+            known[row.model, row.replica_id] = row
+    return list(known.values())
+
+
+def _from_summary(summary: RunSummary, *, idle: bool) -> RunStatus:
+    """Return the status according to the agent's summary. An eviction by an older release has no outcomes."""
+    if summary.exit_code == LockHeld.exit_code:
+        return RunStatus("refused", summary.message, "LOCK_HELD")
+    if summary.exit_code == PlanUsed.exit_code:
+        return RunStatus("refused", summary.message, "PLAN_USED")
+    if summary.exit_code == ApplyError.exit_code:
+        return RunStatus("refused", summary.message, "NOT_BEGUN") if idle else RunStatus("partial", summary.message)
+    if summary.interrupted and not summary.outcomes:
+        return RunStatus("refused", summary.message, "INTERRUPTED")
+    if final_exit_code(summary.outcomes, interrupted=False) == FINE:
+        return RunStatus("ok", summary.message)
+    return RunStatus("partial", summary.message, "INTERRUPTED" if summary.interrupted else None)
+
+
+def _under_way(job: Job, log: RunLog) -> RunStatus:
+    kinds = {event.type for event in log.events}
+    if not log.events:
+        pending = job.status == "PENDING"
+        return RunStatus("running", "the cluster is starting it" if pending else "it has written nothing yet")
+    if "lockWaiting" in kinds and "lockAcquired" not in kinds:
+        return RunStatus("running", "waiting for the lock of its fleet", "WAITING")
+    done = sum(row.replicas for row in outcomes_of(log) if row.code != "NOT_REPORTED")
+    of = f" of {create}" if (create := job.metadata.get("create")) else ""
+    return RunStatus("running", f"{done}{of} done")
+
+
+def _without_log(job: Job, log: RunLog) -> RunStatus:
+    if job.error_type in NEVER_STARTED:
+        return RunStatus("refused", f"the cluster could not start it ({job.end_text})", "NOT_BEGUN")
+    why = log.problem or "its log is empty or gone"
+    return RunStatus("unknown", f"{why} ({job.end_text})", "INTERRUPTED" if job.status == "STOPPED" else "LOG_GONE")
+
+
+def _was_idle(job: Job, log: RunLog) -> bool:
+    """Return whether the run certainly did nothing: its log is complete and has no first action."""
+    action = FIRST_ACTION.get(job.metadata.get("verb", ""))
+    return log.whole and action is not None and all(event.type != action for event in log.events)
+
+
+def _reported(event: Event) -> ReplicaOutcome | None:
+    """Return the outcome in a replica's event; None if there is none. After `replicaCreated` the state is unknown."""
+    if not event.type.startswith("replica"):
+        return None
+    fields = event.model_extra or {}
+    if event.type == "replicaCreated":
+        fields = {**fields, "outcome": "starting", "code": "NOT_REPORTED",
+                  "message": "created; nothing later was reported"}
+    # the agent's message without what the outcome's other fields contain
+    _, _, why = event.message.partition(f"{fields.get('model')}/{fields.get('replicaId')}: {fields.get('outcome')}")
+    try:
+        return ReplicaOutcome.model_validate({"message": why.partition(": ")[2], **fields})
+    except ValidationError:
+        return None
 
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:

@@ -19,7 +19,7 @@ from fleetctl.documents.fleet import MIN_KEPT_S, History
 from fleetctl.documents.plan import Plan, PlanHistory
 from fleetctl.documents.quantity import MAX_SECONDS, grouped
 from fleetctl.errors import ClusterRefused, InventoryError
-from fleetctl.inventory.actors import list_live_actors
+from fleetctl.inventory.actors import list_live_actors, list_rows
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import read_ended
@@ -28,7 +28,6 @@ from fleetctl.inventory.json_values import moment_of, text_of
 from fleetctl.inventory.records import CORDON, RELOAD, SLOTS, Record, Records, read_rows, records_of, with_jobs
 from fleetctl.inventory.reloads import reloads_in
 from fleetctl.inventory.replicas import find_replicas
-from fleetctl.inventory.state_api import list_rows
 from fleetctl.inventory.uptimes import with_deaths
 
 AT_ONCE, WITHIN_S = 200, 10.0

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.apply.record import apply_record
-from fleetctl.apply.replan_command import has_expired, replan_command
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.errors import PlanStale, PlanUsed
@@ -16,8 +15,7 @@ from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import log_name
 from fleetctl.inventory.jobs import log_of
 from fleetctl.inventory.records import read_records
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.options import options_of
+from fleetctl.planner.options import has_expired, options_of, replan_command, require_complete
 from fleetctl.version import __version__
 
 

@@ -13,36 +13,35 @@ from typer._completion_classes import completion_init  # called by typer itself 
 from typer.main import get_command
 
 from fleetctl.cli import console
-from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
+from fleetctl.cli.commands import ContextOption, Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
-from fleetctl.cli.context_option import ContextOption
 from fleetctl.cli.process import remember_command
 from fleetctl.version import VERSION_LINE
 
 SECTIONS = {
     "The fleet file": {
         "init": Listed("init", "Write a first fleet file for the nodes of a cluster."),
-        "validate": Listed("validate", "Check fleet files; print every problem with file, line and column."),
-        "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
+        "validate": Listed("fleet_files", "Check fleet files; print every problem with file, line and column."),
+        "fmt": Listed("fleet_files", "Format fleet files: key order, indentation, blank lines."),
         "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
-        "render": Listed("render", "Print a fleet as one document, with everything it extends."),
-        "schema": Listed("schema", "Print the JSON Schema of a document."),
+        "render": Listed("fleet_files", "Print a fleet as one document, with everything it extends."),
+        "schema": Listed("explain", "Print the JSON Schema of a document."),
         "import": Listed("import_fleet", "Write a fleet file from what already exists."),
-        "diff": Listed("diff", "Show what changed in meaning, and how it affects running replicas."),
+        "diff": Listed("fleet_files", "Show what changed in meaning, and how it affects running replicas."),
         "propose": Listed("propose", "Propose a change to the fleet file, for review."),
     },
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
         "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
-        "capacity": Listed("capacity", "Show how many more replicas would fit, and where."),
-        "what-if": Listed("what_if", "Show the plan for a cluster that has lost or gained nodes."),
-        "map": Listed("map", "Draw which replica holds which card."),
+        "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
+        "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
+        "map": Listed("questions", "Draw which replica holds which card."),
     },
     "Apply": {
-        "apply": Listed("apply.command", "Start missing replicas, as many as fit, and wait until they are ready."),
+        "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),
         "watch": Listed("watch", "Apply a git branch continuously."),
         "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
-        "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
+        "ci": Listed("ci", "Validate, review or apply a change in a CI job; check for drift."),
     },
     "What is running": {
         "status": Listed("status", "Show every replica with its state, nodes and address."),
@@ -53,21 +52,21 @@ SECTIONS = {
         "doctor": Listed("doctor", "Find problems in client, cluster and fleet, and how to fix them."),
     },
     "A single model or replica": {
-        "deploy": Listed("deploy", "Start the first replicas of a model in the fleet file."),
+        "deploy": Listed("scale", "Start the first replicas of a model in the fleet file."),
         "scale": Listed("scale", "Start replicas of a model until N run; it never removes any."),
         "replace": Listed("replace", "Update a model to the file's spec, one replica after another."),
-        "restart": Listed("restart", "Restart engines in place, one replica after another."),
-        "evict": Listed("evict", "End the named replicas, and no others."),
+        "restart": Listed("explicit", "Restart engines in place, one replica after another."),
+        "evict": Listed("explicit", "End the named replicas, and no others."),
     },
     "Nodes and their disks": {
-        "cordon": Listed("cordon", "Keep new replicas off a node; running replicas stay."),
-        "uncordon": Listed("uncordon", "Allow new replicas on a node again."),
-        "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
+        "cordon": Listed("nodes", "Keep new replicas off a node; running replicas stay."),
+        "uncordon": Listed("nodes", "Allow new replicas on a node again."),
+        "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),
         "drain": Listed("drain", "Replace the replicas of a node elsewhere, then list or end them."),
-        "release-nodes": Listed("release_nodes", "Withdraw a fleet's node requests from Ray's autoscaler."),
+        "release-nodes": Listed("nodes", "Withdraw a fleet's node requests from Ray's autoscaler."),
         "weights": Listed("weights", "Index a model's files so that nodes can fetch and verify them."),
-        "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
-        "prune": Listed("prune", "Remove weights that no fleet file names from the disks of nodes."),
+        "prefetch": Listed("disks", "Fetch a model's weights onto nodes before a replica needs them."),
+        "prune": Listed("disks", "Remove weights that no fleet file names from the disks of nodes."),
     },
     "fleetctl itself": {
         "context": Listed("context", "Name clusters, and choose the one that commands use."),

@@ -1,46 +1,48 @@
 """Building commands: the application, the end of its help, and groups that import a command only when it runs.
 
 `--help` and the completion of command names import no command: the group's table has the line that lists it.
+
+`--color`, and `--context` where a cluster is contacted, are accepted before the command and after it. Flags and
+commands of kubectl and Terraform are refused with our equivalent before they are taken for something else.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from importlib import import_module
+from shlex import quote
 from textwrap import fill
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
-from fleetctl.cli.context_option import with_later_options
-from fleetctl.cli.other_tools import refuse_foreign, refuse_foreign_command
+from fleetctl.cli.console import ColorChoice, choose_color
+from fleetctl.cli.process import choose_context, home_folder
 from fleetctl.collector import resume_after_loading
+from fleetctl.errors import UsageError
 
 VERBATIM = "\b"  # the help formatter does not rewrap a paragraph that begins with it
 
 
 class Listed(NamedTuple):
-    """A command as the help lists it: the `app` of a module in `fleetctl.cli`."""
+    """A command as the help lists it: the `app` of a module in `fleetctl.cli`, or of several there the one so named."""
 
     module: str
     summary: str
 
-    def load(self) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
-        """Import the module and return its command, with the options common to all commands."""
-        return _load(self.module)
-
-
-@cache
-def _load(module: str) -> Any:  # noqa: ANN401
-    command = get_command(import_module(f"fleetctl.cli.{module}").app)
-    resume_after_loading()
-    return with_later_options(command)
+    @cache  # noqa: B019  it lives as long as the process
+    def load(self, name: str) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+        """Import the module and return the command, with the options common to all commands."""
+        command: Any = get_command(import_module(f"fleetctl.cli.{self.module}").app)
+        resume_after_loading()
+        return _with_later_options(getattr(command, "commands", {}).get(name, command))
 
 
 def lazy_group(
@@ -55,10 +57,10 @@ def lazy_group(
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401
             """Import the command that the first argument names; return it with the remaining arguments."""
-            if not ctx.resilient_parsing:
-                refuse_foreign_command(args, commands)
+            if not ctx.resilient_parsing and args and args[0] in OTHERS_COMMANDS and args[0] not in commands:
+                raise UsageError(f"there is no command {args[0]} here", hint=OTHERS_COMMANDS[args[0]])
             name, listed, rest = super().resolve_command(ctx, args)
-            return name, commands[name].load() if name and listed else None, rest
+            return name, commands[name].load(name) if name and listed else None, rest
 
         def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401  Click's
             """Write the list of commands."""
@@ -88,7 +90,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
         if not ctx.resilient_parsing:
-            refuse_foreign(args, {name for one in self.params for name in one.opts})
+            _refuse_foreign(args, {name for one in self.params for name in one.opts})
         if self.takes_files:
             ctx.allow_extra_args = True
             args = self._with_files_named(ctx, args)
@@ -170,3 +172,107 @@ def epilog(*examples: str, exit_codes: str) -> str:
     kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning
     codes = fill(kept, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
     return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n{codes}"
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Return the names of contexts that begin with `incomplete`; none if the file cannot be read."""
+    from fleetctl.workflow.contexts_file import (  # slow, and every command imports this module
+        config_path,
+        read_contexts,
+    )
+
+    try:
+        names = read_contexts(config_path(os.environ, home_folder())).contexts
+    except Exception:  # noqa: BLE001  a broken file must not break the shell
+        return []
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+def not_empty(value: str | None) -> str | None:
+    """Refuse a flag without a value, which would otherwise count as not given: another cluster would be meant."""
+    if value is not None and not value.strip():
+        raise typer.BadParameter("is empty; is a variable unset?")
+    return value
+
+
+_SETTINGS: dict[str, Any] = {
+    "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
+    "help": "Context (named cluster) to use. Precedence: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT, "
+            "spec.cluster.address, current context. [env var: FLEETCTL_CONTEXT]"}
+ContextOption = Annotated[str | None, typer.Option("--context", callback=not_empty, **_SETTINGS)]
+_LaterOption = Annotated[str | None, typer.Option(
+    "--context", expose_value=False, callback=lambda name: not_empty(name) and choose_context(name), **_SETTINGS)]
+_LaterColor = Annotated[ColorChoice | None, typer.Option(
+    "--color", expose_value=False, hidden=True, callback=lambda choice: choice and choose_color(choice))]
+
+
+def _with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+    """Add --color to a command and its subcommands, and --context to those with --address; returns the command."""
+    places = [at for at, parameter in enumerate(command.params) if parameter.name == "address"]
+    later = typer.Typer(add_completion=False)
+
+    @later.command()
+    def takes(context: _LaterOption = None, color: _LaterColor = None) -> None: ...
+
+    context, color = get_command(later).params[:2]
+    if places:
+        command.params.insert(places[0] + 1, context)
+    command.params.append(color)
+    for below in getattr(command, "commands", {}).values():
+        _with_later_options(below)
+    return command
+
+
+FORMATS = frozenset(("json", "jsonl", "yaml", "wide", "table", "markdown", "html", "text", "name"))
+OTHERS_FLAGS = {
+    "--dry-run": "`fleetctl plan` shows what an apply would do, and changes nothing",
+    "--auto-approve": "--yes proceeds without confirmation",
+    "--watch": "`watch -n 10 fleetctl ...` repeats a command; an apply follows its replicas by itself",
+    "--output": "--format sets the format",
+    "--json": "--format json prints it as JSON",
+    "--filename": "-f or --file names a fleet file",
+    "--destroy": "a plan or an apply removes nothing; `fleetctl evict MODEL/ID` ends one replica",
+    "-n": "--namespace names the Ray namespace",
+    "--inventory": "this command needs a running cluster; `plan`, `capacity`, `what-if` and `map` take a snapshot",
+}
+OTHERS_FLAGS |= {"-w": OTHERS_FLAGS["--watch"], "-o": OTHERS_FLAGS["--output"], "--prune": OTHERS_FLAGS["--destroy"]}
+"""Flags of kubectl and Terraform, each with a hint to ours; OTHERS_COMMANDS likewise."""
+OTHERS_COMMANDS = {
+    "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
+    "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
+    "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
+    "rollout": "`fleetctl replace MODEL` updates a model to the file's spec; `fleetctl restart MODEL` restarts it",
+    "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",
+    "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their formatting",
+    "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
+    "version": "`fleetctl --version` prints it",
+    "top": "`fleetctl inventory` shows what is in use on each node",
+    "ps": "`fleetctl status` shows every replica",
+}
+OTHERS_COMMANDS |= dict.fromkeys(("destroy", "remove", "rm"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(("ls", "list"), OTHERS_COMMANDS["get"])
+OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"]}
+
+
+def _refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
+    """Raise UsageError for a long flag with one dash, a format after -o, or a flag of other tools.
+
+    `ours` = the flags of the command. Unrefused, `-out=x` would write a file `ut=x`, and `-o json` a file `json`.
+    """
+    for place, argument in enumerate(arguments):
+        if argument == "--":
+            return
+        flag, equals, value = argument.partition("=")
+        long = f"-{flag}"
+        if flag[:1] == "-" and flag[1:2] not in ("", "-") and len(flag) > 2 and (long in ours or long in OTHERS_FLAGS):
+            raise UsageError(f"{argument}: a long flag takes two dashes",
+                             hint=quote(f"{long}{equals}{value}") if long in ours else OTHERS_FLAGS[long])
+        if flag in ours and len(flag) == 2 and equals:
+            raise UsageError(f"{argument}: a short flag takes its value without =", hint=f"{flag} {quote(value)}")
+        if flag in OTHERS_FLAGS and flag not in ours:
+            follows = OTHERS_FLAGS[flag] is OTHERS_FLAGS["--watch"] and "--follow" in ours
+            raise UsageError(f"there is no flag {flag} here", hint="--follow" if follows else OTHERS_FLAGS[flag])
+        after = argument[2:] or "".join(arguments[place + 1:place + 2])
+        if argument[:2] == "-o" and after in FORMATS:
+            raise UsageError(f"-o names a file to write, and {after} is a format",
+                             hint=f"--format {after} prints that format; -o ./{after} writes a file of this name")

@@ -14,12 +14,13 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from fleetctl.errors import UsageError
-from fleetctl.render.visible import inert, visible_json, visible_lines, visible_log
+from fleetctl.render.visible import inert, visible, visible_json, visible_lines, visible_log
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 120
 READER_GONE = 141  # 128 + SIGPIPE, the exit code of any program whose reader is gone
 _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
+WORKING_AFTER_S = 0.7
+"""Work that takes less time shows no progress line."""
 _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")
 
 ColorChoice = Literal["auto", "always", "never"]
@@ -153,6 +156,37 @@ def confirm(question: str, *, yes: bool, otherwise: str = "") -> bool:
     return agreed
 
 
+def moves(stream_is_terminal: bool) -> bool:
+    """Return whether a stream may show output that is updated in place."""
+    return stream_is_terminal and os.environ.get("TERM") != "dumb" and not in_ci(os.environ)
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Show `doing`, such as "planning 60 models", and the time passed while the block runs; then the line disappears.
+
+    Shown on standard error, and only to a person: on a terminal that can move its cursor, not in CI, not with NO_COLOR.
+    """
+    if os.environ.get("NO_COLOR") or not moves(sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Group, RenderableType
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    begun, spinner = time.monotonic(), Spinner("dots", style="cyan")
+
+    def shown() -> RenderableType:
+        passed = time.monotonic() - begun
+        spinner.update(text=Text(f"{visible(doing)} {passed:.0f}s", overflow="ellipsis", no_wrap=True))
+        return spinner if passed >= WORKING_AFTER_S else Group()
+
+    with Live(get_renderable=shown, console=message_console(), refresh_per_second=8, transient=True,
+              redirect_stdout=False):
+        yield
+
+
 def leave_pipe() -> None:
     """End quietly after the reader of standard output has gone; raises SystemExit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
@@ -209,12 +243,12 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
             leave_pipe()
 
     is_terminal = stream.isatty()
-    moves = is_terminal and not in_ci(os.environ)
+    live = is_terminal and not in_ci(os.environ)
     color = wants_color(_choice, os.environ, is_terminal=is_terminal)
-    system: Literal["auto", "standard"] = "auto" if moves and _choice == "auto" else "standard"
+    system: Literal["auto", "standard"] = "auto" if live and _choice == "auto" else "standard"
     return QuietPipeConsole(
         file=cast("TextIO", _InertStream(stream)),
-        force_terminal=moves,
+        force_terminal=live,
         no_color=not color,
         color_system=system if color else None,
         width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),

@@ -10,18 +10,16 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app, complete_contexts, epilog
 from fleetctl.cli.console import say, show_report, write_result
-from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.contexts import Context, Contexts
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.inventory.address import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
 from fleetctl.workflow.contexts import LIST_OR_ADD, find_context, named_context
-from fleetctl.workflow.contexts_file import change_contexts, config_path, read_contexts
+from fleetctl.workflow.contexts_file import Context, Contexts, change_contexts, config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
 
 EPILOG = epilog(
@@ -62,7 +60,10 @@ def list_contexts(output_format: flags.Format = "table") -> int:
     elif not contexts.contexts:
         say("note", f"there are no contexts in {path}; {LIST_OR_ADD.partition(', ')[2]}")
     else:
-        show_report(_report(contexts))
+        rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "",
+                      tuple(_sent(one))) for name, one in contexts.contexts.items())
+        show_report(Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
+                           tables=(Table("context", "Contexts", COLUMNS, rows),)))
     return 0
 
 
@@ -156,13 +157,6 @@ def unset_context(name: NameArgument) -> int:
 def _read(invocation: Invocation) -> tuple[Path, Contexts]:
     path = config_path(invocation.environ, invocation.home)
     return path, read_contexts(path)
-
-
-def _report(contexts: Contexts) -> Report:
-    rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
-                 for name, one in contexts.contexts.items())
-    return Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
-                  tables=(Table("context", "Contexts", COLUMNS, rows),))
 
 
 def _sent(one: Context) -> Iterator[str]:

@@ -14,9 +14,9 @@ from fleetctl.cli import signals
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
 from fleetctl.cli.entry import callers_environment
+from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.demo.home import ClusterState, DemoHome, without_other_clusters
 from fleetctl.demo.lifecycle import client_environment, left_in, running, start_cluster, stop_cluster
-from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 from fleetctl.errors import FleetctlError
 
@@ -36,7 +36,9 @@ def up() -> int:
     """
     home = DemoHome.from_environment(os.environ)
     state = _start(home)
-    write_document(_exports(client_environment(home, state), drop_token="RAY_AUTH_TOKEN" in os.environ))
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in client_environment(home, state).items()]
+    lines += ["unset RAY_AUTH_TOKEN"] if "RAY_AUTH_TOKEN" in os.environ else []
+    write_document("\n".join(lines) + "\n")
     return 0
 
 
@@ -87,16 +89,12 @@ def _tour(home: DemoHome) -> None:
         signals.ignore()  # a second Ctrl-C must not leave a cluster running
         typer.echo("\n== Down")
         typer.echo(f"{stop_cluster(home)} processes ended; nothing is left.")
-    typer.echo(f"\nTo continue: {_activation()}eval \"$(fleetctl demo up)\"")
+    script, activate = Path(sys.prefix) / "bin" / "activate", ""
+    if not shutil.which("fleetctl") and script.is_file():  # so that it is on the PATH
+        near = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+        activate = f". {shlex.quote(str(near))}; "
+    typer.echo(f"\nTo continue: {activate}eval \"$(fleetctl demo up)\"")
     typer.echo("When you are done: eval \"$(fleetctl demo down)\"")
-
-
-def _activation() -> str:
-    """Return the shell command that puts this fleetctl on the PATH; "" if it is there already or has no script."""
-    script = Path(sys.prefix) / "bin" / "activate"
-    if shutil.which("fleetctl") or not script.is_file():
-        return ""
-    return f". {shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))}; "
 
 
 def _start(home: DemoHome) -> ClusterState:
@@ -107,11 +105,6 @@ def _start(home: DemoHome) -> ClusterState:
                                  lambda name: _note(f"  {described[name]}"))
     _note(f"the demo cluster is {'' if fresh else 'already '}up at {state.address}")
     return state
-
-
-def _exports(variables: dict[str, str], *, drop_token: bool) -> str:
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    return "\n".join([*lines, *(["unset RAY_AUTH_TOKEN"] if drop_token else [])]) + "\n"
 
 
 def _note(text: str) -> None:

@@ -12,14 +12,12 @@ import typer
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
-from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import NOTHING_DONE, CollectedOutput
+from fleetctl.cli.apply_run import NOTHING_DONE, CollectedOutput, agreed_to, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
-from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
+from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, cordoning, node_of, write
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
@@ -27,8 +25,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.records import CORDON
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, require_complete
 from fleetctl.render.place_text import name_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining

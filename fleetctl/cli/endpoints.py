@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,15 +19,17 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, show_report, write_document
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.endpoints import Endpoints, ServedModel
+from fleetctl.documents.inventory import host_port
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.endpoint_check import answering, via_of
+from fleetctl.inventory.ask_all import ask_all
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
-from fleetctl.render.endpoint_formats import FORMATS, left_out
-from fleetctl.render.report.of_endpoints import endpoints_report
+from fleetctl.render.endpoint_formats import FORMATS, endpoints_report, left_out
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
@@ -41,6 +44,11 @@ ON_CHANGE_S = 60
 """Time limit of --on-change: while it runs, the file does not change."""
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
+AT_A_TIME = 16
+TIMEOUT_S = 5.0
+BOUNDS = Bounds(answer_bytes=1 << 20, total_s=TIMEOUT_S, silent_s=TIMEOUT_S)
+Endpoint = tuple[str, int, str | None]
+"""Address, port, and the path of a GET; None = only connect."""
 
 
 @app.command()
@@ -192,3 +200,26 @@ def _run(command: Sequence[str]) -> None:
     else:
         if code:
             say("warning", f"{name} ended with exit code {code}")
+
+
+def answering(endpoints: Sequence[Endpoint]) -> list[bool]:
+    """Return for each endpoint, in order, whether it answers."""
+    return ask_all(_answers, endpoints, AT_A_TIME)
+
+
+def via_of(endpoint: Endpoint) -> str:
+    """Return the mention of the proxy through which an endpoint is asked, if any."""
+    address, port, path = endpoint
+    return Route(f"http://{host_port(address, port)}").via if path is not None else ""
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    address, port, path = endpoint
+    try:
+        if path is None:
+            socket.create_connection((address, port), TIMEOUT_S).close()
+            return True
+        with DashboardClient(f"http://{host_port(address, port)}", timeout_s=TIMEOUT_S, bounds=BOUNDS) as client:
+            return client.get(path).status_code == 200
+    except (OSError, InventoryError):
+        return False

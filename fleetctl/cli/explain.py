@@ -1,4 +1,4 @@
-"""`fleetctl explain PATH`: the meaning of a field of the fleet file, from the published schema, or of a code."""
+"""`fleetctl explain`: a field of the fleet file, as its schema has it, or a code; `fleetctl schema`: a whole schema."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import show_report
-from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
-from fleetctl.documents.nearest import nearest
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import show_report, write_document
+from fleetctl.documents.nearest import did_you_mean, nearest
+from fleetctl.documents.schemas import HOMES, Field, all_fields, below, find_fields, schema_names, schema_text
 from fleetctl.errors import UsageError
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table
 
-app = command_app(
-    "fleetctl explain workers.members.resources",
-    "fleetctl explain spec.policy",
-    "fleetctl explain models --recursive",
-    "fleetctl explain INSUFFICIENT_GPU",
-    exit_codes="0 shown, 64 usage, or no such field or code")
+app = command_app()
+SCHEMAS = schema_names()
 COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column("default", "default"),
            Column("meaning", "meaning"))
 
@@ -31,7 +27,12 @@ def complete_fields(incomplete: str) -> list[str]:
     return sorted(path for path in paths if path.startswith(incomplete) and "." not in path[len(incomplete):])
 
 
-@app.command()
+@app.command(epilog=epilog(
+    "fleetctl explain workers.members.resources",
+    "fleetctl explain spec.policy",
+    "fleetctl explain models --recursive",
+    "fleetctl explain INSUFFICIENT_GPU",
+    exit_codes="0 shown, 64 usage, or no such field or code"))
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,
@@ -70,3 +71,23 @@ def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = ()
     heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
     return Report(kind="answer", identity=f"explain:{about}", title="Field", heading=heading, tables=tables,
                   conclusion="")
+
+
+@app.command(epilog=epilog(
+    "fleetctl schema > fleet.schema.json",
+    "fleetctl schema plan",
+    "# yaml-language-server: $schema=fleet.schema.json",
+    exit_codes="0 printed, 64 usage"))
+def schema(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(SCHEMAS)}.",
+                                        autocompletion=lambda: list(SCHEMAS))] = "fleet",
+) -> int:
+    """Print the JSON Schema of a document.
+
+    An editor with YAML support finds the schema by a comment at the top of a fleet file, as in the last example.
+    """
+    if name not in SCHEMAS:
+        raise UsageError(f"there is no schema {name!r}",
+                         hint=did_you_mean(name, SCHEMAS) or "`fleetctl schema --help` lists the names")
+    write_document(schema_text(name))
+    return 0

@@ -1,38 +1,52 @@
-"""Shared by `evict` and `restart`: the question that lists every replica, the run, and its result."""
+"""`fleetctl evict` and `fleetctl restart`, and what `drain` and `replace` share with them.
+
+Only these verbs take something away, and only from the replicas that they list in a question; apply uses none of it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Annotated, Literal
+
+import typer
 
 from fleetctl.apply.explicit import NOUNS, STATUS_HINT, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
-from fleetctl.cli.apply.output import NOTHING_DONE
+from fleetctl.cli.apply_run import NOTHING_DONE
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.process import now_text
+from fleetctl.cli.process import invocation_on_one_cluster, now_text
+from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of, first_few, grouped
-from fleetctl.errors import FleetctlError, PolicyRefused
+from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.place_text import node_text, replica_name, status_word
-from fleetctl.render.report.of_outcomes import outcomes_report, totals
+from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
-from fleetctl.workflow.warm_budget import WarmRoom
+from fleetctl.workflow.cluster import cluster_of, fleet_of, read
+from fleetctl.workflow.dashboard import live_source
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.warm_budget import WarmRoom, rooms_for
 
+app = command_app()
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
     help="Before ending a replica, remove it from `fleetctl endpoints` and wait this long for its requests to end. "
          "[default: 0s]")]
 LISTED = 20
+LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,107 @@ class Wanted:
     rooms: Sequence[WarmRoom] = ()
 
 
+@app.command(epilog=epilog(
+    "fleetctl evict openai-community/gpt2/2",
+    "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
+    "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
+    "fleetctl evict openai-community/gpt2/1 --to warm # keep the weights",
+    "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
+    exit_codes="0 gone, 1 error, or no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
+               "policy, 5 another run holds the lock, 64 usage"))
+def evict(
+    *,
+    replicas: ReplicaArguments = None,
+    replica_id: ReplicaId = None,
+    every: Annotated[bool, typer.Option("--all", help="End all replicas of the fleet in -f.")] = False,
+    files: flags.ClusterFiles = None,
+    where: flags.Cluster,
+    drain: DrainTime = 0,
+    dry_run: flags.DryRun = False,
+    yes: flags.Yes = False,
+    to: Annotated[Literal["warm", "cold"] | None, typer.Option("--to", case_sensitive=False, help=(
+        "Keep the weights: warm = in memory on the same nodes, as a WARM replica with the same id and without GPUs; "
+        "cold = on the disks of the nodes."))] = None,
+    lock_timeout: flags.LockTimeout = 0,
+    output_format: flags.Format = "table",
+) -> int:
+    """End the named replicas, and no others.
+
+    Returns once their engines are gone and their cards are free. Requests in flight are cut off unless they end within
+    --drain. The next apply starts again what the fleet file still wants. With -f, models that its policy protects are
+    refused. With --to, a replica that cannot go to that level stays as it is.
+    """
+    if replicas and every:
+        raise UsageError("--all ends all replicas of a fleet, and takes no names",
+                         hint=f"`fleetctl evict {quote(replicas[0])}` ends that replica, or all of that model")
+    if bool(replicas) == every or (every and replica_id is not None):
+        raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
+    if every and not files:
+        raise UsageError("--all needs -f FLEET, and ends the replicas of that fleet only")
+    with _opened(where, files) as (source, seen, fleet):
+        if every and fleet:
+            chosen = [one for one in seen.replicas if one.fleet == fleet.name and one.replica_id is not None]
+            if not chosen:
+                raise absent(seen, f"no replica of fleet {fleet.name} runs", hint="`fleetctl status` lists what runs")
+        else:
+            chosen = named_replicas(seen, replicas or (), replica_id, fleet.name if fleet else None)
+        refuse_protected(fleet, chosen)
+        if to == "warm":
+            for one in (one for one in chosen if one.level == "WARM"):
+                say("note", f"{replica_name(one.model, one.replica_id)} is already WARM")
+            chosen = [one for one in chosen if one.level == "HOT"]
+            if not chosen:
+                return 0
+        rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to == "warm" else []
+        level = LEVELS[to] if to else None
+        wanted = Wanted("evict", f"Evict to {level}" if level else "End", yes, dry_run, output_format, lock_timeout,
+                        drain, level=level, rooms=rooms)
+        return _carry_out(wanted, source, seen, chosen, fleet)
+
+
+@app.command(epilog=epilog(
+    "fleetctl restart openai-community/gpt2/2",
+    "fleetctl restart openai-community/gpt2   # all its replicas",
+    exit_codes="0 all are ready again, 1 error, or no such replica of ours, 3 some are not ready, 4 protected by the "
+               "fleet's policy, 5 another restart runs, 64 usage"))
+def restart(
+    *,
+    replicas: ReplicaArguments = None,
+    replica_id: ReplicaId = None,
+    files: flags.ClusterFiles = None,
+    where: flags.Cluster,
+    dry_run: flags.DryRun = False,
+    yes: flags.Yes = False,
+    lock_timeout: flags.LockTimeout = 0,
+    output_format: flags.Format = "table",
+) -> int:
+    """Restart engines in place, one replica after another.
+
+    Id, nodes and spec stay; `fleetctl replace` changes the spec. Each replica is ready before the next is restarted;
+    the first that does not become ready ends the command. A restart counts toward the limit of the model
+    (`restart.max`); a replica with none left is refused. With -f, models that its policy protects are refused.
+    """
+    if not replicas:
+        raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
+    with _opened(where, files) as (source, seen, fleet):
+        named = named_replicas(seen, replicas, replica_id, fleet.name if fleet else None)
+        chosen = [one for one in named if one.level == "HOT"]
+        if not chosen:
+            raise FleetctlError("a WARM replica has no engine", hint="the next apply promotes it if it is wanted")
+        refuse_protected(fleet, chosen)
+        wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
+        return _carry_out(wanted, source, seen, chosen, fleet)
+
+
+@contextmanager
+def _opened(where: Where, files: Sequence[str] | None) -> Iterator[tuple[Live, Inventory, ResolvedFleet | None]]:
+    """Yield the cluster, its inventory and the fleet in `files`. Raises UsageError if two clusters are named."""
+    invocation = invocation_on_one_cluster(where.address)
+    fleet = fleet_of(invocation, files)
+    with live_source(invocation, where, cluster_of(fleet)) as source:
+        yield source, read(invocation, source), fleet
+
+
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
     """Raise PolicyRefused if the given fleet file protects one of the models."""
     for replica in chosen if fleet else ():
@@ -60,7 +175,7 @@ def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> 
                                 hint="no flag lifts this; change spec.policy in a separate review")
 
 
-def carry_out(
+def _carry_out(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> int:
     """List the replicas, ask, act and show the result; returns the exit code."""

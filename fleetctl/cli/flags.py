@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic_core import PydanticCustomError
 
-from fleetctl.cli.commands import MadeBy
+from fleetctl.cli.commands import MadeBy, not_empty
 from fleetctl.cli.completion import complete_labels, complete_model_keys
-from fleetctl.cli.context_option import not_empty
-from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
+from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import UsageError
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Where

@@ -15,7 +15,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.render.report.of_history import history_report, run_report
+from fleetctl.render.report.of_runs import history_report, run_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 
@@ -54,7 +54,12 @@ def history(
     anything.
     """
     if context.invoked_subcommand is not None:
-        _refuse_flags_before(context)
+        # flags before `show` belong to the list of runs, and would have no effect
+        given = [parameter.opts[0] for parameter in context.command.params
+                 if (source := context.get_parameter_source(parameter.name or "")) and source.name == "COMMANDLINE"]
+        if given:
+            raise UsageError(f"{', '.join(given)} before `show` has no effect",
+                             hint="put flags after it: fleetctl history show RUN [flags]")
         return 0
     wanted = parse_reports(report, reading=files or ())
     with _opened(files, address, fleet, "reading the runs") as (client, name):
@@ -92,12 +97,3 @@ def _opened(
         raise UsageError(f"--fleet {name}, but the files describe fleet {fleet.name}")
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client, invocation.working(doing):
         yield client, fleet.name if fleet else name
-
-
-def _refuse_flags_before(context: typer.Context) -> None:
-    """Refuse flags before `show`: they belong to the list of runs, and would have no effect."""
-    given = [parameter.opts[0] for parameter in context.command.params
-             if (source := context.get_parameter_source(parameter.name or "")) and source.name == "COMMANDLINE"]
-    if given:
-        raise UsageError(f"{', '.join(given)} before `show` has no effect",
-                         hint="put flags after it: fleetctl history show RUN [flags]")

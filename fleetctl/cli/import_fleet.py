@@ -19,12 +19,10 @@ from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.live import choose_fleet
-from fleetctl.importers.read import Imported, documents_of, import_documents
-from fleetctl.importers.sources import EXPECTED
+from fleetctl.importers.read import EXPECTED, Imported, documents_of, import_documents
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.problem import Problem
-from fleetctl.render.losses import render_import_json, render_losses
-from fleetctl.render.problems import render_problems
+from fleetctl.render.problems import render_import_json, render_losses, render_problems
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.invocation import Where
@@ -77,7 +75,13 @@ def import_fleet(
     reading = (*(paths or ()), *(files or ()), where.inventory)
     refuse_to_overwrite("--out", out, reading)
     refuse_to_overwrite("--inventory-out", inventory_out, reading)
-    _refuse(out, inventory_out, force=force, output_format=output_format)
+    if output_format == "json" and out is None:
+        raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
+    if out is not None and inventory_out is not None and real_path(out) == real_path(inventory_out):
+        raise UsageError(f"--inventory-out {inventory_out}: it is also written by --out", hint="name another file")
+    for path in (out, inventory_out):
+        if path is not None and path.exists() and not force:
+            raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
     if paths:
         if files is not None or where != Where():
             raise UsageError("-f, --address, --namespace and --inventory are for the live fleet",
@@ -96,16 +100,6 @@ def import_fleet(
     else:
         draft = _live_draft(fleet, files, where)
     return _finish(draft, out, output_format, inventory_out)
-
-
-def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: LossFormat) -> None:
-    if output_format == "json" and out is None:
-        raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
-    if out is not None and inventory_out is not None and real_path(out) == real_path(inventory_out):
-        raise UsageError(f"--inventory-out {inventory_out}: it is also written by --out", hint="name another file")
-    for path in (out, inventory_out):
-        if path is not None and path.exists() and not force:
-            raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
 
 
 def _documents(paths: Sequence[str]) -> list[Document]:

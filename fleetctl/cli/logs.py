@@ -26,8 +26,7 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, Search, logs_of, search_logs
-from fleetctl.inventory.log_end import MOST_LINES, Entry, Line, LogEnd, merged, read_end
-from fleetctl.inventory.log_follow import Follower, Listing
+from fleetctl.inventory.log_follow import MOST_LINES, Entry, Follower, Line, Listing, LogEnd, merged, read_end
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
@@ -42,7 +41,6 @@ LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
 MOST_ENDED = 20
 """How many ended replicas of a model are shown next to the running ones."""
 
-Choice = Callable[[Sequence[EngineLog]], list[EngineLog]]
 ABSENT_LISTINGS = 2
 """A replica that restarts may be missing from one listing."""
 
@@ -75,7 +73,10 @@ def logs(
     If there are several, each line begins with its replica or rank, and marks replicas that have ended. The log of a
     replica that failed to start or was evicted stays on its node for as long as the cluster's Ray session lives.
     """
-    name = _one(names)
+    if len(names) > 1:
+        raise UsageError(f"logs takes one MODEL or MODEL/ID; {names[1]} is one too many", hint=(
+            "-f means --follow here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
+    [name] = names
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
     begin = ""
@@ -110,15 +111,13 @@ def logs(
         say("warning", *(f"not everything could be read: {failure}" for failure in _listed(failed)))
         if follow:
             ends = [end for end in ends if end.log.replica_id not in page.ended]
-            follow_logs(source.client, page, ends, bool(running), partial(_list, source, model, number, chosen))
+
+            def listed() -> Listing:
+                now = source.read()
+                return Listing(chosen(logs_of(now, source.namespace, model, number)), now.complete)
+
+            follow_logs(source.client, page, ends, bool(running), listed)
     return 1 if failed else 0
-
-
-def _one(names: Sequence[str]) -> str:
-    if len(names) > 1:
-        raise UsageError(f"logs takes one MODEL or MODEL/ID; {names[1]} is one too many", hint=(
-            "-f means --follow here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
-    return names[0]
 
 
 def _find(
@@ -162,11 +161,6 @@ def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> lis
     for end in ask_all(read_one, logs):
         files.setdefault((end.log.file_name, end.lines, end.failed), end)
     return list(files.values())
-
-
-def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listing:
-    seen = source.read()
-    return Listing(chosen(logs_of(seen, source.namespace, model, number)), seen.complete)
 
 
 def _missing(seen: Inventory, name: str, failed: Sequence[str]) -> FleetctlError:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.planner.options import USUAL_EXPIRY_S
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
+
+if TYPE_CHECKING:
+    from fleetctl.documents.answers import PlacementMap
 
 app = command_app(
     "fleetctl plan -f fleets/prod.yaml",
@@ -79,7 +82,7 @@ def plan_formats(
     whole = report or (lambda: plan_report(plan))
 
     def page() -> str:
-        from fleetctl.render.page.report_page import plan_page  # needed by no other format
+        from fleetctl.render.page.plan_page import plan_page  # needed by no other format
 
         return plan_page(plan, placement_map(), whole())
 

@@ -9,8 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fleetctl.cli import signals
-from fleetctl.cli.console import say
-from fleetctl.cli.working import working
+from fleetctl.cli.console import say, working
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES
 from fleetctl.workflow.invocation import Invocation

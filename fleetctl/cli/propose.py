@@ -17,19 +17,18 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import MadeBy, command_app, epilog
 from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
-from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, warn_if_readable
-from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
@@ -113,7 +112,7 @@ def from_live(files: flags.DiskFiles, where: flags.Cluster, options: Proposing) 
     of a model comes from the record of the apply that started it; a value that the cluster does not know becomes a
     comment. No number is lowered, and nothing else in the file changes.
     """
-    from fleetctl.importers.write import model_text  # ruamel.yaml, which --help does not need
+    from fleetctl.importers.write import model_text  # the importers, which --help does not need
     from fleetctl.workflow.live_fleet import running_beyond
 
     invocation, loaded = this_invocation(), _load(files)
@@ -151,6 +150,8 @@ def from_metrics(
     No number is lowered. The query and its results go into the commit message. Models for which the query returns a
     lower number are only listed.
     """
+    from fleetctl.workflow.live_fleet import ask_prometheus  # the importers, which --help does not need
+
     loaded = _load(files)
     now = {one.key: one.replicas for one in loaded.sound().models}
     asked = ask_prometheus(prometheus, query, label)

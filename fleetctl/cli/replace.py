@@ -13,15 +13,14 @@ import typer
 from fleetctl.apply.outcome import PARTIAL, blocked_outcomes, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import CollectedOutput
+from fleetctl.cli.apply_run import CollectedOutput, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.update import MAX_REPLICAS
+from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.options import PlanOptions

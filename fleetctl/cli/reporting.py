@@ -119,7 +119,12 @@ def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport]
 def text_of(formats: Formats, chosen: ReportFormat) -> str:
     """Return the document in a format, without color."""
     if chosen == "table":
-        return _plain(formats)
+        from rich.console import Console
+
+        out = io.StringIO()
+        _print_table(formats, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None,
+                                      force_terminal=False, highlight=False, markup=False, emoji=False))
+        return out.getvalue()
     if chosen == "json":
         return formats.json()
     if chosen == "html" and formats.page is not None:
@@ -139,15 +144,6 @@ def _print_table(formats: Formats, console: Console) -> None:
         show_report(formats.report(), console)
     else:
         formats.table(console)
-
-
-def _plain(formats: Formats) -> str:
-    from rich.console import Console
-
-    out = io.StringIO()
-    _print_table(formats, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
-                                highlight=False, markup=False, emoji=False))
-    return out.getvalue()
 
 
 def _file_problem(path: Path) -> str | None:

@@ -1,8 +1,10 @@
-"""`fleetctl status`: a row per running replica. Read-only."""
+"""`fleetctl status`: a row per running replica, once or with every change. Read-only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,21 +13,21 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.console import result_console, say, show_report, write_result
+from fleetctl.cli.console import end_with_reader, moves, result_console, say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import UsageError
+from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.dashboard import InventorySource, Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
+from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, with_cold_selectors
 from fleetctl.workflow.invocation import Invocation
 
@@ -41,6 +43,11 @@ app = command_app(
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
 UNBROKEN = 4_000
 """Width with --format wide in a pipe: more columns than any row needs."""
+UNREPORTED = ("age", "gpus")
+"""Columns whose changes --follow does not report in a pipe."""
+
+Look = tuple[Inventory, str]
+"""The last complete inventory, and why there is no newer one; "" = it is current."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +82,13 @@ class Chosen:
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return the report; `differences` = also list what differs in the outdated replicas."""
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
+        hidden = {one.key for one in self.fleet.models if not self.has(one.key)} if self.fleet else set()
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(one.model)],
-                             cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
+                             cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
+                                      if one.node or one.name not in hidden] if self.fleet else (),
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes)
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
@@ -91,11 +100,6 @@ class Chosen:
             for model in kept:
                 there, lacking = kept_on(model, seen)
                 yield model.key, ", ".join(there), ", ".join(lacking)
-
-    def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
-        """Return what cools, without the models that are not shown."""
-        others = {model.key for model in fleet.models if not self.has(model.key)}
-        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.node or one.name not in others)
 
 
 @app.command()
@@ -136,7 +140,9 @@ def status(
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
         if output_format != "table" and isinstance(source, Live):
-            seen = _with_verified(source, seen)
+            from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about
+
+            seen = with_verified(source.client, seen)
         if model is not None and not chosen.of(seen):
             _report_none(model, chosen, seen)
         if follow and isinstance(source, Live):
@@ -151,33 +157,83 @@ def status(
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
-        _say_news(source, cluster_of(fleet))
+        if cluster_of(fleet).grow and isinstance(source, Live):
+            from fleetctl.inventory.autoscaler import autoscaler_news  # rarely needed: few clusters grow
+
+            say("note", *autoscaler_news(source.client))
     say("warning", *seen.warnings)
     if not seen.complete:
         say("error", "the inventory is incomplete: there may be more than is shown")
     return 0 if seen.complete else 1
 
 
-def _with_verified(source: Live, seen: Inventory) -> Inventory:
-    """Return the inventory with the times since when weights are verified that replicas' descriptions lack."""
-    from fleetctl.inventory.checked_weights import with_verified  # most clusters have no weights to read about
-
-    return with_verified(source.client, seen)
-
-
-def _say_news(source: InventorySource, cluster: Cluster) -> None:
-    """Report messages of the autoscaler, if the fleet file lets it add nodes."""
-    if cluster.grow and isinstance(source, Live):
-        from fleetctl.inventory.autoscaler import autoscaler_news  # rarely needed: few clusters grow
-
-        say("note", *autoscaler_news(source.client))
-
-
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
-    from fleetctl.cli.status_follow import follow  # rich's live display, needed only here
+    """Show changes until KeyboardInterrupt: in place on a terminal, a line per change in a pipe.
 
-    follow(first, lambda: replace(source, observed_at=invocation.now()).read(ages=True),
-           lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
+    While the cluster cannot be read completely, the last status stays, and the reason is shown.
+    """
+    def report_of(seen: Inventory) -> Report:
+        return chosen.report(seen, chosen.outdated(seen), differences=False)
+
+    end_with_reader()
+    looks = _looks(invocation, source, first, interval_s)
+    if moves(sys.stdout.isatty()):
+        _in_place(looks, report_of, interval_s)
+    else:
+        _line_by_line(looks, report_of)
+
+
+def _looks(invocation: Invocation, source: Live, seen: Inventory, interval_s: float) -> Iterator[Look]:
+    yield seen, ""
+    while True:
+        time.sleep(interval_s)
+        try:
+            now = replace(source, observed_at=invocation.now()).read(ages=True)
+        except InventoryError as error:
+            yield seen, error.message
+            continue
+        if now.complete:
+            seen = now
+        yield seen, "" if now.complete else f"not everything could be read: {'; '.join(now.warnings)}"
+
+
+def _in_place(looks: Iterator[Look], report_of: Callable[[Inventory], Report], interval_s: float) -> None:
+    from rich.console import Group
+    from rich.live import Live as Display
+
+    from fleetctl.render.report.terminal import report_lines
+
+    console = result_console()
+    with Display(console=console, auto_refresh=False) as live:
+        for seen, trouble in looks:
+            report = report_of(seen)
+            how = f"as of {seen.observed_at}: {trouble}" if trouble else f"every {interval_s:g} s"
+            # what does not fit on the screen is cut off at the bottom
+            shown = replace(report, heading=(report.conclusion, f"{seen.observed_at}, {how}"), conclusion="")
+            live.update(Group(*report_lines(shown, console.width)), refresh=True)
+
+
+def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report]) -> None:
+    known: Mapping[str, str] = {}
+    trouble_before = ""
+    for number, (seen, trouble) in enumerate(looks):
+        if trouble and not trouble_before:
+            say("warning", f"the cluster cannot be read: {trouble}")
+        elif trouble_before and not trouble:
+            say("note", "the cluster can be read again")
+        report, trouble_before = report_of(seen), trouble
+        rows = {str(row[0]): visible("  ".join(
+                    str(cell) for column, cell in zip(table.columns[1:], row[1:], strict=True)
+                    if cell and column.key not in UNREPORTED))
+                for table in report.tables if table.key == "replica" for row in table.rows}
+        if number == 0:
+            show_report(report)
+            sys.stdout.flush()
+        for name in (*rows, *(known.keys() - rows.keys())) if number else ():
+            row = rows.get(name, "gone")
+            if row != (before := known.get(name, "")) and not before.startswith(f"{row}  "):  # only its note has gone
+                write_result(f"{seen.observed_at} {name} {row}\n")
+        known = rows
 
 
 def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:

@@ -10,7 +10,7 @@ from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.history import find_run, read_logs
 from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
-from fleetctl.cli.apply.follow import only
+from fleetctl.cli.apply_run import only
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say, show_report
 from fleetctl.cli.process import invocation_on_one_cluster
@@ -19,7 +19,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job
-from fleetctl.render.report.of_outcomes import outcomes_report
+from fleetctl.render.report.of_runs import outcomes_report
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
@@ -47,29 +47,22 @@ def stop(
     invocation = invocation_on_one_cluster(address)
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
-        found = _find(client, job, fleet.name if fleet else None)
+        name = fleet.name if fleet else None
+        if job is None:
+            found = only(running(client, name), "fleetctl stop JOB")
+        else:  # other jobs of the cluster cannot be named
+            found = find_run(client, job, name, verb="apply")
         if found.ended:
             say("note", f"job {found.submission_id} has already ended; nothing was done")
             return 0
-        question = f"Stop {_describe(client, found)}?"
+        [log] = read_logs(client, [found])
+        created = count_of(sum(event.type == "replicaCreated" for event in log.events), "replica")
+        by = f", started by {visible(found.metadata['who'])}" if found.metadata.get("who") else ""
+        question = (f"Stop the apply of fleet {visible(found.metadata.get('fleet', ''))} ({found.submission_id}{by}; "
+                    f"{created} created so far; created replicas stay)?")
         if not confirm(question, yes=yes, otherwise="nothing was done; the apply continues"):
             return 1
         return _stop(client, found)
-
-
-def _find(client: DashboardClient, job: str | None, fleet: str | None) -> Job:
-    """Return the apply to stop; other jobs of the cluster cannot be named."""
-    if job is None:
-        return only(running(client, fleet), "fleetctl stop JOB")
-    return find_run(client, job, fleet, verb="apply")
-
-
-def _describe(client: DashboardClient, job: Job) -> str:
-    [log] = read_logs(client, [job])
-    created = count_of(sum(event.type == "replicaCreated" for event in log.events), "replica")
-    starter = f", started by {visible(job.metadata['who'])}" if job.metadata.get("who") else ""
-    return (f"the apply of fleet {visible(job.metadata.get('fleet', ''))} ({job.submission_id}{starter}; "
-            f"{created} created so far; created replicas stay)")
 
 
 def _stop(client: DashboardClient, job: Job) -> int:

@@ -17,10 +17,10 @@ from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
+from fleetctl.cli.apply_run import delete_after
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.old_runs import delete_after
 from fleetctl.cli.process import now_text, this_invocation
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
@@ -124,7 +124,11 @@ def watch(
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
     if address:
         warn_if_readable(invocation, address, "the address of the webhook")
-    token = _token(token_file, listen)
+    token = _line_in(token_file, "--listen-token-file") if token_file else None
+    if token == "":  # it would admit anyone
+        raise UsageError(f"--listen-token-file {token_file} is empty")
+    if token and listen is None:
+        raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
     with serving(watcher, listen, token, names or ()) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
@@ -138,16 +142,6 @@ def watch(
             source.close()
             if webhook:
                 webhook.close()
-
-
-def _token(file: Path | None, listen: str | None) -> str | None:
-    """Return the token in the file. Raises UsageError if it is empty, which would admit anyone, or without --listen."""
-    token = _line_in(file, "--listen-token-file") if file else None
-    if token == "":
-        raise UsageError(f"--listen-token-file {file} is empty")
-    if token and listen is None:
-        raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
-    return token
 
 
 def _line_in(file: Path, flag: str) -> str:

@@ -10,8 +10,7 @@ import typer
 
 from fleetctl.agent.weights.index import NAME, WeightsError, write_index
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import say, write_document
-from fleetctl.cli.working import working
+from fleetctl.cli.console import say, working, write_document
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml
@@ -43,7 +42,11 @@ def index(folder: Annotated[Path, typer.Argument(
     before = _seen(folder)
     if not before:
         raise UsageError(f"{folder} has no files")
-    if problems := _problems(folder):
+    try:
+        problems = problems_of(folder)
+    except OSError as error:
+        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
+    if problems:
         say("error", *problems)
         raise FleetctlError(f"{folder} is not a complete model: nothing was indexed")
     amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
@@ -63,13 +66,6 @@ def index(folder: Annotated[Path, typer.Argument(
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
     return 0
-
-
-def _problems(folder: Path) -> list[str]:
-    try:
-        return problems_of(folder)
-    except OSError as error:
-        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
 
 
 def _seen(folder: Path) -> Seen:

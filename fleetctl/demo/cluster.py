@@ -1,4 +1,4 @@
-"""The keeper: the only process of the demo that imports ray. It starts the nodes, records their state, and waits.
+"""The four simulated nodes of the demo, and their keeper: the only process that imports ray. It starts them and waits.
 
 `lifecycle.start_cluster` runs it as `python -m fleetctl.demo.cluster HOME`, with Ray's settings in its environment. Ray
 ties its processes to the keeper, so they end with it, however it ends.
@@ -9,27 +9,62 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from fleetctl.demo.home import DemoHome
-from fleetctl.demo.nodes import DEMO_NODES, DemoNode
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 100 << 20
+GIB = 1 << 30
 
 
-def node_arguments(node: DemoNode) -> dict[str, object]:
-    """Return Ray's arguments for a node."""
-    return {
-        "node_name": node.name,
-        "num_cpus": node.cpus,
-        "num_gpus": node.gpus,
-        "memory": node.memory_bytes,
-        "object_store_memory": OBJECT_STORE_BYTES,
-        "labels": node.all_labels(),
-    }
+@dataclass(frozen=True, slots=True)
+class DemoNode:
+    """One simulated node. Ray and fleetctl show its `name`, because all nodes share one IP address.
+
+    Ray does not check the CPUs, GPUs and memory that a node declares.
+    """
+
+    name: str
+    cpus: int
+    gpus: int
+    memory_bytes: int
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, object]:
+        """Return Ray's arguments for the node."""
+        return {
+            "node_name": self.name,
+            "num_cpus": self.cpus,
+            "num_gpus": self.gpus,
+            "memory": self.memory_bytes,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "labels": self.all_labels(),
+        }
+
+    def all_labels(self) -> dict[str, str]:
+        """Return the node's labels, including its name."""
+        return {"fleet.io/node": self.name, **self.labels}
+
+    def describe(self) -> str:
+        """Return one line for display: name, CPUs, cards."""
+        cards = f", {self.gpus} simulated {self.labels['ray.io/accelerator-type']}" if self.gpus else ""
+        return f"{self.name:<7} {self.cpus} CPUs{cards}"
+
+
+def _gpu_node(name: str, gpus: int, card: str, **labels: str) -> DemoNode:
+    all_labels = {"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}}
+    return DemoNode(name, cpus=16, gpus=gpus, memory_bytes=128 * GIB, labels=all_labels)
+
+
+DEMO_NODES = (
+    DemoNode("head", cpus=4, gpus=0, memory_bytes=16 * GIB, labels={"fleet.io/pool": "head"}),
+    _gpu_node("node-a", 2, "L4", pool="l4"),
+    _gpu_node("node-b", 4, "H100", pool="h100", fabric="ib-0"),
+    _gpu_node("node-c", 4, "H100", pool="h100", fabric="ib-0"),
+)
 
 
 def keep(home: DemoHome) -> None:
@@ -49,12 +84,12 @@ def keep(home: DemoHome) -> None:
         "dashboard_agent_listen_port": 0,  # Ray's fixed default may collide with another Ray on this machine
         "include_log_monitor": False,  # it keeps rereading every log for drivers, and the demo has none
     }
-    cluster = Cluster(initialize_head=True, head_node_args={**node_arguments(head), **dashboard})
+    cluster = Cluster(initialize_head=True, head_node_args={**head.arguments(), **dashboard})
     if urlsplit(f"http://{cluster.webui_url}").port != port:
         raise SystemExit(f"Ray's dashboard came up at {cluster.webui_url}, not at port {port}")
     for count, node in enumerate(others, start=1):
         home.write(replace(state, nodes_up=tuple(up.name for up in DEMO_NODES[:count])))
-        cluster.add_node(wait=False, **node_arguments(node))
+        cluster.add_node(wait=False, **node.arguments())
     cluster.wait_for_nodes()
     home.write(replace(state, nodes_up=tuple(up.name for up in DEMO_NODES), ready=True))
     signal.pause()

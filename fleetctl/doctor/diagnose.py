@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from fleetctl.doctor import client, cluster, fleet, nodes, replicas
-from fleetctl.doctor.evidence import Check, Evidence
-from fleetctl.documents.diagnosis import CheckRun, Diagnosed, Diagnosis, Repaired
+from fleetctl.doctor import cluster, fleet, nodes, replicas
+from fleetctl.doctor.evidence import Basis, Evidence
+from fleetctl.documents.diagnosis import Area, CheckRun, Diagnosed, Diagnosis, Repaired
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check. `name` = the statement that holds if it finds nothing; `basis` = the evidence it needs."""
+
+    name: str
+    area: Area
+    basis: Basis
+    run: Callable[[Evidence], Iterable[Diagnosed]]
+
 
 CHECKS = (
-    Check("the cluster answers and accepts this client", "client", "nothing", client.check_reach),
-    Check("the clocks agree", "client", "cluster", client.check_clock),
+    Check("the cluster answers and accepts this client", "client", "nothing", cluster.check_reach),
+    Check("the clocks agree", "client", "cluster", cluster.check_clock),
     Check("Ray is new enough", "cluster", "cluster", cluster.check_ray),
     Check("the cluster asks for a token", "cluster", "cluster", cluster.check_token),
     Check("the inventory is complete", "cluster", "cluster", cluster.check_reading),

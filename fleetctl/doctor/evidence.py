@@ -1,12 +1,12 @@
-"""The evidence that the checks judge, and the type of a check. Checks do no I/O: all evidence is read beforehand."""
+"""The evidence that the checks judge. Checks do no I/O: all evidence is read beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from fleetctl.documents.diagnosis import Area, Diagnosed, ExaminedNode, LeftLock
+from fleetctl.documents.diagnosis import ExaminedNode, LeftLock
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
@@ -60,13 +60,3 @@ class Evidence:
         if basis.endswith("nodes") and self.nodes is None:
             return "the nodes could not be examined" if self.unasked else "add --nodes to examine the nodes"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check. `name` = the statement that holds if it finds nothing; `basis` = the evidence it needs."""
-
-    name: str
-    area: Area
-    basis: Basis
-    run: Callable[[Evidence], Iterable[Diagnosed]]

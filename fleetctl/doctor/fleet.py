@@ -1,14 +1,21 @@
-"""Checks of the fleet files, and of the nodes that may run their engines, before anything is placed."""
+"""Checks of the fleet files, and of the nodes that may run their engines, before anything is placed.
+
+What the engines need on each of these nodes is what `--nodes` examines.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.doctor.needs import candidates, members_of, needs_of
-from fleetctl.documents.diagnosis import Diagnosed, Unmet
+from fleetctl.documents.diagnosis import Diagnosed, Need
+from fleetctl.documents.fleet import Engine, FromNode, Member
 from fleetctl.documents.inventory import Node
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.breaker import may_take
+from fleetctl.planner.notes import policy_of
 
 
 def check_files(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -46,13 +53,47 @@ def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
                 if (model.key, code, need.value) not in reported:
                     reported.add((model.key, code, need.value))
                     lacking = [(node, unmet) for node, unmet in found if unmet.code == code]
-                    yield _finding(model.key, lacking, len(nodes))
+                    names, unmet = [node.name for node, _ in lacking], lacking[0][1]
+                    listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
+                    yield Diagnosed(
+                        code=code, severity="warning" if unmet.kind == "port" else "error", area="fleet",
+                        subject=model.key, advice=ADVICE[unmet.kind],
+                        message=f"{unmet.message}, on {listed} ({len(names)} of {len(nodes)} nodes that may run it)")
 
 
-def _finding(model: str, lacking: Sequence[tuple[Node, Unmet]], candidates: int) -> Diagnosed:
-    names, unmet = [node.name for node, _ in lacking], lacking[0][1]
-    listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
-    return Diagnosed(
-        code=unmet.code, severity="warning" if unmet.kind == "port" else "error", area="fleet", subject=model,
-        message=f"{unmet.message}, on {listed} ({len(names)} of {candidates} nodes that may run it)",
-        advice=ADVICE[unmet.kind])
+def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes that may run a member when empty, judged by state, cordon, labels and number of cards."""
+    return [node for node in nodes
+            if may_take(node, member) and policy_of(node, fleet.policies).cordoned_by is None]
+
+
+def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
+    """Yield every member of every model with a target above 0."""
+    for model in fleet.models:
+        for group in model.workers if model.replicas else ():
+            for member in group.members:
+                yield model, member
+
+
+def needs_of(engine: Engine) -> list[Need]:
+    """Return an engine's needs on its node. A command with a `$(...)` reference is unknown before the start."""
+    path, needs = engine.env.get("PATH"), list[Need]()
+    if "$(" not in engine.command[0]:
+        needs.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
+    needs += [Need("variable", value.from_node) for value in engine.env.values() if isinstance(value, FromNode)]
+    if engine.workdir:
+        needs.append(Need("workdir", engine.workdir))
+    for probe in filter(None, (engine.readiness, engine.liveness)):
+        target = probe.http or probe.tcp
+        if target and target.port:
+            needs.append(Need("port", str(target.port)))
+    return list(dict.fromkeys(needs))
+
+
+def needs_by_node(fleet: ResolvedFleet | None, nodes: Sequence[Node]) -> Mapping[str, list[Need]]:
+    """Return the needs to check on every live node, by node id; without a fleet the lists are empty."""
+    needs: defaultdict[str, dict[Need, None]] = defaultdict(dict)
+    for _, member in members_of(fleet) if fleet else ():
+        for node in candidates(fleet, member, nodes) if fleet else ():
+            needs[node.id] |= dict.fromkeys(needs_of(member.engine))
+    return {node.id: list(needs[node.id]) for node in nodes if node.state == "ALIVE"}

@@ -7,6 +7,7 @@ documents, in which an unknown key is ignored.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, ClassVar
 
@@ -83,16 +84,19 @@ def is_served_name(text: str) -> bool:
     return 0 < len(text) <= 256 and text.isprintable() and "," not in text and text == text.strip()
 
 
-def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
-    """Return a validator that the whole text matches `pattern`; its error is that of `refusal`."""
-    matches = re.compile(pattern).fullmatch
-
+def passes(test: Callable[[str], object], kind: str, message: str, allowed: str) -> AfterValidator:
+    """Return a validator that a text passes `test`; its error is that of `refusal`."""
     def check(text: str) -> str:
-        if not matches(text):
+        if not test(text):
             raise refusal(kind, message, text, allowed)
         return text
 
     return AfterValidator(check)
+
+
+def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
+    """Return a validator that the whole text matches `pattern`; its error is that of `refusal`."""
+    return passes(re.compile(pattern).fullmatch, kind, message, allowed)
 
 
 Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
@@ -121,12 +125,10 @@ class Authored(BaseModel):
 
 
 def _one_kind(schema: dict[str, Any], model: type[OneOf]) -> None:
-    schema["oneOf"] = [{"required": [kind], "properties": {kind: {"type": _type_of(schema["properties"][kind])}}}
+    is_text = {kind: any(part.get("type") == "string" for part in schema["properties"][kind]["anyOf"])
+               for kind in model.KINDS}
+    schema["oneOf"] = [{"required": [kind], "properties": {kind: {"type": "string" if is_text[kind] else "object"}}}
                        for kind in model.KINDS]
-
-
-def _type_of(field: dict[str, Any]) -> str:
-    return "string" if any(part.get("type") == "string" for part in field["anyOf"]) else "object"
 
 
 class OneOf(Authored):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, computed_field
 
 from fleetctl.documents.base import Moment, Stored, Versioned
-from fleetctl.documents.served_weights import Artifact, GotWeights, is_absent
+from fleetctl.documents.weights import Artifact, GotWeights, is_absent
 
 
 class FetchedWeights(Stored):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.position import Position
-from fleetctl.documents.served_weights import is_zero
+from fleetctl.documents.weights import is_zero
 
 Effect = Literal["additive", "none", "drift", "held"]
 """additive = more replicas may be created; none = no running replica is affected; drift = running replicas keep the

@@ -5,10 +5,11 @@ Rules over several fields (a gang's geometry, duplicate names) are checked in `f
 
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from fleetctl.documents.base import (
     HIDDEN,
@@ -18,18 +19,154 @@ from fleetctl.documents.base import (
     TEXT_OR_LIST,
     TEXT_OR_MAPPING,
     Authored,
+    OneOf,
     PathFromRoot,
+    Text,
     full_match,
     is_model_key,
     is_served_name,
+    passes,
     refusal,
 )
-from fleetctl.documents.engine import Engine
-from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
-from fleetctl.documents.update import MAX_REPLICAS, Update
 from fleetctl.documents.weights import Ports, Weights
+
+MAX_CARDS = 64
+MAX_NODES = 10_000
+
+
+class GrowNode(Authored):
+    """The resources and labels of a new, empty node of a type."""
+
+    gpus: Annotated[int, Field(ge=0, le=MAX_CARDS)] = Field(0, description="its cards")
+    vram: Bytes = Field(0, description="memory of each card; absent = unknown, so no member with vram fits")
+    cpus: Cpus = Field(description="its CPUs")
+    memory: Bytes = Field(description="its host memory")
+    labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1)] = Field(
+        description="its Ray labels, by which the autoscaler chooses the type; a node with all of them is of this type")
+
+    @model_validator(mode="after")
+    def _can_be_asked_for(self) -> GrowNode:
+        if not self.gpus and not self.cpus:
+            raise refusal("empty_node", "{found} has neither GPUs nor CPUs", "this node", "gpus, cpus or both")
+        return self
+
+
+class GrowType(Authored):
+    """One type of node that the autoscaler may add: a worker group of KubeRay, or a node type of Ray's autoscaler."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(description="the name of the type, for people")
+    node: GrowNode = Field(description="one node of this type")
+    max: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
+        description="the most nodes of this type, existing ones included")
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+EnvName = Annotated[
+    str,
+    full_match(r"[^=\0]+", "bad_env_name", "{found} is not an environment variable name",
+               "a non-empty name without '='"),
+    full_match(r"(?s)(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
+               "any name that does not begin with FLEETCTL_")]
+
+
+class FromNode(Authored):
+    """A value read from the node's environment when the engine starts, so that no file holds it."""
+
+    from_node: Annotated[str, Field(min_length=1, description="the name of the variable in the node's environment")]
+
+
+class HttpProbe(Authored):
+    """Healthy when a GET answers 200 to 399."""
+
+    path: PathFromRoot = Field("/", description="the path of the GET; default /")
+    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
+
+
+class TcpProbe(Authored):
+    """Healthy when the port accepts a connection."""
+
+    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
+
+
+class ExecProbe(Authored):
+    """Healthy when the command exits 0; it runs in the engine's environment and working directory."""
+
+    command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
+
+
+class Probe(OneOf):
+    """Exactly one of http, tcp and exec, with its period, timeout and threshold."""
+
+    KINDS = ("http", "tcp", "exec")
+    ERROR = "probe_kind"
+
+    http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
+    tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
+    exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
+    period: Seconds = Field(1, description="time between two attempts; default 1s")
+    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s")
+    failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="liveness only: failures in a row before the engine counts as down")
+
+
+class Engine(Authored):
+    """The engine's command line, environment and probes; fleetctl adds no flags."""
+
+    command: Annotated[list[Text], Field(min_length=1, description="program and leading arguments")]
+    args: list[Text] = Field(default_factory=list, description="further arguments, appended verbatim")
+    env: dict[EnvName, Annotated[
+        Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
+    ]] = Field(
+        default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
+    workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
+    readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
+    liveness: Probe | None = Field(None, description="default: alive while the process runs")
+
+
+MAX_REPLICAS = 100_000
+Mode = Literal["keep", "surge", "inPlace"]
+
+
+def _check_json(body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(body, allow_nan=False)
+    except (TypeError, ValueError):
+        raise refusal("bad_body", "{found} is not {allowed}", body, "a JSON object") from None
+    return body
+
+
+Body = Annotated[dict[str, Any], AfterValidator(_check_json), WithJsonSchema({"type": "object"})]
+
+
+class HttpReload(Authored):
+    """The request by which an engine loads other weights; it is done when the answer is 200 to 299."""
+
+    path: PathFromRoot = Field(description="the path, such as /update_weights_from_disk")
+    method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
+    port: Port | None = Field(None, description="default: the port that passed the readiness probe, else FLEETCTL_PORT")
+    body: Body | None = Field(
+        None, description="sent as JSON; $(FLEETCTL_NEW_MODEL_DIR) in its strings is the folder with the new weights")
+
+
+class Reload(Authored):
+    """How an engine loads other weights while it runs."""
+
+    http: HttpReload = Field(description="a request to the engine of rank 0")
+
+
+class Update(Authored):
+    """What happens when running replicas have a different spec than the file; no mode ends a replica."""
+
+    mode: Mode = Field(
+        "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
+                            "are created beside them; inPlace = as keep, but if only weights have changed, engines "
+                            "reload them")
+    surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        1, description="with surge: the most replicas beyond the target at any time")
+    reload: Reload | None = Field(None, description="with inPlace: how an engine loads other weights")
+
 
 API_VERSION = "fleetctl/v1"
 MAX_COUNT = 1_024
@@ -44,31 +181,18 @@ DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
-def _check_model_key(key: str) -> str:
-    if not is_model_key(key):
-        raise refusal("bad_model_key", "{found} cannot be a model key", key,
-                      "1 to 512 printable characters without spaces")
-    return key
-
-
 ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
-    str, AfterValidator(_check_model_key),
+    str, passes(is_model_key, "bad_model_key", "{found} cannot be a model key",
+                "1 to 512 printable characters without spaces"),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
           json_schema_extra={"pattern": f"^[^ {HIDDEN}]{{1,512}}$"}),
 ]
-
-
-def _check_served_name(name: str) -> str:
-    if not is_served_name(name):
-        raise refusal("bad_served_name", "{found} cannot be the name of a model in requests", name,
-                      "visible characters without commas, and no blank at either end")
-    return name
-
-
 ServedName = Annotated[
-    str, Field(min_length=1, max_length=256), AfterValidator(_check_served_name),
+    str, Field(min_length=1, max_length=256),
+    passes(is_served_name, "bad_served_name", "{found} cannot be the name of a model in requests",
+           "visible characters without commas, and no blank at either end"),
     Field(json_schema_extra={"pattern": f"^[^ ,{HIDDEN}]([^,{HIDDEN}]*[^ ,{HIDDEN}])?$"}),
 ]
 UrlPath = Annotated[PathFromRoot, Field(max_length=256), full_match(

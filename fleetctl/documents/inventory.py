@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
 from fleetctl.documents.selector import NODE_ID_LABEL
-from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
+from fleetctl.documents.weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 Level = Literal["HOT", "WARM", "COLD"]
@@ -22,7 +22,7 @@ LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATI
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
 LAST_OUTPUT = "; last output: "
-"""Precedes the engine's output in the message of a failure; see agent/engine_log.py."""
+"""Precedes the engine's output in the message of a failure; see agent/engine.py."""
 UNKNOWN_SPEC = "unknown"
 """Replaces the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RELOAD_ENDED = "RELOAD_ENDED"

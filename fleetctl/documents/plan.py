@@ -14,7 +14,7 @@ from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.record import Lifecycle
-from fleetctl.documents.served_weights import PlannedWeights, is_absent, is_zero
+from fleetctl.documents.weights import PlannedWeights, is_absent, is_zero
 
 NEWEST_PLAN = "1.1"
 """The format of a plan with any operation other than create; an older fleetctl refuses such operations."""

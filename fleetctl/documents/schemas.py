@@ -1,27 +1,31 @@
-"""The published JSON Schemas, generated from the models. They use only what draft-07 and 2020-12 share, for editors."""
+"""The published JSON Schemas, generated from the models, and the fields of the fleet file by path, in words.
+
+Schemas use only what draft-07 and 2020-12 share, for editors. The schema of a value in words: `integer, 1 to 1024`,
+`list of text`, `quantity`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fleetctl.documents.capacity import Capacity
+from fleetctl.documents.answers import Capacity, PlacementMap, RenderedFleet, WhatIf
 from fleetctl.documents.cold import Prefetched, Pruned
 from fleetctl.documents.diagnosis import Diagnosis
 from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.endpoints import Endpoints
-from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
 from fleetctl.documents.fleet import FleetDocument
-from fleetctl.documents.history import History, HistoryRun
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Plan
-from fleetctl.documents.quantity import format_seconds
-from fleetctl.documents.rendered_fleet import RenderedFleet
-from fleetctl.documents.what_if import WhatIf
+from fleetctl.documents.quantity import format_seconds, some
+from fleetctl.errors import UsageError
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
@@ -30,7 +34,6 @@ _PARTIAL = ("WorkerGroup", "Member", "Engine", "Probe")
 """Models whose required keys may be left out when a model changes its shape."""
 
 JsonSchema = dict[str, Any]
-Mode = Literal["validation", "serialization"]
 
 
 def json_schema(name: str) -> JsonSchema:
@@ -48,7 +51,7 @@ def schema_names() -> tuple[str, ...]:
     return tuple(_GENERATORS)
 
 
-def _of(model: type[BaseModel], title: str, mode: Mode) -> JsonSchema:
+def _of(model: type[BaseModel], title: str, mode: Literal["validation", "serialization"]) -> JsonSchema:
     schema = model.model_json_schema(by_alias=True, mode=mode)
     return {"title": title, **_plain(schema)}
 
@@ -133,3 +136,123 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),
 }
+
+
+Names = tuple[str, ...]
+HOMES: tuple[Names, ...] = ((), ("spec",), ("spec", "models"))
+"""Where a typed path may begin, in order of preference; after these anywhere, inside models first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field; lists add nothing to its `path`. `about` describes the field, `mapping` the mapping that it holds."""
+
+    path: Names
+    kind: str
+    default: str
+    about: str
+    mapping: str = ""
+
+    @property
+    def text(self) -> str:
+        """The path as people write it; empty for the whole file."""
+        return ".".join(self.path)
+
+
+def all_fields() -> list[Field]:
+    """Return every field, parents before children; the first is the whole document."""
+    schema = json_schema("fleet")
+    return [Field((), "mapping", "", "", schema["description"]), *_below((), schema, schema["$defs"])]
+
+
+def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
+    """Return the fields whose path ends in one such as `workers.members[].resources`, the most likely one first.
+
+    Raises UsageError with the nearest name if there is none.
+    """
+    names = tuple(name for name in re.sub(r"\[[^\]]*\]", "", path).split(".") if name)
+    if found := _ending_in(fields, names):
+        return found
+    known = next((at for at in range(len(names) - 1, 0, -1) if _ending_in(fields, names[:at])), 0)
+    unknown = names[known]
+    parent = _ending_in(fields, names[:known])[0] if known else None
+    allowed = [one.path[-1] for one in (below(fields, parent) if parent else fields) if one.path]
+    raise UsageError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
+                     hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
+
+
+def _listed(fields: Sequence[Field], unknown: str, parent: Field | None, allowed: Sequence[str]) -> str:
+    """Return a hint for a name that resembles no field: the fields of its parent, or those that mention it."""
+    if parent and allowed:
+        return f"fields in {parent.text}: {', '.join(allowed)}"
+    word = re.compile(rf"(?i)\b{re.escape(unknown)}s?\b")
+    mention = [] if parent else list(dict.fromkeys(
+        ".".join(one.path[-2:]) for one in fields if word.search(f"{one.about} {one.mapping}")))
+    return f"fields that mention it: {some(mention)}" if mention else "run `fleetctl explain` for the top-level fields"
+
+
+def below(fields: Sequence[Field], parent: Field, *, all_levels: bool = False) -> list[Field]:
+    """Return the fields of a mapping; with `all_levels` also all nested ones."""
+    depth = len(parent.path)
+    return [one for one in fields if one.path[:depth] == parent.path and len(one.path) > depth
+            and (all_levels or len(one.path) == depth + 1)]
+
+
+def _ending_in(fields: Sequence[Field], names: Names) -> list[Field]:
+    likely = [home + names for home in HOMES]
+    found = [one for one in fields if one.path[len(one.path) - len(names):] == names and (names or not one.path)]
+    return sorted(found, key=lambda one: (likely.index(one.path) if one.path in likely else len(likely),
+                                          one.path[:2] != HOMES[-1], len(one.path)))
+
+
+def _below(path: Names, mapping: JsonSchema, definitions: JsonSchema) -> Iterator[Field]:
+    for name, value in mapping["properties"].items():
+        definition = definitions.get(definition_of(value) or "", {})
+        default = default_words(value, required=name in mapping.get("required", ()))
+        yield Field((*path, name), kind_words(value), default, value["description"], definition.get("description", ""))
+        if definition:
+            yield from _below((*path, name), definition, definitions)
+
+
+def kind_words(value: JsonSchema, named: Callable[[str], str] = lambda _: "mapping") -> str:
+    """Return the types of a value and its bounds; `named` returns the word for a value that has a definition."""
+    bounded = next((part for part in (value, *value.get("anyOf", ())) if "maximum" in part), None)
+    bounds = f", {bounded['minimum']} to {bounded['maximum']}" if bounded else ""
+    return " or ".join(dict.fromkeys(_kinds(value, named))) + bounds
+
+
+def default_words(value: JsonSchema, *, required: bool) -> str:
+    """Return `required`, or the default; "" if there is none."""
+    if required:
+        return "required"
+    default = value.get("default")
+    return "" if default is None else str(default)
+
+
+def definition_of(value: JsonSchema) -> str | None:
+    """Return the name of the definition of a value, or of a list's items; None for a plain value."""
+    if "$ref" in value:
+        return str(value["$ref"]).rpartition("/")[2]
+    inner = (*value.get("anyOf", ()), *value.get("allOf", ()),
+             *(value[key] for key in ("items", "additionalProperties") if isinstance(value.get(key), dict)))
+    return next((name for part in inner if (name := definition_of(part))), None)
+
+
+def _kinds(value: JsonSchema, named: Callable[[str], str]) -> Iterator[str]:
+    for part in (*value.get("anyOf", ()), *value.get("allOf", ())):
+        yield from _kinds(part, named)
+    if "$ref" in value:
+        yield named(value["$ref"].rpartition("/")[2])
+    elif "enum" in value or "const" in value:
+        yield ", ".join(f"`{known}`" for known in value.get("enum", [value.get("const")]))
+    elif "(ms|s|m|h|d)" in value.get("pattern", ""):
+        yield "duration"
+    elif "[KMGTPE]i" in value.get("pattern", ""):
+        yield "quantity"
+    elif value.get("type") == "array":
+        yield f"list of {' or '.join(_kinds(value['items'], named))}"
+    elif value.get("type") == "object":
+        inner = " or ".join(_kinds(value.get("additionalProperties", {}), named))
+        yield f"map of {inner}" if inner else "mapping"
+    elif "type" in value and value["type"] != "null":
+        yield {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[value["type"]]

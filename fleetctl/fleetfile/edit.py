@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
-from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import Raw, models
+from fleetctl.fleetfile.nodes import Document, Raw, models
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, read_sources
 
 NOTHING: Mapping[str, str] = {}
 
@@ -70,21 +68,16 @@ def _splice(model: Raw, replicas: int, given: Container[str]) -> _Splice:
     node, (source, start) = document.node(path), document.locate(path)
     if source.file not in given:
         own, at = document.locate((*model.path, "key"), key=True)
-        if own.file in given:
-            return _inserted(own, at, replicas)
+        if own.file in given:  # a new entry: before the key in a flow mapping, or on the line below it
+            if own.text[:at].rstrip().endswith(("{", ",")):
+                return _Splice(own, at, at, f"replicas: {replicas}, ")
+            line, column = own.position(at)
+            end = own.line_starts[line - 1] + len(own.line(line))
+            return _Splice(own, end, end, f"{_newline(own)}{' ' * (column - 1)}replicas: {replicas}")
         raise _refusal(source, start, "is in a file that -f does not name, and other fleets may use it")
     if node is None or not node.raw or not source.text.startswith(node.raw, start):
         raise _refusal(source, start, "is not written as a number")
     return _Splice(source, start, start + len(node.raw), str(replicas))
-
-
-def _inserted(source: SourceText, at: int, replicas: int) -> _Splice:
-    """Return `replicas` as a new entry, on the line below the model's key at `at`, or before it in a flow mapping."""
-    if source.text[:at].rstrip().endswith(("{", ",")):
-        return _Splice(source, at, at, f"replicas: {replicas}, ")
-    line, column = source.position(at)
-    end = source.line_starts[line - 1] + len(source.line(line))
-    return _Splice(source, end, end, f"{_newline(source)}{' ' * (column - 1)}replicas: {replicas}")
 
 
 def _appended(documents: Sequence[Document], given: Container[str], added: Mapping[str, str]) -> _Splice:

@@ -1,26 +1,105 @@
-"""The bases of a fleet document: the files named by its `extends`, read from the same tree and merged below it.
+"""What a fleet document builds on: the files named by its `extends`, and the shapes named by its models.
+
+A named file is found relative to the file that names it, and only inside the same checkout.
 
 Each base is merged once, in depth-first order: a base comes after the files it extends, the bases of one list keep
-their order, and the document is last. The later one wins.
+their order, and the document is last. The later one wins. Shapes are merged below the models that name them before
+anything else is checked: after that every model has workers of its own, and plans, diffs and spec hashes know nothing
+of shapes.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
+from fleetctl.documents.quantity import some
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.file_tree import FileTree
-from fleetctl.fleetfile.merge import merge
-from fleetctl.fleetfile.named_file import NamedFile
-from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.sources import LARGE_IN_ALL, MAX_ALL_BYTES, STDIN_NAME, SourceBytes
-from fleetctl.fleetfile.validate import foreign_problem, validate_base
+from fleetctl.fleetfile.compose import MANY_FLEETS, MAX_NODES, compose_bytes
+from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
+from fleetctl.fleetfile.merge import merge, with_shapes
+from fleetctl.fleetfile.nodes import Document, Raw, Value, models, shapes_of, size_of
+from fleetctl.fleetfile.sources import (
+    LARGE_IN_ALL,
+    MAX_ALL_BYTES,
+    MAX_FILE_BYTES,
+    STDIN_NAME,
+    SourceBytes,
+    nearest_file,
+    read_file,
+    why_unreadable,
+)
+from fleetctl.fleetfile.validate import MAX_FOUND, foreign_problem, validate_base
 from fleetctl.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A name at `path` of a document, relative to the file that holds it. `code` = the code of its problems."""
+
+    document: Document
+    path: Path
+    text: str
+    code: str
+
+    @property
+    def file(self) -> str:
+        """The path of the file, relative to the working directory."""
+        return posixpath.normpath(posixpath.join(posixpath.dirname(self._written_in), self.text))
+
+    @property
+    def place(self) -> str:
+        """Where the name is written: `file:line:column`."""
+        return str(self.document.place(self.path))
+
+    def refused(self, message: str, *, code: str = "", allowed: str | None = None, suggestion: str | None = None
+                ) -> FleetFileError:
+        """Return the error for this name."""
+        return FleetFileError([self.document.problem(code or self.code, self.path, message, allowed=allowed,
+                                                     suggestion=suggestion)])
+
+    def find(self, tree: FileTree, given: str) -> str:
+        """Return the identity of the file; raises FleetFileError, which reveals nothing outside the checkout.
+
+        `given` = the file named by the user; it determines the checkout.
+        """
+        if "://" in self.text or posixpath.isabs(self.text) or not self.text.isprintable():
+            raise self.refused(f'"{self.text}" is not a path relative to this file',
+                               allowed="a file in the same checkout; nothing is fetched")
+        try:
+            if not tree.in_checkout(self.file, given):
+                raise self.refused(f'"{self.text}" leads outside the checkout', allowed=allowed_in_checkout(given))
+            if tree.is_folder(self.file):
+                raise self.refused(f"{self.file} is a folder", allowed="a file")
+            if not tree.is_file(self.file):
+                own = posixpath.relpath(self._written_in, posixpath.dirname(self.file) or ".")
+                found = nearest_file(self.file, tree, own)
+                # in the form of this name
+                near = posixpath.join(posixpath.dirname(self.text), posixpath.basename(found)) if found else None
+                raise self.refused(f"no such file: {self.file}", suggestion=near)
+            return tree.identity(self.file)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def read(self, tree: FileTree, most: int = MAX_FILE_BYTES) -> SourceBytes:
+        """Return the whole file; raises FleetFileError if it cannot be read or has more than `most` bytes."""
+        try:
+            return read_file(self.file, tree, most=most)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    @property
+    def _written_in(self) -> str:
+        return self.document.place(self.path).file
+
+    def _unreadable(self, error: OSError) -> FleetFileError:
+        return self.refused(f"{self.file}: {why_unreadable(error)}")
+
 
 MAX_DEPTH = 16
 MAX_BASES = 100
@@ -145,3 +224,73 @@ def _names(document: Document) -> Iterator[NamedFile | None]:
         entries = [(("extends", index), item) for index, item in enumerate(value)]
     for path, item in entries:
         yield NamedFile(document, path, item, "FL018") if isinstance(item, str) and item else None
+
+
+UNUSABLE = "FL039"
+UNUSED = "FL075"
+SUGGESTED = 100
+
+
+def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Document], list[Problem]]:
+    """Merge the shapes of all documents below their models; `whole` = every file could be read.
+
+    Return the documents and the problems found; a model with a problem stays unchanged.
+    """
+    problems: list[Problem] = []
+    shapes = _by_name(documents, problems)
+    sizes = {name: size_of(shape.document.node(shape.path)) for name, shape in shapes.items()}
+    used: set[str] = set()
+    merged: list[Document] = []
+    total = 0
+    for document in documents:
+        found: dict[int, tuple[Document, str]] = {}
+        for model in models(document):
+            name = _used_by(model)
+            if name is None:
+                continue
+            used.add(name)
+            total += sizes.get(name, 0)
+            if total > MAX_NODES:
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape",
+                                              allowed=MANY_FLEETS))
+                break
+            if name in shapes and "workers" not in model.value:
+                found[int(model.path[-1])] = shapes[name].document, name
+            elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
+                # a suggestion among thousands of names takes milliseconds
+                problems.append(_unusable(model, name, list(shapes) if len(problems) < SUGGESTED else []))
+        merged.append(with_shapes(document, found))
+    if whole and total <= MAX_NODES:
+        # an unused shape of a base may be for other fleets
+        problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
+                     for name, shape in shapes.items()
+                     if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
+    return merged, problems
+
+
+def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
+    """Return the shapes of all documents by name; a duplicate is a problem, and the first counts."""
+    shapes: dict[str, Raw] = {}
+    for shape in (shape for document in documents for shape in shapes_of(document)):
+        name = str(shape.path[-1])
+        first = shapes.setdefault(name, shape)
+        if first is not shape:
+            problems.append(shape.problem(UNUSABLE, f'duplicate shape "{name}"; the first is at {first.at()}',
+                                          on_key=True))
+    return shapes
+
+
+def _used_by(model: Raw) -> str | None:
+    """Return the name of the shape that a model uses; None if it uses none, or `shape` is not valid."""
+    use: Value = model.get("shape")
+    if isinstance(use, dict):
+        use = use.get("name") if use.keys() <= {"name", "workers"} else None
+    return use if isinstance(use, str) else None
+
+
+def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
+    if "workers" in model.value:
+        return model.problem(UNUSABLE, "a model has either workers or a shape, not both", key="workers", on_key=True,
+                             allowed=f"one of the two; write changes as shape: {{name: {name}, workers: [...]}}")
+    return model.problem(UNUSABLE, f'spec.shapes has no "{name}"', key="shape", allowed=some(shapes, 20) or None,
+                         suggestion=nearest(name, shapes))

@@ -74,8 +74,13 @@ class Disk:
         return sorted(entry.name for entry in Path(folder).iterdir() if not entry.is_dir())
 
     def read(self, path: str, limit: int) -> bytes:
-        """Return the file's bytes, at most `limit` of them."""
-        return _read(path, limit)
+        """Return the file's bytes, at most `limit` of them; raises OSError, also for a pipe without a writer."""
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            first = stream.raw.read(1) if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) else None
+            if first == b"":  # reading would block
+                raise OSError(errno.EPIPE, "a pipe without a writer", path)
+            os.set_blocking(stream.fileno(), True)
+            return (first or b"") + stream.read(limit - len(first or b""))
 
     def identity(self, path: str) -> str:
         """Return the path with every link resolved."""
@@ -112,20 +117,10 @@ class Disk:
 
 def read_whole(path: Path | str, most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file on this disk; raises OSError, with EFBIG if there are more than `most`."""
-    data = _read(path, most + 1)
+    data = DISK.read(str(path), most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
     return data
-
-
-def _read(path: Path | str, limit: int) -> bytes:
-    """Return at most `limit` bytes of a file; raises OSError, also for a pipe without a writer, which would block."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-        first = stream.raw.read(1) if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) else None
-        if first == b"":
-            raise OSError(errno.EPIPE, "a pipe without a writer", str(path))
-        os.set_blocking(stream.fileno(), True)
-        return (first or b"") + stream.read(limit - len(first or b""))
 
 
 def _repository(folder: Path) -> Path | None:

@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.fleet import MAX_SCHEMAS
 from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.extends import Bases
+from fleetctl.fleetfile.extends import Bases, NamedFile, use_shapes
 from fleetctl.fleetfile.file_tree import DISK, FileTree
-from fleetctl.fleetfile.house_rules import check_house_rules
-from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import models, shapes_of
-from fleetctl.fleetfile.resolve import resolve
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.merge import join, with_defaults
+from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
+from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
 from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
-from fleetctl.fleetfile.shapes import use_shapes
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
+MAX_RULES_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
@@ -134,3 +134,27 @@ class _Found:
         last, hidden = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
         more = f"{hidden} more problems are not listed{', and the search ended there' if self.is_full else ''}"
         return (*ordered[:MAX_PROBLEMS], Problem("FL019", more, last.file, last.line, last.column))
+
+
+def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[list[FleetSource], list[Problem]]:
+    """Check a whole fleet against its house rules, the JSON Schemas in the files that `spec.policy.schemas` names.
+
+    A rule sees the fleet as its files write it, with bases merged and `spec.defaults` merged into each model. Return
+    the schema files, and all problems of schemas and fleet.
+    """
+    named = [(NamedFile(document, path, text, "FL037"), document.source.file) for document in documents
+             for path, text in root(document).child("spec").child("policy").texts("schemas") if text]
+    if not named:
+        return [], []
+    from fleetctl.fleetfile.rule_schema import problems_of_rules  # only for a fleet with rules
+
+    fleet = with_defaults(join(documents))
+    sources: list[SourceBytes] = []
+    problems: list[Problem] = []
+    for name, given in named[:MAX_SCHEMAS]:
+        try:
+            name.find(tree, given)
+            sources.append(name.read(tree, MAX_RULES_BYTES))
+        except FleetFileError as error:
+            problems += error.problems
+    return [source.about for source in sources], [*problems, *problems_of_rules(fleet, sources)]

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from fleetctl.documents.engine import Probe
-from fleetctl.documents.fleet import FleetDocument
+from fleetctl.documents.fleet import FleetDocument, Probe
 from fleetctl.documents.weights import View
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
 """Keys that a document never inherits."""
@@ -121,30 +120,25 @@ def _part_of(document: Document, keys: Sequence[str]) -> Document:
 
 def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
     """Merge two entries; a collection from both files gets the place of the later one."""
+    given, own = base.node.value, over.node.value
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
-        return over.holding(_mapping(base, over, keys))
-    if isinstance(base.node.children, list) and isinstance(over.node.children, list):
-        return over.holding(_list(base, over, keys))
-    return over
-
-
-def _mapping(base: _Placed, over: _Placed, keys: _Keys) -> MergedNode:
-    own, given = over.node.value, base.node.value
-    dropped = _excluded(keys, own)
-    placed = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
-              for key in given if key not in dropped}
-    return _mapping_of(over.node.at, placed | {key: over.below(key) for key in own if key not in placed})
-
-
-def _list(base: _Placed, over: _Placed, keys: _Keys) -> Node:
-    partners = _partners(base.node.value, over.node.value, keys)
+        # what `own` replaces: a probe has one kind, a model has workers or a shape
+        kinds = _EXCLUSIVE.get(keys[-1], ()) if keys else ()
+        dropped = set(kinds) - own.keys() if any(kind in own for kind in kinds) else set()
+        entries = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
+                   for key in given if key not in dropped}
+        entries |= {key: over.below(key) for key in own if key not in entries}
+        return over.holding(_mapping_of(over.node.at, entries))
+    if not isinstance(base.node.children, list) or not isinstance(over.node.children, list):
+        return over
+    partners = _partners(given, own, keys)
     if partners is None:
-        return over.node
-    placed = [_both(base.below(index), over.below(partners[index]), keys) if index in partners else base.below(index)
-              for index in range(len(base.node.value))]
+        return over
+    items = [_both(base.below(index), over.below(partners[index]), keys) if index in partners else base.below(index)
+             for index in range(len(given))]
     merged = set(partners.values())
-    placed += [over.below(index) for index in range(len(over.node.value)) if index not in merged]
-    return _list_of(over.node.at, placed)
+    items += [over.below(index) for index in range(len(own)) if index not in merged]
+    return over.holding(_list_of(over.node.at, items))
 
 
 def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
@@ -156,12 +150,6 @@ def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
 def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
     return MergedNode(at, [one.node.value for one in placed], [one.entry for one in placed],
                       sources=dict(enumerate(one.source for one in placed)))
-
-
-def _excluded(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
-    """Return the keys of a base that `own` replaces: a probe has one kind, a model has workers or a shape."""
-    kinds = _EXCLUSIVE.get(keys[-1], ()) if keys else ()
-    return tuple(kind for kind in kinds if kind not in own) if any(kind in own for kind in kinds) else ()
 
 
 def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, int] | None:

@@ -27,7 +27,6 @@ _OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "
 """Our key by the list it is in and the name that other systems, or other lists of the file, use for it."""
 _NAMED_BY = {"models": "key", "workers": "name"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
-_WORDS = ("command", "args")
 _EXPECTED = re.compile(r"'([^']*)'")
 _TWO_FORMS: dict[Path, str] = {
     ("placement", "spread"): "a label key or a mapping with label and maxPerValue",
@@ -101,7 +100,9 @@ class Finding:
 
 def problem_of(finding: Finding) -> Problem:
     """Return the problem for an error of pydantic."""
-    return _PROBLEMS.get(finding.kind, _other)(finding)
+    if make := _PROBLEMS.get(finding.kind):
+        return make(finding)
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
 def _unknown_key(finding: Finding) -> Problem:
@@ -175,7 +176,7 @@ def _wrong_type(finding: Finding) -> Problem:
         found += ", not text" if finding.node and finding.node.children is None and not empty else ""
         return finding.problem("FL032", f"the environment value {finding.name} is {found}",
                                allowed='text in quotes, such as "1", or {fromNode: NAME}')
-    expected, suggestion = _EXPECTATIONS[finding.kind](finding)
+    expected, suggestion = _expected(finding)
     if form := _TWO_FORMS.get(tuple(step for step in finding.path if isinstance(step, str))[-2:]):
         expected, suggestion = form, None
     if empty:
@@ -183,19 +184,20 @@ def _wrong_type(finding: Finding) -> Problem:
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
 
 
-def _expect_text(finding: Finding) -> tuple[str, str | None]:
-    node = finding.node
-    quotable = node and node.children is None and 0 < len(node.raw) <= MAX_SHOWN and finding.variable is None
-    return "text", f'"{finding.raw}"' if quotable else None
-
-
-def _expect_integer(finding: Finding) -> tuple[str, str | None]:
-    quoted = finding.node and isinstance(finding.node.value, str) and re.fullmatch(r"-?[0-9]+", finding.raw)
-    allowed = "a whole number" + ("; without port, FLEETCTL_PORT is used" if finding.path[-1] == "port" else "")
-    return allowed, finding.raw if quoted else None
-
-
-def _expect_mapping(finding: Finding) -> tuple[str, str | None]:
+def _expected(finding: Finding) -> tuple[str, str | None]:
+    """Return what a value of the wrong type should be, in words, and the value that was probably meant."""
+    node, raw = finding.node, finding.raw
+    if finding.kind == "string_type":
+        quotable = node and node.children is None and 0 < len(raw) <= MAX_SHOWN and finding.variable is None
+        return "text", f'"{raw}"' if quotable else None
+    if finding.kind == "bool_type":
+        return "true or false", guess.bool_meant(raw)
+    if finding.kind == "list_type":
+        return "a list", guess.words_meant(raw) if finding.name in COMMAND_LINE else None
+    if finding.kind in ("int_type", "int_from_float"):
+        quoted = node and isinstance(node.value, str) and re.fullmatch(r"-?[0-9]+", raw)
+        allowed = "a whole number" + ("; without port, FLEETCTL_PORT is used" if finding.path[-1] == "port" else "")
+        return allowed, raw if quoted else None
     model = model_at(finding.path)
     return f"a mapping with {', '.join(keys_of(model))}" if model else "a mapping", None
 
@@ -248,10 +250,6 @@ def _not_one_kind(code: str, finding: Finding) -> Problem:
                            allowed=f"exactly one of {finding.context.get('allowed')}")
 
 
-def _other(finding: Finding) -> Problem:
-    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
-
-
 def cut(text: str) -> str:
     """Return the text, truncated to the length that a message shows."""
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
@@ -263,48 +261,34 @@ def _name(code: str, blank: str, finding: Finding) -> Problem:
     return _own(code, lambda _: guess.name_meant(value, blank) if isinstance(value, str) else None, finding)
 
 
-_EXPECTATIONS: dict[str, Callable[[Finding], tuple[str, str | None]]] = {
-    "string_type": _expect_text,
-    "bool_type": lambda finding: ("true or false", guess.bool_meant(finding.raw)),
-    "int_type": _expect_integer,
-    "int_from_float": _expect_integer,
-    "list_type": lambda finding: ("a list", guess.words_meant(finding.raw) if finding.name in _WORDS else None),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _expect_mapping),
-}
-
 _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "extra_forbidden": _unknown_key,
     "missing": _missing,
-    **dict.fromkeys(_EXPECTATIONS, _wrong_type),
+    **dict.fromkeys(("string_type", "bool_type", "int_type", "int_from_float", "list_type", "dict_type", "model_type",
+                     "model_attributes_type"), _wrong_type),
     **dict.fromkeys(("greater_than_equal", "less_than_equal", "greater_than", "less_than"), _out_of_range),
     **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _length),
     "literal_error": _literal,
     "string_pattern_mismatch": _pattern,
     "bad_bytes": partial(_own, "FL025", guess.bytes_meant),
-    "bad_gpus": partial(_own, "FL025", guess.number_meant),
-    "bad_cpus": partial(_own, "FL025", guess.number_meant),
+    **dict.fromkeys(("bad_gpus", "bad_cpus"), partial(_own, "FL025", guess.number_meant)),
     "absurd_quantity": _out_of_range,
-    "share_too_fine": partial(_own, "FL031", None),
-    "gpus_not_whole": partial(_own, "FL031", None),
+    **dict.fromkeys(("share_too_fine", "gpus_not_whole"), partial(_own, "FL031", None)),
     "bad_duration": partial(_own, "FL026", guess.duration_meant),
     "bad_selector": partial(_own, "FL027", guess.selector_meant),
     "bad_label_key": partial(_own, "FL028", None),
-    "bad_label_value": partial(_own, "FL035", None),
+    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body"),
+                    partial(_own, "FL035", None)),
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
     "bad_model_key": partial(_name, "FL030", "-"),
     "bad_served_name": partial(_name, "FL035", " "),
-    "bad_url_path": partial(_own, "FL035", None),
-    "bad_env_name": partial(_own, "FL033", None),
-    "reserved_env_name": partial(_own, "FL033", None),
-    "nul_in_text": partial(_own, "FL035", None),
+    **dict.fromkeys(("bad_env_name", "reserved_env_name"), partial(_own, "FL033", None)),
     "probe_kind": partial(_not_one_kind, "FL034"),
     "weights_kind": partial(_not_one_kind, "FL080"),
     "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
-    "bad_url": partial(_own, "FL035", None),
     "bad_ports": partial(_own, "FL035", guess.ports_meant),
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_of": partial(_own, "FL082", None),
-    "bad_body": partial(_own, "FL035", None),
 }

@@ -1,13 +1,32 @@
-"""A loaded fleet: files merged, defaults applied, every model with its spec hash and its place in a file."""
+"""A loaded fleet: valid files merged, defaults merged into each model, every model with its spec hash and its place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleetctl.documents.fleet import Cluster, History, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
+from pydantic import BaseModel
+
+from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.fleet import (
+    Cluster,
+    FleetDocument,
+    History,
+    HttpReload,
+    ModelDefaults,
+    NodePolicy,
+    Placement,
+    Policy,
+    Restart,
+    Serving,
+    WorkerGroup,
+)
 from fleetctl.documents.position import FleetSource, Position
-from fleetctl.documents.update import HttpReload
+from fleetctl.documents.selector import in_one_spelling
+
+if TYPE_CHECKING:
+    from fleetctl.fleetfile.nodes import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +87,104 @@ class ResolvedFleet:
     def labels(self) -> dict[str, Mapping[str, str]]:
         """The labels of each model, by model key."""
         return {model.key: model.labels for model in self.models}
+
+
+SPEC_HASH_DIGITS = 16
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
+            house_rules: Sequence[FleetSource] = ()) -> ResolvedFleet:
+    """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files."""
+    specs = [model.spec for _, model in checked]
+    defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
+    models = []
+    for document, fleet in checked:
+        for index, model in enumerate(fleet.spec.models):
+            chosen, update = merged(defaults, model), merged(defaults.update, model.update)
+            placement = merged(defaults.placement, model.placement)
+            models.append(ResolvedModel(
+                key=model.key, replicas=model.replicas, priority=chosen.priority,
+                startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,
+                restart=merged(defaults.restart, model.restart), placement=placement, workers=tuple(model.workers),
+                spec_hash=hash_of_shape(shape_as_set(model.workers, placement)),
+                source=document.place(("spec", "models", index)),
+                serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
+                former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
+                surge=update.surge if update.mode == "surge" else 0,
+                reload=update.reload.http if update.mode == "inPlace" and update.reload else None))
+    return ResolvedFleet(
+        name=checked[0][1].metadata.name,
+        cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
+        policies=tuple(policy for spec in specs for policy in spec.nodes),
+        models=tuple(models),
+        files=tuple(files),
+        policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
+        policy_places={key: document.place(("spec", "policy", key))
+                       for document, fleet in checked if fleet.spec.policy is not None
+                       for key in document.value["spec"]["policy"]},
+        house_rules=tuple(house_rules),
+        history=next((spec.history for spec in specs if spec.history is not None), None),
+    )
+
+
+def spec_document(model: ResolvedModel) -> dict[str, Any]:
+    """Return the shape of one replica in the form of a plan: all defaults filled in, integer amounts, seconds."""
+    workers = [group.as_json() for group in model.workers]
+    for member in (member for group in workers for member in group["members"] if member["role"] == "Worker"):
+        member.setdefault("count", 1)
+    return {"workers": workers, "placement": model.placement.as_json()}
+
+
+def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
+    """Return the shape as the user set it, in canonical spelling. It is the input of the spec hash, and of `import`.
+
+    Values equal to their default are left out, so the defaults of these fields must never change.
+    """
+    return {"workers": [_as_meant(group) for group in workers],
+            "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
+
+
+def hash_of_shape(as_set: Mapping[str, Any]) -> str:
+    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
+    workers = [{**group, "members": [
+        {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
+        if member.get("weights") else member for member in group["members"]]} for group in as_set["workers"]]
+    return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
+
+
+def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
+    """Return the hash of a shape regardless of which weights its members have; None if no member has weights."""
+    if not any(member.weights for group in workers for member in group.members):
+        return None
+    shape = shape_as_set(workers, placement)
+    for group in shape["workers"]:
+        group["members"] = [{**member, "weights": {}} if "weights" in member else member
+                            for member in group["members"]]
+    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+
+
+def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
+    """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
+    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
+
+
+def merged(defaults: _Settings, own: _Settings) -> _Settings:
+    """Return `defaults` with the keys that `own` sets replaced by its values."""
+    chosen = own.model_fields_set & type(defaults).model_fields.keys()
+    return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
+
+
+def _as_meant(group: WorkerGroup) -> dict[str, Any]:
+    shape = group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    for member in shape["members"]:
+        if member.get("count") == 1:
+            del member["count"]
+        if "nodeSelector" in member:
+            member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
+    return shape
+
+
+def _as_spelled(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)

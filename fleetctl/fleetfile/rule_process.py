@@ -16,9 +16,11 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import reduce
 from itertools import islice
+from operator import getitem
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -140,8 +142,15 @@ def _collect(found: list[Result], results: Iterable[Result]) -> None:
 
 def _results(text: str, fleet: Any) -> Iterator[Result]:  # noqa: ANN401
     duplicates: list[str] = []
+
+    def noting_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)  # json.loads alone silently keeps only the last of duplicate keys
+        if len(found) < len(pairs):
+            duplicates.append("")
+        return found
+
     try:
-        schema = json.loads(text, object_pairs_hook=lambda pairs: _noting_duplicates(pairs, duplicates))
+        schema = json.loads(text, object_pairs_hook=noting_duplicates)
         problems = [Result("duplicate", in_schema=True)] if duplicates else []
         problems += islice(_schema_problems(schema), MAX_RESULTS)
     except json.JSONDecodeError as error:
@@ -163,13 +172,6 @@ def _results(text: str, fleet: Any) -> Iterator[Result]:  # noqa: ANN401
         return
     for broken in errors:
         yield from _of_error("broken", fleet, broken)
-
-
-def _noting_duplicates(pairs: list[tuple[str, Any]], duplicates: list[str]) -> dict[str, Any]:
-    found = dict(pairs)  # json.loads alone silently keeps only the last of duplicate keys
-    if len(found) < len(pairs):
-        duplicates.append("")
-    return found
 
 
 def _schema_problems(schema: Any) -> Iterator[Result]:  # noqa: ANN401  any JSON value
@@ -239,12 +241,14 @@ def _of_error(kind: str, whole: Any, error: ValidationError) -> Iterator[Result]
     path = tuple(error.absolute_path)
     keys: Iterator[str] = iter(())
     instance: Any = error.instance
+    schema: Any = error.schema
     wanted: Any = error.validator_value
     if error.validator == "required":
         keys = (key for key in wanted if key not in instance)
     elif error.validator == "additionalProperties" and wanted is False:
-        keys = _additional(instance, error.schema)
-    elif isinstance(instance, str) and isinstance(_value_at(whole, path), dict):
+        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        keys = (key for key in instance if key not in known and not any(re.search(one, key) for one in patterns))
+    elif isinstance(instance, str) and isinstance(reduce(getitem, path, whole), dict):
         keys = iter((instance,))  # propertyNames: the key itself breaks the rule
     result = Result(kind, kind != "broken", path, None, getattr(error, _MESSAGE, None), str(error.validator),
                     _allowed(error))
@@ -254,17 +258,6 @@ def _of_error(kind: str, whole: Any, error: ValidationError) -> Iterator[Result]
         yield result._replace(key=key)
     if not found:
         yield result
-
-
-def _additional(instance: Mapping[str, Any], schema: Any) -> Iterator[str]:  # noqa: ANN401  jsonschema's own type
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    return (key for key in instance if key not in known and not any(re.search(one, key) for one in patterns))
-
-
-def _value_at(value: Any, path: Iterable[str | int]) -> Any:  # noqa: ANN401
-    for part in path:
-        value = value[part]
-    return value
 
 
 def _allowed(error: ValidationError) -> str | None:

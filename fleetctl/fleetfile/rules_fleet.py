@@ -12,9 +12,8 @@ from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, matches_pattern
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import parse_duration
 from fleetctl.documents.selector import matches
-from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import Raw, models, repeated, root
-from fleetctl.fleetfile.rules_weights import check_regexes, check_updates
+from fleetctl.fleetfile.nodes import Document, Raw, models, repeated, root
+from fleetctl.fleetfile.rules_model import check_regexes, check_updates
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057", "history": "FL088"}
@@ -24,10 +23,13 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the conflicts between documents; each names both places."""
     views = [root(document) for document in documents]
     yield from _names(views)
+    specs = [view.child("spec") for view in views]
     for key, code in _ONCE.items():
-        yield from _once([view.child("spec") for view in views], key, code)
-    for cluster in (view.child("spec").child("cluster") for view in views):
-        for first, kind in repeated(cluster.items("grow"), "name"):
+        having = [spec for spec in specs if spec.get(key) is not None]
+        for spec in having[1:]:
+            yield spec.problem(code, f"spec.{key} is already set at {having[0].at(key)}", key=key, on_key=True)
+    for spec in specs:
+        for first, kind in repeated(spec.child("cluster").items("grow"), "name"):
             message = f'duplicate node type "{kind.text("name")}"; the first is at {first.at("name")}'
             yield kind.problem("FL058", message, key="name")
     for first, model in repeated((model for document in documents for model in models(document)), "key"):
@@ -38,7 +40,11 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
 
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the problems that can only be found if every file could be read."""
-    yield from _not_empty(documents)
+    lists = all(isinstance(root(document).child("spec").get("models") or [], list) for document in documents)
+    if documents and lists and not any(True for document in documents for _ in models(document)):
+        # an empty fleet is never assumed
+        yield root(documents[0]).child("spec").problem("FL052", "this fleet has no models", on_key=True,
+                                                       allowed="at least one model, which may have replicas: 0")
     yield from check_updates(documents)
     policies = (root(document).child("spec").child("policy") for document in documents)
     policy = next((policy for policy in policies if policy.value), None)  # a second one is a problem of its own
@@ -46,15 +52,6 @@ def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
         yield from _protected_models(policy, documents)
         yield from _unmatched_quotas(policy, documents)
         yield from _cooldown(policy.child("cooldown"))
-
-
-def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield a problem if no document has a model: an empty fleet is never assumed."""
-    if documents and not any(True for document in documents for _ in models(document)):
-        view = root(documents[0])
-        if all(isinstance(root(document).child("spec").get("models") or [], list) for document in documents):
-            yield view.child("spec").problem("FL052", "this fleet has no models", on_key=True,
-                                             allowed="at least one model, which may have replicas: 0")
 
 
 def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
@@ -90,9 +87,3 @@ def _names(views: list[Raw]) -> Iterator[Problem]:
         if name != other:
             yield metadata.problem("FL049", f'the fleet is "{name}" here and "{other}" at {named[0].at("name")}',
                                    key="name", allowed="the same fleet name in all files of a run")
-
-
-def _once(specs: list[Raw], key: str, code: str) -> Iterator[Problem]:
-    having = [spec for spec in specs if spec.get(key) is not None]
-    for spec in having[1:]:
-        yield spec.problem(code, f"spec.{key} is already set at {having[0].at(key)}", key=key, on_key=True)

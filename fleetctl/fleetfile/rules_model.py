@@ -1,31 +1,49 @@
-"""Rules over one model: group names, size, impossible placements, and settings without effect."""
+"""Rules over one model: its size, placement and settings without effect; its groups; its weights and their updates.
+
+Counterparts of Modelplane's admission rules: group shape (11), a claim in every group (12), count only on Workers (13).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from typing import get_args
 
 from pydantic_core import PydanticCustomError
 
+from fleetctl.documents.fleet import Member, Resources, Role
 from fleetctl.documents.nearest import nearest
-from fleetctl.documents.quantity import count_of, parse_bytes
-from fleetctl.documents.selector import NODE_ID_LABEL
-from fleetctl.fleetfile.flags import fixed_port
-from fleetctl.fleetfile.raw import Raw, repeated
-from fleetctl.fleetfile.rules_group import (
-    MAX_MEMBERS_PER_REPLICA,
-    check_cards,
-    check_group,
-    is_gang,
-    members_per_copy,
-    role_of,
-    whole,
+from fleetctl.documents.position import Path
+from fleetctl.documents.quantity import SHARE, count_of, parse_bytes, parse_gpus
+from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
+from fleetctl.documents.weights import regex_error
+from fleetctl.fleetfile.keys import keys_of
+from fleetctl.fleetfile.messages import cut
+from fleetctl.fleetfile.nodes import Document, Raw, Value, models, repeated, root, shapes_of
+from fleetctl.fleetfile.rules_reference import (
+    INJECTED,
+    all_references,
+    cards_by_flags,
+    check_references,
+    fixed_port,
+    references,
 )
-from fleetctl.fleetfile.rules_reference import check_references
-from fleetctl.fleetfile.rules_weights import check_weights
 from fleetctl.problem import Problem
 
 FEW_BYTES = 1 << 20
+MAX_MEMBERS_PER_REPLICA = 256
+"""A replica's actor carries all its planned members, about 240 bytes each, in one environment variable, and Linux
+limits it to 128 KiB."""
+_RESOURCES = frozenset(keys_of(Resources))
+KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK",
+         "FLEETCTL_GROUP_SIZE")
+"""The variables known to a plan; the others are only known when the engine starts, after its weights are fetched."""
+KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
+MAX_REGEX_COST = 50_000
+_BEYOND_ASCII = re.compile(r"\\[uUN]")
+IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 
 
 def check_model(model: Raw) -> Iterator[Problem]:
@@ -46,9 +64,15 @@ def check_model(model: Raw) -> Iterator[Problem]:
                                      key="readiness", on_key=True)
             yield from _fixed_ports(model, group, engine)
         yield from check_cards(model, group)
-    yield from _size(model, groups)
+    members = sum(whole(group.get("copies")) * members_per_copy(group) for group in groups)
+    if members > MAX_MEMBERS_PER_REPLICA:
+        yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
+                            allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
     yield from _serving(model, groups)
-    yield from _cold(model, groups)
+    if model.get("cold") is not None and groups and not any(
+            member.get("weights") for group in groups for member in group.items("members")):
+        yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
+                            key="cold", on_key=True)
     yield from _placement(model, groups)
 
 
@@ -60,20 +84,6 @@ def _few_bytes(resources: Raw) -> Iterator[Problem]:
             if 0 < (count := parse_bytes(written)) < FEW_BYTES:
                 yield resources.problem("FL069", f"{key} is only {count_of(count, 'byte')}", key=key,
                                         suggestion=f"{written}Gi" if str(written).isdigit() else None)
-
-
-def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
-    members = sum(whole(group.get("copies")) * members_per_copy(group) for group in groups)
-    if members > MAX_MEMBERS_PER_REPLICA:
-        yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
-                            allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
-
-
-def _cold(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
-    if model.get("cold") is not None and groups and not any(
-            member.get("weights") for group in groups for member in group.items("members")):
-        yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
-                            key="cold", on_key=True)
 
 
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
@@ -98,17 +108,11 @@ def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
                 yield placement.problem("FL061", f"{key} has no effect: no group of this model is a gang", key=key,
                                         on_key=True, allowed=allowed if several and key == "sameLabel" else None)
     if (placement.text("sameLabel") or bound.text("label")) == NODE_ID_LABEL:
-        yield from _one_node(placement, gangs)
-
-
-def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
-    ranks = placement.get("ranksPerNode")
-    limit = ranks if isinstance(ranks, int) and ranks > 0 else 1
-    size = max((members_per_copy(gang) for gang in gangs), default=0)
-    if size > limit:
-        yield placement.problem(
-            "FL053", f"a gang of {size} must be on one node, but ranksPerNode allows only {limit} of its ranks there",
-            key="sameLabel", allowed=f"ranksPerNode: {size}, or another label")
+        limit, size = whole(placement.get("ranksPerNode")), max(map(members_per_copy, gangs), default=0)
+        if size > limit:
+            yield placement.problem(
+                "FL053", f"a gang of {size} must be on one node, but ranksPerNode allows only {limit} of its ranks "
+                         "there", key="sameLabel", allowed=f"ranksPerNode: {size}, or another label")
 
 
 def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
@@ -124,3 +128,201 @@ def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
             "FL065", path, f"port {port} is fixed, so a second replica on the same node fails",
             allowed="$(FLEETCTL_PORT) for the engine and no port in the probe, or one replica per node "
                     "(maxReplicasPerModel: 1)")
+
+
+def role_of(member: Raw) -> Value:
+    """Return the role as written; absent = Standalone."""
+    return member.get("role") if "role" in member.value else "Standalone"
+
+
+def is_gang(group: Raw) -> bool:
+    """Return whether the group is a gang, valid or not: a member is a Leader or a Worker."""
+    return any(role_of(member) in ("Leader", "Worker") for member in group.items("members"))
+
+
+def check_group(group: Raw) -> Iterator[Problem]:
+    """Yield the problems between the members of one group."""
+    members = list(group.items("members"))
+    if not members:
+        return
+    for member in members:
+        if "count" in member.value and (role := role_of(member)) in ("Standalone", "Leader"):
+            allowed = "copies of the group, for more Standalone members" if role == "Standalone" else None
+            yield member.problem("FL042", f"count is only for a Worker, and this member is a {role}", key="count",
+                                 on_key=True, allowed=allowed)
+    if all(role_of(member) in get_args(Role) for member in members):
+        yield from _shape(members)
+    if not any(_claims_something(member) for member in members):
+        yield group.problem("FL047", "no member of this group claims gpus, vram or cpus", key="name", on_key=True,
+                            allowed="a claim in the resources of at least one member")
+
+
+def _shape(members: list[Raw]) -> Iterator[Problem]:
+    standalone, leaders, workers = (
+        [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker"))
+    if standalone and len(members) > 1:
+        gang = bool(leaders or workers)
+        allowed = "one Leader and its Workers, or one Standalone" if gang else "copies of the group, to have several"
+        for member in standalone[0 if gang else 1:]:
+            implied = "role" not in member.value
+            message = "a Standalone member must be alone in its group"
+            yield member.problem("FL043", message + (" (no role means Standalone)" if implied else ""),
+                                 key=None if implied else "role", allowed=allowed)
+    yield from (member.problem("FL046", f"a second Leader; the first is at {leaders[0].at('role')}", key="role")
+                for member in leaders[1:])
+    if workers and not leaders and not standalone:
+        yield workers[0].problem("FL044", "this group has Workers but no Leader", key="role",
+                                 allowed="one Leader and its Workers, or one Standalone")
+    if leaders and not workers and not standalone:
+        yield leaders[0].problem("FL045", "this group has a Leader but no Workers", key="role",
+                                 allowed="a Leader with at least one Worker, or one Standalone")
+
+
+def _claims_something(member: Raw) -> bool:
+    resources = member.value.get("resources", {})
+    if not isinstance(resources, dict) or not {*member.value} <= {*keys_of(Member)} or not {*resources} <= _RESOURCES:
+        return True  # reported elsewhere; a second problem would be noise
+    try:
+        return any(Decimal(str(resources.get(claim, 0))) != 0 for claim in ("gpus", "vram", "cpus"))
+    except InvalidOperation:
+        return True
+
+
+def members_per_copy(group: Raw) -> int:
+    """Return the number of members in one copy of the group; an invalid count counts as 1."""
+    return sum(whole(member.get("count")) for member in group.items("members"))
+
+
+def whole(value: Value) -> int:
+    """Return a count, or 1 if it is absent or invalid."""
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
+    """Yield the warnings about the cards of one group; none if a claim is invalid, which is reported elsewhere."""
+    members = list(group.items("members"))
+    try:
+        cards = [_cards(member) for member in members]
+    except ValueError:
+        return
+    if any(set(member.child("resources").value) - set(Resources.model_fields) for member in members):
+        return  # the misspelled key may be the one that claims the cards
+    total = sum(number * whole(member.get("count")) for number, member in zip(cards, members, strict=True))
+    for own, member in zip(cards, members, strict=True):
+        if total:
+            yield from _divided(group, member, own, total)
+        if own and is_gang(group):
+            yield from _mixed(model, member)
+
+
+def _cards(member: Raw) -> int:
+    """Return the number of cards of which a member claims at least a share; raises ValueError."""
+    resources = member.child("resources")
+    share = parse_gpus(resources.get("gpus") or 0)
+    return -(-share // SHARE) or (1 if resources.get("vram") else 0)
+
+
+def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]:
+    found = cards_by_flags(member.child("engine"))
+    if found is None:
+        return
+    wanted, multiplied, path = found
+    if wanted > total or (wanted not in (own, total) and not multiplied):
+        claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
+        yield group.document.problem(
+            "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, but {claimed}",
+            allowed="the same number in the flags and in resources.gpus, summed over the members")
+
+
+def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:
+    selector = member.child("nodeSelector")
+    try:
+        wanted = parse_requirement(selector.text(ACCELERATOR_LABEL) or "any")
+    except ValueError:
+        return
+    defaults = root(model.document).child("spec").child("defaults")
+    same_label = any(owner.child("placement").get("sameLabel") for owner in (model, defaults))
+    if len(wanted.values) > 1 and not wanted.negated and not same_label:
+        yield selector.problem(
+            "FL067", f"a gang may get cards of different types: {', '.join(sorted(wanted.values))}",
+            key=ACCELERATOR_LABEL, allowed=f"one type, or placement: {{sameLabel: {ACCELERATOR_LABEL}}}")
+
+
+def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
+    """Yield the problems of one member's weights beyond the types of its values."""
+    weights = member.child("weights")
+    for path, text in texts_below((*weights.path, "from"), weights.get("from")):
+        yield from _unknown(weights, path, references(text), KNOWN, BEFORE_WEIGHTS)
+    for path, text in texts_below((*weights.path, "view"), weights.get("view")):
+        yield from _unknown(weights, path, all_references(text), KNOWN, BEFORE_WEIGHTS)
+    parts, size = weights.child("view").child("shard").get("of"), members_per_copy(group)
+    if isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts != size:
+        yield weights.child("view").child("shard").problem(
+            "FL082", f"{count_of(parts, 'part')} for a group of {count_of(size, 'member')}", key="of",
+            allowed=f"{size}, or no key: the default is the number of members")
+
+
+def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield the texts in views that are not regular expressions. Each is compiled once, as long as all cost little."""
+    errors: dict[str, str | None] = {}
+    left = MAX_REGEX_COST
+    for view in (member.child("weights").child("view") for document in documents
+                 for model in (*models(document), *shapes_of(document))
+                 for group in model.items("workers") for member in group.items("members")):
+        for owner, key in ((view, "tensors"), *((rule, "match") for rule in view.child("shard").items("rules"))):
+            text = owner.text(key)
+            if text is None:
+                continue
+            if text not in errors:
+                # sets beyond ASCII are compiled character by character
+                left -= len(text) * (1 if text.isascii() and not _BEYOND_ASCII.search(text) else 30)
+                if left < 0:
+                    yield owner.problem("FL081", "the regular expressions of this fleet take too long to read", key=key,
+                                        allowed=f"at most {MAX_REGEX_COST} characters in all, of ASCII")
+                    return
+                errors[text] = regex_error(text)
+            if error := errors[text]:
+                shown = "".join(char if char.isprintable() else "?" for char in cut(text))
+                yield owner.problem("FL081", f'"{shown}" is not a regular expression: {error}', key=key,
+                                    allowed="Python's syntax; it is searched for in tensor names")
+
+
+def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], how: str) -> Iterator[Problem]:
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known)
+            yield owner.document.problem("FL048", path, f"$({name}) is not {how}", allowed=", ".join(known),
+                                         suggestion=f"$({meant})" if meant else None)
+
+
+def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
+    """Yield all texts in a value of any type, each with its path."""
+    if isinstance(value, str):
+        yield path, value
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in entries:
+        yield from texts_below((*path, key), below)
+
+
+def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield the problems of `update`, in the defaults and in the models, which inherit from the defaults."""
+    defaults = [root(document).child("spec").child("defaults").child("update") for document in documents]
+    given = any(update.get("reload") for update in defaults)
+    for update in defaults:
+        yield from _request(update, given=given)
+    for model in (one for document in documents for one in models(document)):
+        update = model.child("update")
+        yield from _request(update, given=given)
+        leaders = [member for group in model.items("workers") for member in group.items("members")
+                   if role_of(member) != "Worker"]
+        if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
+            yield update.problem("FL086", "inPlace needs weights, and no member of rank 0 has any", key="mode",
+                                 allowed="weights in a member of rank 0, or mode keep or surge")
+
+
+def _request(update: Raw, *, given: bool) -> Iterator[Problem]:
+    if update.get("mode") == IN_PLACE and not update.get("reload") and not given:
+        yield update.problem("FL085", "inPlace needs the request that makes an engine reload its weights", key="mode",
+                             allowed="reload: {http: {path, method, body}} beside mode")
+    for path, text in texts_below((*update.path, "reload"), update.get("reload")):
+        yield from _unknown(update, path, references(text), KNOWN_AT_UPDATE, "set by fleetctl")

@@ -1,4 +1,4 @@
-"""Rules over `$(NAME)`, and over secrets that should be one.
+"""Rules over command lines: `$(NAME)`, secrets that should be one; and flags that set a number of cards or a port.
 
 fleetctl must set every name with its prefix. Any other name is one of the engine's environment, or stays as it is.
 """
@@ -7,13 +7,63 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
 
 from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
-from fleetctl.fleetfile.flags import command_line
-from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.nodes import Raw
 from fleetctl.problem import Problem
+
+_DIVIDING = {
+    **dict.fromkeys(("tensor-parallel-size", "tp-size", "tp"), "tensor"),
+    **dict.fromkeys(("pipeline-parallel-size", "pp-size", "pp"), "pipeline"),
+}
+"""Flags of vLLM, SGLang and TensorRT-LLM, with hyphens for underscores, that divide one model over cards."""
+_MULTIPLYING = ("data-parallel", "dp", "enable-dp", "context-parallel", "prefill-context-parallel")
+"""Prefixes of flags that may multiply that number of cards."""
+
+
+def command_line(owner: Raw) -> Iterator[tuple[Path, str]]:
+    """Yield the texts of `command` and `args`, each with its path."""
+    for key in ("command", "args"):
+        yield from owner.texts(key)
+
+
+def flags(engine: Raw) -> Iterator[tuple[str, str, Path]]:
+    """Yield each flag without its hyphens, the text after its `=` or else the next word, and its path.
+
+    A shell command line in one text is split into its words.
+    """
+    words = [(word, path) for path, text in command_line(engine) for word in text.split()]
+    for (word, path), (following, _) in pairwise([*words, ("", ())]):
+        if word.startswith("-"):
+            name, _, value = word.partition("=")
+            yield name.lstrip("-").replace("_", "-"), value or following, path
+
+
+def cards_by_flags(engine: Raw) -> tuple[int, bool, Path] | None:
+    """Return the number of cards the flags divide the model over, whether other flags may multiply it, and a path.
+
+    The path is that of the first such flag. None if no flag has a number.
+    """
+    sizes: dict[str, tuple[int, Path]] = {}
+    multiplied = False
+    for name, value, path in flags(engine):
+        multiplied = multiplied or name.startswith(_MULTIPLYING)
+        if name in _DIVIDING and value.isdecimal() and len(value) < 6:
+            sizes[_DIVIDING[name]] = int(value), path
+    if not sizes:
+        return None
+    return prod(size for size, _ in sizes.values()), multiplied, next(iter(sizes.values()))[1]
+
+
+def fixed_port(engine: Raw) -> tuple[int, Path] | None:
+    """Return the number after `--port`, and its path; None if there is none."""
+    return next(((int(value), path) for name, value, path in flags(engine)
+                 if name == "port" and value.isdecimal() and 0 < int(value[:6]) < 65536), None)
+
 
 INJECTED: dict[str, str] = {
     "FLEETCTL_MODEL": "the model key",
@@ -39,7 +89,11 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 def check_references(member: Raw) -> Iterator[Problem]:
     """Yield the unresolved references in one member's command, args, environment and probe commands."""
     engine = member.child("engine")
-    for path, text in _texts(engine):
+    environment = engine.child("env")
+    texts = [found for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness")))
+             for found in command_line(owner)]
+    texts += [((*environment.path, name), value) for name, value in environment.value.items() if isinstance(value, str)]
+    for path, text in texts:
         for name in references(text):
             if name not in INJECTED:
                 yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
@@ -50,7 +104,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
                                               allowed="command and args; the engine's environment has the variable too")
-    yield from _variables_as_values(engine.child("env"))
+    yield from _variables_as_values(environment)
     yield from _shell_variables(engine)
     yield from _secrets(engine)
 
@@ -106,16 +160,6 @@ def all_references(text: str) -> Iterator[str]:
 def _meant(name: str) -> str | None:
     meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in INJECTED else nearest(name, list(INJECTED))
     return f"$({meant})" if meant else None
-
-
-def _texts(engine: Raw) -> Iterator[tuple[Path, str]]:
-    yield from command_line(engine)
-    for probe in ("readiness", "liveness"):
-        yield from command_line(engine.child(probe).child("exec"))
-    environment = engine.child("env")
-    for name, value in environment.value.items():
-        if isinstance(value, str):
-            yield (*environment.path, name), value
 
 
 def _shell_variables(engine: Raw) -> Iterator[Problem]:

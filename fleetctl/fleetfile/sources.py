@@ -1,16 +1,24 @@
-"""Reads the bytes of fleet files: files, folders of *.yaml and *.yml, standard input. Knows no YAML."""
+"""Reads fleet files: files, folders of *.yaml and *.yml, standard input; their bytes, and their text with positions.
+
+Knows no YAML.
+"""
 
 from __future__ import annotations
 
 import errno
 import posixpath
+import re
+from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.mask import secrets_in
 from fleetctl.documents.nearest import nearest
-from fleetctl.documents.position import FleetSource
+from fleetctl.documents.position import FleetSource, Path, path_text
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
 from fleetctl.problem import Problem, as_utf8
 
@@ -124,7 +132,7 @@ def fleet_files(folder: str, tree: FileTree) -> list[str]:
 
 def is_fleet_file(name: str) -> bool:
     """Return whether a file with this name in a folder is a fleet file."""
-    return Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")
+    return PurePath(name).suffix in (".yaml", ".yml") and not name.startswith(".")
 
 
 def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[str]:
@@ -135,7 +143,7 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
         return
     if not found:
         problems.append(Problem("FL002", "no *.yaml or *.yml file in this folder", folder))
-    for file in (str(Path(folder) / name) for name in found):
+    for file in (str(PurePath(folder) / name) for name in found):
         if link := tree.link_out(file, listed=True):
             problems.append(_leads_outside(file, link))
         else:
@@ -146,3 +154,74 @@ def _leads_outside(file: str, link: Link) -> Problem:
     what = "a link" if link.file == file else f"below {link.file}, a link"
     return Problem("FL001", f"this is {what} to {link.target}, which leads outside the checkout", file,
                    allowed=allowed_in_checkout(link.file))
+
+
+_CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ENVIRONMENT = re.compile(r"\benv\b")
+_PUNCTUATION = re.compile(r"[\[\],]|\"|'")
+MAX_SOURCE_LINE = 200
+MAX_LINES = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """One file as text. Offsets count characters from 0, lines and columns from 1."""
+
+    file: str
+    text: str
+    line_starts: tuple[int, ...] = field(repr=False)
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return line and column of a character."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """Return one line without its newline."""
+        start = self.line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start:end if end >= 0 else len(self.text)].rstrip("\r")
+
+    def shown_line(self, number: int) -> str | None:
+        """Return one line without its newline; None if it is too long to be shown."""
+        start = self.line_starts[number - 1]
+        # many problems may lie on one line of megabytes
+        line = self.text[start:start + MAX_SOURCE_LINE + 2].partition("\n")[0].rstrip("\r")
+        return line if len(line) <= MAX_SOURCE_LINE else None
+
+    def problem(
+        self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
+        suggestion: str | None = None, secret: bool = False,
+    ) -> Problem:
+        """Make a problem at a character. The source line is left out if it is `secret`, has one, or is of an `env`."""
+        line, column = self.position(offset)
+        shown = self.shown_line(line)
+        if shown is not None and (secret or _ENVIRONMENT.search(shown) or secrets_in(_PUNCTUATION.sub(" ", shown))):
+            shown = None
+        return Problem(code, message, self.file, line, column, path_text(path), allowed, suggestion, shown)
+
+
+def decode(source: SourceBytes) -> SourceText:
+    """Return the file as text without its byte order mark; raises FleetFileError if it is not text."""
+    data = source.data.removeprefix(BOM_UTF8)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before, offset = data[:error.start], error.start + len(source.data) - len(data)
+        column = len(before[before.rfind(b"\n") + 1:].decode("utf-8", "replace")) + 1
+        utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+        message = ("this is UTF-16, not UTF-8" if utf16 else
+                   f"byte 0x{data[error.start]:02x} at offset {offset} is not UTF-8")
+        raise FleetFileError([Problem("FL005", message, source.file, before.count(b"\n") + 1, column,
+                                      allowed="save the file as UTF-8")]) from None
+    if text.count("\n") >= MAX_LINES:
+        raise FleetFileError([Problem("FL014", f"more than {MAX_LINES} lines", source.file,
+                                      allowed="split the fleet into several files")])
+    starts = (0, *(match.end() for match in re.finditer("\n", text)))
+    result = SourceText(source.file, text, starts)
+    control = _CONTROL.search(text)
+    if control is not None:
+        message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
+        allowed = 'an escape in double quotes, such as "\\u0007"'
+        raise FleetFileError([result.problem("FL006", control.start(), message, secret=True, allowed=allowed)])
+    return result

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.errors import ForgeError, InventoryError
-from fleetctl.inventory.route import WITHOUT_PROXY, Route
+from fleetctl.inventory.fetch import WITHOUT_PROXY, Route
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.authored import authored_resources
-from fleetctl.importers.draft import filled, one_group
+from fleetctl.importers.draft import authored_resources, filled, one_group
 from fleetctl.importers.write import MODELINE, block, comment_lines
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -69,9 +68,14 @@ def first_fleet(wanted: FirstFleet) -> str:
         need = choose_cards(weights, kinds) if kinds else None
         comments |= _comments(wanted, need, weights, len(models))
         accelerator = need.kind.accelerator if need and len(kinds) > 1 else None
-        member = {"resources": _resources(need, weights),
+        claim = ({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})} if need else
+                 {"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
+        engine = ENGINES[wanted.engine]
+        split = [engine.split, str(need.gpus)] if need and engine.split and need.gpus > 1 else []
+        member = {"resources": authored_resources(claim),
                   **({"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator else {}),
-                  "engine": _engine(wanted.engine, need)}
+                  "engine": {"command": list(engine.command), "args": [*engine.args, *split],
+                             "readiness": {"http": {"path": "/health"}}}}
         models.append({"key": key, "replicas": 1, "workers": one_group([member])})
     document = {
         "apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": wanted.name},
@@ -118,23 +122,14 @@ def _node_text(node: Node) -> str:
     return ", ".join(parts)
 
 
-def _resources(need: Need | None, weights: int | None) -> dict[str, Any]:
-    if need is None:
-        return authored_resources({"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
-    return authored_resources({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})})
-
-
-def _engine(name: str, need: Need | None) -> dict[str, Any]:
-    kind = ENGINES[name]
-    split = [kind.split, str(need.gpus)] if need and kind.split and need.gpus > 1 else []
-    return {"command": list(kind.command), "args": [*kind.args, *split], "readiness": {"http": {"path": "/health"}}}
-
-
 def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number: int) -> dict[Path, list[str]]:
     """Return the comments of one model; those that apply to all models are only above the first."""
     at: Path = ("spec", "models", number)
     member: Path = (*at, "workers", 0, "members", 0)
-    size = {(*member, "resources"): [_about_size(weights), *_about_cards(wanted, need)]}
+    guess = ("The model's name does not tell its size: check how many cards it needs." if weights is None else
+             f"Guessed from the model's name, please check: {ceil(weights / GIB)} GiB of weights, plus 20% for the "
+             "cache.")
+    size = {(*member, "resources"): [guess, *_about_cards(wanted, need)]}
     if number:
         return size
     example = [] if wanted.models else ["An example: replace it with the name of your model."]
@@ -145,12 +140,6 @@ def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number
         (*member, "engine"): [f"{program} must be installed on the nodes. fleetctl adds nothing to its command line;",
                               "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],
     }
-
-
-def _about_size(weights: int | None) -> str:
-    if weights is None:
-        return "The model's name does not tell its size: check how many cards it needs."
-    return f"Guessed from the model's name, please check: {ceil(weights / GIB)} GiB of weights, plus 20% for the cache."
 
 
 def _about_cards(wanted: FirstFleet, need: Need | None) -> Iterator[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.authored import duration_text
-from fleetctl.importers.draft import Draft, one_group
-from fleetctl.importers.kubernetes.objects import read_metadata
-from fleetctl.importers.kubernetes.pod import member
-from fleetctl.importers.kubernetes.probes import startup_seconds
+from fleetctl.importers.container import startup_seconds
+from fleetctl.importers.draft import Draft, duration_text, one_group
+from fleetctl.importers.objects import read_metadata
+from fleetctl.importers.pod import member
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"LWS_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "LWS_GROUP_SIZE": "FLEETCTL_GROUP_SIZE",

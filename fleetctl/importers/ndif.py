@@ -64,7 +64,12 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
     replicas = one.whole("replicas")
     if replicas is not None and replicas < 1:
         one.note("replicas", f"{replicas} replicas: NDIF starts one anyway, so 1 is written", "todo")
-    _report_rest(one)
+    for pinned in ("pinned", "dedicated"):
+        if one.flag(pinned):
+            one.note(pinned, "a plan never evicts anything to make room, so every model is pinned", "changed")
+    if one.text("model_key") is not None:
+        one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
+    one.lose_each(_LOST)
     return {"key": key, "replicas": max(1, replicas or 1), "workers": one_group([member])}
 
 
@@ -104,12 +109,3 @@ def _decimal(written: str | float | None, default: Decimal) -> Decimal:
 
 def _mebibytes(count: int, cards: int) -> str:
     return f"{-(-count // (cards * _MIB))}Mi"
-
-
-def _report_rest(one: Reading) -> None:
-    for key in ("pinned", "dedicated"):
-        if one.flag(key):
-            one.note(key, "a plan never evicts anything to make room, so every model is pinned", "changed")
-    if one.text("model_key") is not None:
-        one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
-    one.lose_each(_LOST)

@@ -1,25 +1,129 @@
-"""From files to a draft: each document goes to the importer of its kind, and everything left unread is reported."""
+"""From files to a draft: each document goes to the importer of its kind, and everything left unread is reported.
+
+The kind of a document follows from its content, unless it is forced. In a RayService it is that of the Serve config.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.quantity import some
-from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.compose import Composed, compose_bytes
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft
-from fleetctl.importers.kubernetes.objects import model_keys
+from fleetctl.importers.hardware import read_inventory
 from fleetctl.importers.lws import read_leader_worker_set
-from fleetctl.importers.modelplane.deployment import read_deployment
-from fleetctl.importers.modelplane.hardware import read_inventory
+from fleetctl.importers.modelplane import read_deployment
 from fleetctl.importers.ndif import read_models
-from fleetctl.importers.reading import Reading, is_duplicate
+from fleetctl.importers.objects import model_keys, read_metadata
+from fleetctl.importers.reading import Reading, Record, is_duplicate
 from fleetctl.importers.serve import read_applications
-from fleetctl.importers.sources import WORDS, Source, sort_out
 from fleetctl.problem import Problem
+
+KINDS = ("ndif", "modelplane", "lws", "serve")
+"""The kinds that can be imported from files; `live` is the cluster itself."""
+
+WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
+_GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
+_NOT_IMPORTED = {
+    "ModelCache": "a fleet file has no caches: the weights must be on the nodes",
+    "ModelService": "requests are routed by the callers of the engines",
+    "ModelEndpoint": "requests are routed by the callers of the engines",
+    "InferenceGateway": "requests are routed by the callers of the engines",
+    "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
+    "DisaggregatedSet": "not supported: write each role as a LeaderWorkerSet, which becomes a model of its own",
+}
+EXPECTED = "expected ModelDeployments, LeaderWorkerSets, RayServices, Serve applications or NDIF models"
+_CONFIG = "serveConfigV2"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object of the input, a document or an item of a List. `kind` = one of KINDS, `type` = its Kubernetes kind."""
+
+    reading: Reading
+    kind: str
+    type: str
+
+
+def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[Source], list[Record]]:
+    """Return the objects that can be imported, and the record of every document, with all other objects reported.
+
+    `forced` = the kind to read every document as.
+    """
+    records: list[Record] = []
+    found: list[Source | None] = []
+    for record in map(Record, documents):
+        records.append(record)
+        whole = Reading(record, record.document.root)
+        listed = whole.peek("kind") == "List" and isinstance(whole.peek("items"), list)
+        if listed:
+            whole.skip("apiVersion", "kind", "metadata")
+        for reading in whole.entries("items") if listed else [whole]:
+            if reading.peek("kind") != "RayService" or not str(reading.peek("apiVersion")).startswith("ray.io/"):
+                found.append(_source(reading, forced))
+            elif config := serve_config(reading):
+                records.append(config.record)
+                found.append(_source(config, "serve"))
+    return [source for source in found if source is not None], records
+
+
+def _source(reading: Reading, forced: str | None) -> Source | None:
+    if not reading.is_mapping:
+        reading.lose(None, f"not a mapping: {EXPECTED}")
+        return None
+    version, own = (str(reading.peek(key) or "") for key in ("apiVersion", "kind"))
+    by_lists = next((kind for key, kind in (("applications", "serve"), ("models", "ndif"))
+                     if isinstance(reading.peek(key), list)), None)
+    kind = forced or (_GROUPS.get(version.partition("/")[0]) if version else by_lists)
+    if kind is None or own in _NOT_IMPORTED:
+        reading.lose(None, _refusal(version, own))
+        return None
+    return Source(reading, kind, own)
+
+
+def _refusal(version: str, own: str) -> str:
+    if own in _NOT_IMPORTED:
+        return f"{own}: {_NOT_IMPORTED[own]}"
+    if version == API_VERSION:
+        return "this is already a fleet file: give it to plan with -f"
+    what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
+    return f"{what} is not imported: {EXPECTED}"
+
+
+def serve_config(reading: Reading) -> Reading | None:
+    """Return the Serve config of a RayService, with its places in the file; None, reported, if there is none."""
+    read_metadata(reading)
+    reading.child("metadata").lose("name", "models are named by the config")
+    spec = reading.child("spec")
+    spec.lose("rayClusterConfig", "fleetctl starts no nodes: the Ray cluster must exist")
+    text = spec.text(_CONFIG)
+    spec.lose_rest("options of the service have no counterpart in a fleet file")
+    config = _config(spec, text or "")
+    if config.problems or len(config.documents) != 1:
+        why = "".join(f": line {one.line}: {one.message}" for one in config.problems[:1])
+        reading.lose(None, f"no valid Serve config in spec.{_CONFIG}{why}")
+        return None
+    document = config.documents[0]
+    return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
+
+
+def _config(spec: Reading, text: str) -> Composed:
+    """Compose the text of the config, which may be any text, so that offsets match the lines of the file."""
+    source, offset = spec.record.document.locate((*spec.path, _CONFIG))
+    first, column = source.position(offset)
+    lines = text.splitlines()
+    written = source.text.splitlines()[first:first + len(lines)]
+    if len(lines) == 1:
+        text = "\n" * (first - 1) + " " * column + text
+    elif len(written) == len(lines) and all(map(str.endswith, written, lines)):
+        text = "\n".join(["\n" * (first - 1), *written, ""])
+    return compose_bytes(SourceBytes(source.file, text.encode()))
+
 
 _OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
     ("modelplane", "ModelDeployment"): read_deployment,
@@ -55,7 +159,12 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
     kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
     draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)
-    _read_objects([one for one in sources if (one.kind, one.type) in _OBJECTS], draft)
+    objects = [one for one in sources if (one.kind, one.type) in _OBJECTS]
+    for one, key in zip(objects, model_keys([one.reading for one in objects]), strict=True):
+        if not key:
+            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
+        elif not is_duplicate(one.reading, key, draft):
+            _OBJECTS[one.kind, one.type](one.reading, key, draft)
     for one in sources:
         if one.kind in _LISTS:
             _LISTS[one.kind](one.reading, draft)
@@ -64,15 +173,6 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     inventory = _inventory(sources, observed_at, draft)
     draft.losses += [loss for record in records for loss in record.close()]
     return Imported(draft, inventory)
-
-
-def _read_objects(sources: Sequence[Source], draft: Draft) -> None:
-    keys = model_keys([one.reading for one in sources])
-    for one, key in zip(sources, keys, strict=True):
-        if not key:
-            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
-        elif not is_duplicate(one.reading, key, draft):
-            _OBJECTS[one.kind, one.type](one.reading, key, draft)
 
 
 def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft) -> Inventory | None:

@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.authored import bytes_text
-from fleetctl.importers.draft import filled, one_group
+from fleetctl.importers.draft import bytes_text, filled, one_group
 from fleetctl.importers.reading import Reading
 
 _TYPE_RESOURCE = "accelerator_type:"
@@ -81,7 +80,8 @@ def sum_of(bundles: Sequence[Bundle], *, times: int = 1) -> Bundle:
 
 def _resources(bundle: Bundle) -> dict[str, Any]:
     names = {"GPU": "gpus", "CPU": "cpus"}
-    resources: dict[str, Any] = {ours: _number(bundle[theirs]) for theirs, ours in names.items() if bundle.get(theirs)}
+    resources: dict[str, Any] = {ours: int(amount) if amount == amount.to_integral_value() else float(amount)
+                                 for theirs, ours in names.items() if (amount := bundle.get(theirs))}
     if bundle.get("memory"):
         resources["memory"] = bytes_text(int(bundle["memory"].to_integral_value(rounding="ROUND_CEILING")))
     return resources
@@ -136,7 +136,3 @@ def _merged(source: Reading, selectors: list[dict[str, str]]) -> dict[str, str]:
             source.note("placement_group_bundle_label_selector", f"bundles of one member have different {name}", "todo")
         found[name] = text
     return found
-
-
-def _number(amount: Decimal) -> int | float:
-    return int(amount) if amount == amount.to_integral_value() else float(amount)

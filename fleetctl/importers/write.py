@@ -39,7 +39,11 @@ def write_draft(draft: Draft) -> str:
     shapes, models = shared_shapes(draft)
     spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
     document = {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
-    header = [MODELINE, *(line for note in _header(draft) for line in comment_lines(note, 0))]
+    words = [f"{sum(loss.kind == kind for loss in draft.losses)} {word}"
+             for kind, word in (("lost", "lost"), ("todo", "to do"), ("changed", "changed"))]
+    shown = ", ".join(word for word in words if not word.startswith("0 ")) or "nothing lost"
+    notes = [f"Made by `fleetctl import` from {draft.made_from}: {shown}.", *draft.notes]
+    header = [MODELINE, *(line for note in notes for line in comment_lines(note, 0))]
     return "\n".join(header) + "\n" + block(document, _comments(draft))
 
 
@@ -65,13 +69,6 @@ def comment_lines(text: str, indent: int) -> list[str]:
 def problems_of(text: str, file: str) -> tuple[Problem, ...]:
     """Return the errors of the text as a fleet file with the name `file`."""
     return inspect_bytes([SourceBytes(file, text.encode())]).errors
-
-
-def _header(draft: Draft) -> list[str]:
-    counts = {kind: sum(loss.kind == kind for loss in draft.losses) for kind in ("lost", "changed", "todo")}
-    words = [f"{counts['lost']} lost", f"{counts['todo']} to do", f"{counts['changed']} changed"]
-    shown = ", ".join(word for word in words if not word.startswith("0 ")) or "nothing lost"
-    return [f"Made by `fleetctl import` from {draft.made_from}: {shown}.", *draft.notes]
 
 
 def _comments(draft: Draft) -> dict[Path, list[str]]:
@@ -135,7 +132,7 @@ def _text(text: str, indent: int, used: int) -> Piece:
     if style or not is_long or not text.isprintable() or "  " in text or text != text.strip():
         return Piece(text, style=style)
     lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-    return Piece("\a ".join(lines), style=">")  # ruamel folds at a bell before a space
+    return Piece("\n".join(lines), style=">")
 
 
 def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
 from fleetctl.inventory.access import Access
-from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue
+from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue, Route
 from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, limit_values
-from fleetctl.inventory.route import Route
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:

@@ -11,23 +11,20 @@ from typing import Any, TypeVar
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import ClusterIdentity, Inventory, Node, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
-from fleetctl.inventory.actors import LiveActor, list_live_actors
-from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
+from fleetctl.inventory.actors import Listing, LiveActor, Row, list_live_actors, list_rows
+from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions, read_node
 from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.cold import with_cold, with_unfetched
-from fleetctl.inventory.failures import Ended, after_failures, list_ended
+from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
+from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
-from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.inventory.starting import drivers_of, find_planned
-from fleetctl.inventory.state_api import Listing, Row, list_rows
 from fleetctl.inventory.uptimes import with_deaths, with_uptimes
 
 SUMMARY_PATH = "/nodes"
@@ -79,8 +76,6 @@ class Live:
         with collector_paused(lasting=True):
             found = _read(self, ages=ages)
             if ages and any(member.weights for replica in found.replicas for member in replica.members):
-                from fleetctl.inventory.checked_weights import with_wrong  # plans do not need it
-
                 found = with_wrong(self.client, found)
             return with_cold(self.client, found, self.cold) if self.cold else found
 

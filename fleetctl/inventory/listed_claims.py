@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import is_lost
-from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.actors import Listing, LiveActor, Row, list_rows
 from fleetctl.inventory.claims import Claim, read_claim
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.replicas import FoundReplica
-from fleetctl.inventory.state_api import Listing, Row, list_rows
 
 
 @dataclass(frozen=True, slots=True)

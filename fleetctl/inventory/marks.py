@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
-from fleetctl.documents.served_weights import GotWeights, ServedWeights
+from fleetctl.documents.weights import GotWeights, ServedWeights
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from fleetctl.documents.base import Moment, Stored, as_datetime
 from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Replica
-from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.documents.weights import ServedWeights
 from fleetctl.inventory.marks import are_plausible
 from fleetctl.inventory.records import RELOAD, Records
 

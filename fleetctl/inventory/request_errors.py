@@ -15,8 +15,7 @@ import httpx
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, Access
 from fleetctl.inventory.answer import Answer
-from fleetctl.inventory.fetch import Overdue
-from fleetctl.inventory.route import WITHOUT_PROXY
+from fleetctl.inventory.fetch import WITHOUT_PROXY, Overdue
 
 WRONG_ADDRESS = "is this the dashboard's address (http://ray-head:8265), and is it reachable from here?"
 NOT_TLS = "does that port speak TLS? The dashboard itself speaks plain http://"

@@ -69,15 +69,13 @@ def with_deaths(
         died = _times(client, untimed)
     except InventoryError:
         died = {}
-    return [failure if failure.at else _completed(failure, died.get(failure.actor_id or "", NO_TIMES)[1],
-                                                  planned.get(failure.actor_id or "", NOT_PLANNED))
-            for failure in failures]
-
-
-def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
-    return failure.model_copy(update={
-        "at": at or None, "fleet": failure.fleet or plan.fleet or None,
-        "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids})
+    found = list[Failure]()
+    for failure in failures:
+        at, plan = died.get(failure.actor_id or "", NO_TIMES)[1], planned.get(failure.actor_id or "", NOT_PLANNED)
+        found.append(failure if failure.at else failure.model_copy(update={
+            "at": at or None, "fleet": failure.fleet or plan.fleet or None,
+            "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids}))
+    return found
 
 
 def _times(client: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:

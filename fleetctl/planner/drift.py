@@ -12,7 +12,7 @@ from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.claims import ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
 Seats = Mapping[tuple[str | None, str], tuple[Selector, ...]]
@@ -38,7 +38,11 @@ def find_drift(
     found: list[Drift] = []
     for model in models:
         shape, live = shapes[model.key], states[model.key].live
-        above, seats = _above_cap(shape, live, by_id, capped[shape.wants_cards]), _seats(shape)
+        above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
+        seats: dict[tuple[str | None, str], tuple[Selector, ...]] = {}
+        for group in shape.groups:
+            for member in group.members:
+                seats[group.name, member.role] = (*seats.get((group.name, member.role), ()), member.selector)
         for replica in live:
             number = replica.replica_id or 0
             if is_outdated(replica, model) and replica.actor_id not in reloading:
@@ -56,15 +60,6 @@ def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
         model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
         wants=model.spec_hash, message=(
             f"outdated: runs spec {str(replica.spec_hash)[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
-
-
-def _seats(shape: ReplicaShape) -> Seats:
-    seats: dict[tuple[str | None, str], tuple[Selector, ...]] = {}
-    for group in shape.groups:
-        for member in group.members:
-            seat = group.name, member.role
-            seats[seat] = (*seats.get(seat, ()), member.selector)
-    return seats
 
 
 def _left_selector(

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.grow import GrowType
+from fleetctl.documents.fleet import GrowType, NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.plan import WAITS_FOR_NODES, Blocked, GrowingModel, Growth
 from fleetctl.documents.quantity import SHARE, count_of

@@ -7,13 +7,10 @@ from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node, Replica, ReplicaMember
-from fleetctl.documents.quantity import grouped
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Slots, lowest_free
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Crowds, Ledger, LedgerNode, Slots, lowest_free
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
 from fleetctl.planner.placement.policies import SLOTS_LABEL, CoolingCards, EffectivePolicy, effective_policy, with_notes
 
@@ -50,26 +47,23 @@ def open_ledger(
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
-    by_node = grouped((node_id, slot) for replica in live
-                      for node_id, slot in _slot_by_node(replica.members).items() if node_id is not None)
-    return {node_id: _slot_numbers(slots) for node_id, slots in by_node.items()}
-
-
-def _slot_by_node(members: Sequence[ReplicaMember]) -> dict[str | None, int | None]:
-    """Return the nodes of a replica, each with the slot that the first of its members there reports."""
-    by_node: dict[str | None, int | None] = {}
-    for member in members:
-        if by_node.get(member.node_id) is None:
-            is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
-            by_node[member.node_id] = member.slot if is_slot else None
+    found: dict[str, list[int | None]] = {}
+    for replica in live:
+        on_nodes: dict[str | None, int | None] = {}  # with the slot that the first of its members there reports
+        for member in replica.members:
+            if on_nodes.get(member.node_id) is None:
+                is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
+                on_nodes[member.node_id] = member.slot if is_slot else None
+        for node_id, slot in on_nodes.items():
+            if node_id is not None:
+                found.setdefault(node_id, []).append(slot)
+    by_node: dict[str, Slots] = {}
+    for node_id, slots in found.items():
+        held = NO_SLOTS
+        for slot in sorted(slots, key=lambda slot: slot is None):
+            held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)
+        by_node[node_id] = held
     return by_node
-
-
-def _slot_numbers(slots: list[int | None]) -> Slots:
-    held = NO_SLOTS
-    for slot in sorted(slots, key=lambda slot: slot is None):
-        held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)
-    return held
 
 
 def _ledger_nodes(

@@ -1,17 +1,27 @@
-"""The inputs of a plan besides fleet and inventory: flags, and facts that only the caller knows (no clock in here)."""
+"""The inputs of a plan besides fleet and inventory: flags, and facts that only the caller knows (no clock in here).
+
+And the gate before plan and apply: nothing is done on an incomplete inventory.
+
+Also the command that makes a plan again with the same options: the hint when it is refused.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import UsageError
+from fleetctl.documents.selector import LabelSelector, parse_label_selector
+from fleetctl.errors import InventoryError, UsageError
 
 if TYPE_CHECKING:
+    from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.plan import GitFacts, Plan  # slow to import, and `status` does not need it
+
+USUAL_EXPIRY_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +91,42 @@ def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:
         if key not in keys:
             hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
             raise UsageError(f"{flag} {key}: the fleet file has no such model", hint=hint)
+
+
+def require_complete(inventory: Inventory) -> None:
+    """Raise InventoryError, with everything that went wrong, if the inventory is not complete."""
+    if inventory.complete:
+        return
+    problems = "; ".join(inventory.warnings) or "no reason given"
+    raise InventoryError(f"the inventory from {inventory.source} is not complete: {problems}",
+                         hint="nothing is planned on a partial inventory; "
+                              "`fleetctl inventory` shows what could be read")
+
+
+def replan_command(plan: Plan, saved_as: str) -> str:
+    """Return the command, quoted for a shell; `saved_as` = the file of the plan."""
+    options = plan.options
+    seconds = valid_for_s(plan)
+    flags: list[tuple[str, Sequence[str | None]]] = [
+        ("-f", options.files or ["FLEET"]), ("--target", options.targets), ("--exclude", options.excludes),
+        ("--selector", [options.selector]), ("--adopt-from", [options.adopt_from]),
+        # always explicit: otherwise the fleet file or the environment may choose another cluster
+        ("--namespace", [plan.fleet.namespace]), ("--address", [plan.inventory.address]),
+        ("--base", [plan.change.base.name if plan.change else None]),
+        ("--expires", [None if seconds in {None, USUAL_EXPIRY_S} else f"{seconds}s"]),
+    ]
+    parts = [part for flag, values in flags for value in values if value for part in (flag, value)]
+    parts += ["--force"] * options.force + ["--ignore-cooldown"] * options.ignore_cooldown
+    return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
+
+
+def valid_for_s(plan: Plan) -> int | None:
+    """Return for how many seconds after its inventory the plan is valid; None = it never expires."""
+    if plan.expires_at is None:
+        return None
+    return int((as_datetime(plan.expires_at) - as_datetime(plan.inventory.observed_at)).total_seconds())
+
+
+def has_expired(plan: Plan, now: str) -> bool:
+    """Return whether the plan has expired at `now` (RFC 3339 with a zone)."""
+    return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)

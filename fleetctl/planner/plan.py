@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.base import FORMAT_VERSION
+from fleetctl.documents.base import FORMAT_VERSION, clock_text
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, was_restarted_recently
 from fleetctl.documents.plan import (
     NEWEST_PLAN,
     Blocked,
@@ -29,30 +29,25 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
-from fleetctl.fleetfile.resolve import shape_as_set, spec_document
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
+from fleetctl.documents.quantity import some
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
+from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
-from fleetctl.planner.complete import require_complete
-from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
+from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
-from fleetctl.planner.expectation import expect
-from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, sort_out
+from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, ModelState, is_outdated, sort_out
 from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
-from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
-from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
+from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.policy import Doing, policy_findings, refusing
+from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
-from fleetctl.planner.reloads import Reloads, find_reloads
-from fleetctl.planner.rows import model_row, needs_room
 from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
@@ -132,18 +127,12 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     created = Counter(one.demand.place for one in placed)
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in allowed if one.place in found.no_room]
-    return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
-
-
-def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
-    """Return `decided` with the new nodes that the autoscaler may add for the demands that are `short`."""
     from fleetctl.planner.growth import Growing
 
-    growing = Growing(decided.fleet.cluster.grow, decided.fleet.policies, inventory, decided.ledger)
-    placed = [one for one, _ in decided.placed]
-    growth, blocked, waiting = growing.find(short, decided.state, placed, decided.blocked)
-    certificate = decided.certificate.model_copy(update={"on_new_nodes": len(waiting)})
-    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
+    growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
+    growth, blocked, new = growing.find(quotas.allowed(short, placed=placed), state, placed, blocked)
+    certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
+    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
 
 
 def _blocked(
@@ -192,9 +181,20 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
-    rows = with_fetches(_rows(decided, options), floor)
+    created, reloaded = Counter(one.demand.place for one, _ in decided.placed), Counter(one["model"] for one in reloads)
+    blocked = {one.model: one for one in decided.blocked}
+    rows = with_fetches([
+        model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
+                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
+                  left_out=options.left_out(model.key, model.labels))
+        for place, model in enumerate(fleet.models)], floor)
     promotes = sum(action["op"] == "promote" for action in actions)
-    policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
+    waiting = Counter(one.demand.shape.key for one in decided.waiting)
+    doing = Doing(
+        created=Counter(action["model"] for action in actions) + waiting, waiting=waiting.total(),
+        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
+        + sum(one.gpus for one in decided.waiting), live=sum(len(model.live) for model in state.models.values()))
+    policy = policy_findings(fleet, doing, force=options.force)
     plan = Plan(
         format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
         tool_version=facts.tool_version,
@@ -222,7 +222,10 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         lost=state.lost,
         notes=slot_notes(inventory.nodes, fleet.policies),
         policy=policy,
-        options=_flags(options),
+        options=PlanFlags(
+            files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
+            selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
+            force=options.force, ignore_cooldown=options.ignore_cooldown),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
         exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(decided.blocked),
@@ -230,17 +233,6 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
-
-
-def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
-    waiting = Counter(one.demand.shape.key for one in decided.waiting)
-    return Doing(
-        created=Counter(action["model"] for action in actions) + waiting,
-        waiting=waiting.total(),
-        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(one.gpus for one in decided.waiting),
-        live=sum(len(model.live) for model in decided.state.models.values()),
-    )
 
 
 def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
@@ -252,25 +244,6 @@ def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold],
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
         outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
     )
-
-
-def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
-    created = Counter(one.demand.place for one, _ in decided.placed)
-    reloads = Counter(one["model"] for one in decided.reloads.documents)
-    blocked = {one.model: one for one in decided.blocked}
-    return [
-        model_row(model, decided.state.models[model.key], create=created[place], reload=reloads[model.key],
-                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
-                  left_out=options.left_out(model.key, model.labels))
-        for place, model in enumerate(decided.fleet.models)
-    ]
-
-
-def _flags(options: PlanOptions) -> PlanFlags:
-    return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
-                     excludes=sorted(set(options.excludes)),
-                     selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
-                     force=options.force, ignore_cooldown=options.ignore_cooldown)
 
 
 def certify(
@@ -291,3 +264,128 @@ def certify(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",
         method=method, repacked_bound=repacked if repacked is not None and upper < repacked <= wanted else None,
     )
+
+
+def expect(
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
+) -> list[Expected]:
+    """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
+    ours = [(model, state.models[model.key]) for model in fleet.models]
+    models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
+              for model, found in ours]
+    return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
+
+
+def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
+    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
+    ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
+    for replica in inventory.replicas:
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
+            yield ReplicaShape("", (GroupShape("", 1, tuple(
+                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+                for member in replica.members)),))
+
+
+def model_row(
+    model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
+    reload: int = 0, in_place: str = "",
+) -> ModelRow:
+    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads."""
+    row = ModelRow(
+        key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
+        restarting=sum(replica.state == "RESTARTING" for replica in state.live),
+        restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
+        current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
+        outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
+        surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
+        labels=dict(model.labels), source=model.source,
+    )
+    return row.model_copy(update={"reason": "; ".join(
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out))))})
+
+
+def _reason(
+    row: ModelRow, model: ResolvedModel, state: ModelState, blocked: Blocked | None, left_out: str | None
+) -> Iterator[str]:
+    """Yield what is done and why, and the state of the live replicas; some texts may be empty."""
+    updates = bool(model.surge and row.outdated and row.wanted and not left_out)
+    notes = list(_notes(row, state, outdated=not updates))
+    live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
+    obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
+    if updates:
+        yield _update_reason(row, model, state) if row.create or not blocked else ""
+        yield obstacle
+        yield ", ".join(notes)
+    elif left_out or row.surplus or not row.wanted:
+        held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
+        yield left_out or held or "no target (replicas: 0)"
+        yield ", ".join(notes)
+    elif row.create or blocked:
+        yield f"create {row.create}: {live}" if row.create else ""
+        yield obstacle
+        yield live if notes and not row.create else ""
+    else:
+        yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
+
+
+def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
+    if row.starting > row.restarting:
+        yield f"{row.starting - row.restarting} starting"
+    yield from _restart_notes(state.live, state.observed_at)
+    if row.outdated and outdated:
+        yield f"{row.outdated} outdated"
+    if state.lost:
+        unbuilt = sum(not replica.constructed for replica in state.lost)
+        if lost := len(state.lost) - unbuilt:
+            yield f"{lost} lost with a dead node"
+        if unbuilt:
+            yield f"{unbuilt} never constructed"
+
+
+def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
+    """Yield the numbers of restarting and recently restarted replicas: since when, the restarts used, and why."""
+    for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
+                            ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
+        if found:
+            times = [one.since for one in found if one.since]
+            when = f" {at} {clock_text(min(times), observed_at)}" if times else ""
+            yield f"{len(found)} {word}{when} ({_worst(found)})"
+
+
+def _worst(found: Sequence[Replica]) -> str:
+    """Return the restarts of the replica that has used most of them, and why it ended."""
+    worst = max(found, key=lambda one: one.restarts)
+    restarts = max(1, worst.restarts)
+    most = worst.restart_max
+    used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
+    return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
+
+
+def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
+    """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
+    progress = f"{row.current} current of {row.wanted}"
+    if row.create:
+        return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
+    removable = min(row.outdated, max(0, row.live - row.starting - row.wanted))
+    if not removable:
+        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
+    step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
+    return f"{progress}; outdated, {step}: {_outdated(model, state)}"
+
+
+def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, created: int) -> Blocked:
+    """Return the entry with the code UPDATE_NEEDS_ROOM if the target is reached and only an update lacks room.
+
+    This does not check whether the new spec would fit in the place of an outdated replica.
+    """
+    outdated, live = state.outdated(model), len(state.live)
+    if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
+        return blocked
+    serving = max(0, live - state.starting - 1)
+    return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
+        f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
+        f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})
+
+
+def _outdated(model: ResolvedModel, state: ModelState) -> str:
+    return some([f"{model.key}/{one.replica_id}" for one in state.live if is_outdated(one, model)])

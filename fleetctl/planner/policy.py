@@ -24,6 +24,10 @@ octoDNS draws the same line at 10 records (`MIN_EXISTING_RECORDS` in its `provid
 
 HOW_TO_LIFT = "--force lifts it for this run"
 NOT_LIFTED = "no flag lifts this"
+NOTHING_TO_DO = 0
+CHANGES = 2
+PARTIAL = 3
+REFUSED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
     if allowed is None:
         return
     for model in acted_on:
-        for key, expression in _used_by(model):
+        for key, expression in dict.fromkeys(term for group in model.workers for member in group.members
+                                             for term in member.node_selector.items()):
             if key not in allowed:
                 limit, found = _listed(sorted(allowed)), f"selects nodes of {model.key} by the label {key}"
             elif allowed[key] and not _within(expression, allowed[key]):
@@ -107,12 +112,6 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
             else:
                 continue
             yield _finding(fleet, "SELECTOR_NOT_ALLOWED", "allowedSelectors", limit, found, NOT_LIFTED, model=model.key)
-
-
-def _used_by(model: ResolvedModel) -> list[tuple[str, str]]:
-    """Return each label and expression by which a model selects nodes, without duplicates."""
-    return list(dict.fromkeys(term for group in model.workers for member in group.members
-                              for term in member.node_selector.items()))
 
 
 def _within(expression: str, allowed: Collection[str]) -> bool:
@@ -142,3 +141,15 @@ def _percent(part: int, whole: int) -> str:
     """Return a percentage to one decimal, rounded up, so that one over a limit never looks equal to it."""
     tenths = -(-1000 * part // whole)
     return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)
+
+
+def detailed_exit_code(*, actions: int, blocked: int, refused: int) -> int:
+    """Return 4 if a policy refuses the plan, else 3 if anything is blocked, else 2 if there are actions, else 0.
+
+    `refused` = the number of policy findings that are not lifted.
+    """
+    if refused:
+        return REFUSED
+    if blocked:
+        return PARTIAL
+    return CHANGES if actions else NOTHING_TO_DO

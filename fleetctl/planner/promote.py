@@ -13,8 +13,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_warm_with
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.greedy.greedy import take_again
-from fleetctl.planner.placement.greedy.lifts import Lifts
+from fleetctl.planner.placement.greedy.greedy import Lifts, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import weights_by_rank

@@ -18,7 +18,7 @@ from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,

@@ -1,4 +1,5 @@
-"""The endpoints as configuration of load balancers and monitors. Each function returns the text of a whole file.
+"""The endpoints as a report: a row per endpoint, and a row per model without one. And as configuration of load
+balancers and monitors: each function returns the text of a whole file.
 
 Any program on the cluster can start a replica of a model with any key. So each format quotes keys and names by its own
 grammar, what it derives from a name depends on that name alone, and a name with a meaning of its own is left out.
@@ -16,7 +17,8 @@ import yaml
 
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
-from fleetctl.documents.quantity import grouped
+from fleetctl.documents.quantity import count_of, grouped
+from fleetctl.render.report.model import Column, Report, Table
 
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
@@ -24,6 +26,9 @@ NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
 DIGEST = 16
 """Hexadecimal digits at the end of an upstream's name, against two names that differ only in other characters."""
 _PLAIN_UPSTREAM = re.compile(rf"(?!.*-[0-9a-f]{{{DIGEST}}}$)[a-z0-9._-]{{1,128}}")
+COLUMNS = (Column("replica", "replica", name=True), Column("url", "url", name=True),
+           Column("name", "name", name=True, terminal="beside"), Column("group", "group", name=True, terminal="beside"),
+           Column("node", "node", name=True, terminal="beside"))
 
 
 class _Text(str):
@@ -102,8 +107,8 @@ def as_nginx(served: Endpoints) -> str:
     """Return an `upstream` per name, for inclusion in nginx's `http` block."""
     blocks = []
     for name, group in _by_name(served).items():
-        servers = [f"server {one.host_port} weight={model.weight};  # {_comment(model, one)}"
-                   for model, one in group] or [NO_SERVER]
+        servers = [f"server {one.host_port} weight={model.weight};  # {re.sub('[^!-~]+', '_', model.key)}/"
+                   f"{one.replica_id}" for model, one in group] or [NO_SERVER]
         blocks.append("\n".join([f"upstream {upstream_of(name)} {{", *(f"    {line}" for line in servers), "}"]))
     return "\n".join(blocks) + "\n"
 
@@ -140,6 +145,14 @@ def upstream_of(name: str) -> str:
     return f"{plain}-{sha256(name.encode(errors='backslashreplace')).hexdigest()[:DIGEST]}"
 
 
-def _comment(model: ServedModel, one: Endpoint) -> str:
-    plain = re.sub(r"[^!-~]+", "_", model.key)
-    return f"{plain}/{one.replica_id}"
+def endpoints_report(served: Endpoints) -> Report:
+    """Return the report of `endpoints`; the name column is empty if the name is the key."""
+    rows = []
+    for model in served.models:
+        name = "" if model.name == model.key else model.name
+        rows += [(f"{model.key}/{one.replica_id}", one.url, name, one.group, one.node)
+                 for one in model.endpoints] or [(model.key, "none is ready", name, "", "")]
+    total = sum(len(model.endpoints) for model in served.models)
+    table = Table("endpoint", "Endpoints", COLUMNS, tuple(rows), beside_from=0)
+    return Report(kind="answer", title="Endpoints", tables=(table,) if rows else (),
+                  conclusion=f"{count_of(total, 'endpoint')} of {count_of(len(served.models), 'model')}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share
 
 NEW, FOREIGN, UNKNOWN, DIRTY = "+", "~", "?", "!"
@@ -125,14 +125,11 @@ def card_title(node: MapNode, card: MapCard) -> str:
     parts = [f"card {card.index}{kind}{memory}"]
     for piece in card.pieces:
         share = "" if piece.share == SHARE else f" {format_share(piece.share)}"
-        parts.append(f"{piece.replica or UNKNOWN}{share} ({_holder_text(piece)})")
+        holder = {"foreign": MEANINGS[FOREIGN], "unknown": MEANINGS[UNKNOWN]}.get(piece.holder, piece.holder)
+        holder += "" if piece.certain or piece.holder in ("new", "unknown") else ", card inferred"
+        parts.append(f"{piece.replica or UNKNOWN}{share} ({holder})")
     if node.state == "DEAD":
         parts.append("its node is dead")
     elif card.free_share:
         parts.append("free" if card.free_share == SHARE else f"{format_share(card.free_share)} free")
     return "; ".join([*parts, *([f"dirty: {MEANINGS[DIRTY]}"] if card.dirty else [])])
-
-
-def _holder_text(piece: Piece) -> str:
-    words = {"live": "live", "new": "new", "foreign": "not this fleet's", "unknown": MEANINGS[UNKNOWN]}[piece.holder]
-    return words if piece.certain or piece.holder in ("new", "unknown") else f"{words}, card inferred"

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.answers import RenderedFleet
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.mask import masked
 from fleetctl.documents.position import FleetSource, Path, path_text
-from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.nodes import Document, Entry, Node
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
 

@@ -10,8 +10,8 @@ from fleetctl.documents.quantity import SHARE, amount_of, grouped, plural
 from fleetctl.render.visible import visible
 
 if TYPE_CHECKING:
+    from fleetctl.documents.answers import NewReplica
     from fleetctl.documents.plan import Action, ActionMember, PlanInventory
-    from fleetctl.documents.what_if import NewReplica
 
 STATE_WORDS = {
     "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from fleetctl.documents.placement_map import Beside, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import Beside, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, MEANINGS, NEW, OTHER, UNKNOWN, Legend
 from fleetctl.render.place_text import scope_text
-from fleetctl.render.trim import print_trimmed
-from fleetctl.render.visible import visible
+from fleetctl.render.visible import print_trimmed, visible
 
 WIDEST_NAME = 36
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -38,7 +37,8 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
     print_trimmed(Text(visible(f"Map: {scope_text(answer.fleet, answer.inventory)}")), console)
     console.print()
     cells = Cells(Legend.of(answer), blocks="utf" in console.encoding.lower())
-    groups = _rows(answer.nodes, shared=rows is not None and len(answer.nodes) > rows)
+    shared = rows is not None and len(answer.nodes) > rows
+    groups = list(grouped((_appearance(node) if shared else (node.id,), node) for node in answer.nodes).values())
     shown = groups if rows is None else groups[:rows]
     for line in _lines(shown, cells, console.width):
         print_trimmed(line, console)
@@ -51,10 +51,6 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
     print_trimmed(Text(map_legend.totals(answer), "bold"), console)
 
 
-def _rows(nodes: Sequence[MapNode], *, shared: bool) -> list[list[MapNode]]:
-    return list(grouped((_appearance(node) if shared else (node.id,), node) for node in nodes).values())
-
-
 def _appearance(node: MapNode) -> tuple[object, ...]:
     cards = tuple((card.free_share, card.dirty, tuple((p.holder, p.model, p.share) for p in card.pieces))
                   for card in node.cards)
@@ -64,7 +60,11 @@ def _appearance(node: MapNode) -> tuple[object, ...]:
 
 def _lines(rows: Sequence[Sequence[MapNode]], cells: Cells, width: int) -> Iterator[Text]:
     """Yield the lines of the rows; cards that do not fit on one line continue on the next, aligned."""
-    heads = [(_names(nodes), _kind(nodes[0])) for nodes in rows]
+    heads = []
+    for node, *others in rows:
+        state = map_legend.node_state(node)  # before the hardware: in a narrow terminal the end is cut off
+        heads.append((visible(node.name) + (f" and {len(others)} more" if others else ""),
+                      (f"{state} " if state else "") + visible(node.hardware)))
     name_width = min(WIDEST_NAME, max(4, width // 3), max((len(name) for name, _ in heads), default=0))
     kind_width = min(max(4, width // 4), max((len(kind) for _, kind in heads), default=0))
     indent = name_width + kind_width + 4
@@ -78,17 +78,6 @@ def _lines(rows: Sequence[Sequence[MapNode]], cells: Cells, width: int) -> Itera
         beside = cells.beside(node.beside)
         if beside:
             yield Text(" " * indent + f"no card: {beside}", overflow="fold")
-
-
-def _names(nodes: Sequence[MapNode]) -> str:
-    first = visible(nodes[0].name)
-    return first if len(nodes) == 1 else f"{first} and {len(nodes) - 1} more"
-
-
-def _kind(node: MapNode) -> str:
-    """Return a node's unusual states, then its hardware: in a narrow terminal the end is cut off."""
-    state = map_legend.node_state(node)
-    return (f"{state} " if state else "") + visible(node.hardware)
 
 
 def _fit(text: str, width: int) -> str:
@@ -130,7 +119,10 @@ class Cells:
         if dead:
             return Text(DEAD.center(self.width), "dim")
         pieces = sorted(card.pieces, key=lambda piece: (-piece.share, piece.model or "~"))
-        text = _mark(card)
+        holders = {piece.holder for piece in pieces}
+        # the most severe mark: dirty, then new, then foreign
+        text = Text(DIRTY, "bold red") if card.dirty else Text(NEW, "bold green") if "new" in holders else Text(
+            FOREIGN if "foreign" in holders else " ", "dim")
         if not pieces:
             return text.append(("·" if self.blocks else ".").ljust(self.width - 1), "dim")
         for code, style in self._letters(pieces):
@@ -163,11 +155,3 @@ class Cells:
         if not self.blocks:
             return "#" if used >= SHARE else str(used * 10 // SHARE)
         return BLOCKS[min(len(BLOCKS), max(1, -(-used * len(BLOCKS) // SHARE))) - 1]
-
-
-def _mark(card: MapCard) -> Text:
-    """Return the most severe mark of a card: dirty, then new, then foreign; a blank for none."""
-    holders = {piece.holder for piece in card.pieces}
-    if card.dirty:
-        return Text(DIRTY, "bold red")
-    return Text(NEW, "bold green") if "new" in holders else Text(FOREIGN if "foreign" in holders else " ", "dim")

@@ -6,10 +6,10 @@ is one `<g class="card">` with a title that says in words what its colors show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import MapCard, MapNode, PlacementMap
 from fleetctl.documents.quantity import SHARE
 from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
 from fleetctl.render.place_text import scope_text
@@ -64,10 +64,12 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
                 round(len(visible(heading)) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
+    models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in answer.legend)
+    description = f"{totals(answer)}. A row per node, a cell per card. {models}"
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            f'viewBox="0 0 {width} {height}" role="img" aria-labelledby="title desc">')
     yield f'<title id="title">{_safe(heading)}</title>'
-    yield f'<desc id="desc">{_safe(_description(answer))}</desc>'
+    yield f'<desc id="desc">{_safe(description)}</desc>'
     yield f"<style>{STYLE}</style>"
     yield ('<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
            '<rect class="stripe" width="2" height="6"/></pattern></defs>')
@@ -78,13 +80,9 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     for node, row_height in zip(answer.nodes, heights, strict=True):
         yield from _row(node, y, left, legend)
         y += row_height
-    yield from _legend(lines, legend_top)
+    for number, (color, text) in enumerate(lines):
+        yield from _legend_line(color, text, legend_top + 22 * number)
     yield "</svg>"
-
-
-def _description(answer: PlacementMap) -> str:
-    models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in answer.legend)
-    return f"{totals(answer)}. A row per node, a cell per card. {models}"
 
 
 def _label(node: MapNode) -> str:
@@ -115,18 +113,14 @@ def _card(node: MapNode, card: MapCard, x: int, y: int, legend: Legend) -> Itera
     for piece in card.pieces:
         tall = CELL * piece.share / SHARE
         bottom -= tall
-        yield from _piece(piece, x, bottom, tall, legend)
+        place = f'x="{x}" y="{bottom:.2f}" width="{CELL}" height="{tall:.2f}"'
+        if piece.holder in ("unknown", "foreign") or piece.model is None:
+            yield f'<rect class="piece {piece.holder}" {place}/>'
+        else:
+            yield f'<rect class="piece {piece.holder}" {place} fill="{color_of(legend.numbers[piece.model])}"/>'
+        if piece.holder in ("unknown", "new"):
+            yield f'<rect class="hatched" {place}/>'
     yield f'<text class="code" x="{x + CELL // 2}" y="{y + 17}">{_safe(legend.label(card))}</text></g>'
-
-
-def _piece(piece: Piece, x: int, y: float, tall: float, legend: Legend) -> Iterator[str]:
-    place = f'x="{x}" y="{y:.2f}" width="{CELL}" height="{tall:.2f}"'
-    if piece.holder in ("unknown", "foreign") or piece.model is None:
-        yield f'<rect class="piece {piece.holder}" {place}/>'
-    else:
-        yield f'<rect class="piece {piece.holder}" {place} fill="{color_of(legend.numbers[piece.model])}"/>'
-    if piece.holder in ("unknown", "new"):
-        yield f'<rect class="hatched" {place}/>'
 
 
 def _legend_lines(answer: PlacementMap, legend: Legend) -> list[tuple[str, str]]:
@@ -137,17 +131,15 @@ def _legend_lines(answer: PlacementMap, legend: Legend) -> list[tuple[str, str]]
             (".unknown", f"?  {MEANINGS['?']}"), (".dirty", f"!  {MEANINGS['!']}")]
 
 
-def _legend(lines: Sequence[tuple[str, str]], top: int) -> Iterator[str]:
-    for number, (color, text) in enumerate(lines):
-        y = top + 22 * number
-        place = f'x="{MARGIN}" y="{y}" width="14" height="14" rx="3"'
-        if color.startswith("."):
-            yield f'<rect class="swatch {color[1:]}" {place}/>'
-            if color in (".new", ".unknown"):
-                yield f'<rect class="hatched" {place}/>'
-        else:
-            yield f'<rect class="swatch" {place} fill="{color}"/>'
-        yield f'<text class="small" x="{MARGIN + 22}" y="{y + 12}">{_safe(text)}</text>'
+def _legend_line(color: str, text: str, y: int) -> Iterator[str]:
+    place = f'x="{MARGIN}" y="{y}" width="14" height="14" rx="3"'
+    if color.startswith("."):
+        yield f'<rect class="swatch {color[1:]}" {place}/>'
+        if color in (".new", ".unknown"):
+            yield f'<rect class="hatched" {place}/>'
+    else:
+        yield f'<rect class="swatch" {place} fill="{color}"/>'
+    yield f'<text class="small" x="{MARGIN + 22}" y="{y + 12}">{_safe(text)}</text>'
 
 
 def _safe(text: str) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 _COMMAND = re.compile(r"^([^!-~\n]*):(?=[^ -~\n]*:)|#(?=[^ -~\n]*#)", re.MULTILINE)
 """Where a CI runner could see a command: `::error::` at the start of a line, `##[error]` and `##vso[` anywhere.
@@ -19,6 +23,16 @@ def visible(text: str) -> str:
     """
     return text if text.isprintable() else "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the text, or its first `limit` characters and how many more there are."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+def cut_visible(text: str, limit: int = 2_000) -> str:
+    """Return text with hidden characters and commands escaped, cut for formats that show only a few lines."""
+    return cut(visible(text), limit)
 
 
 def visible_lines(text: str) -> str:
@@ -43,3 +57,17 @@ def inert(text: str) -> str:
 def visible_json(text: str) -> str:
     """Return a JSON document with hidden characters as escapes, such as `\\u009b`; its meaning stays the same."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_trimmed(renderable: RenderableType, console: Console) -> None:
+    """Print `renderable` without rich's padding at line ends, so that output is easy to copy and compare."""
+    from rich.segment import Segment, Segments  # only what prints needs it
+
+    printed = []
+    for line in console.render_lines(renderable, pad=False):
+        while line and not line[-1].text.strip(" "):
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
+        printed += [*line, Segment.line()]
+    console.print(Segments(printed), end="", crop=False)

@@ -63,7 +63,10 @@ def _effects(
             yield ModelEffect(key=key, kind="changed" if is_changed else "sideEffect", before=was, after=now,
                               message=_changed(was, now, is_changed=is_changed))
         elif is_changed:
-            yield ModelEffect(key=key, kind="changed", before=was, after=now, message=_same_counts(now))
+            counts = ((now.create, "to create"), (now.blocked, "blocked"))
+            still = [f"{count} {word}" for count, word in counts if count]
+            yield ModelEffect(key=key, kind="changed", before=was, after=now, message="changed; " + (
+                f"still {', '.join(still)}" if still else "no replica is affected now"))
 
 
 def _added(row: ModelRow, fetch: int) -> str:
@@ -90,11 +93,6 @@ def _changed(old: CountsThen, new: CountsThen, *, is_changed: bool) -> str:
              _more(fetch, f"node{'' if abs(fetch) == 1 else 's'} to fetch weights")]
     counts = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
     return counts if is_changed else f"affected by another change: {counts}"
-
-
-def _same_counts(now: CountsThen) -> str:
-    still = [f"{count} {word}" for count, word in ((now.create, "to create"), (now.blocked, "blocked")) if count]
-    return f"changed; still {', '.join(still)}" if still else "changed; no replica is affected now"
 
 
 def _more(difference: int, label: str) -> str:

@@ -7,24 +7,24 @@ Reads nothing and writes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
 from fleetctl.documents.fleet import Cluster, History
-from fleetctl.documents.position import Path, path_text
+from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.documents.quantity import amount_of, count_of, grouped
+from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.address import without_secret
-from fleetctl.planner.outcome import CHANGES
-from fleetctl.review.compare_model import model_differences
-from fleetctl.review.compare_nodes import node_differences
+from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
+from fleetctl.planner.policy import CHANGES
+from fleetctl.review.compare_model import UNAFFECTED, model_differences
 from fleetctl.review.inputs import Side
-from fleetctl.review.meaning import Keyed, Steps, find_changes
-from fleetctl.review.model_effect import UNAFFECTED
-from fleetctl.review.source_view import WrittenFleet, WrittenModel
+from fleetctl.review.meaning import Keyed, Steps, WrittenFleet, WrittenModel, find_changes, format_value
 
 _READING_ORDER = ("metadata", "cluster", "history", "policy")
 _POLICY = f"plan and apply check it from now on; {UNAFFECTED}"
@@ -35,6 +35,11 @@ _NAMESPACE = ("replicas in {old} keep running and keep their resources, but no l
               "again in {new}")
 _NAME = ("running replicas belong to {old}: they keep running but no longer count, and their models are blocked unless "
          "plan and apply get --adopt-from {old}")
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",))
+Setting = int | bool | str | None
+_Key = tuple[str, int]
+"""A selector in its canonical spelling, and a number that counts the entries with it."""
 
 
 def compare(base: Side, head: Side) -> FleetDiff:
@@ -42,19 +47,31 @@ def compare(base: Side, head: Side) -> FleetDiff:
     before, after = written(base), written(head)
     with collector_paused():
         found = list(differences(before, after))
+    counts = Counter(difference.effect for difference in found)
     return FleetDiff(
         fleet=next(side.fleet.name for side in (head, base) if side.fleet), base=base.revision, head=head.revision,
         before=_size(before), after=_size(after),
-        summary=count_effects(found), differences=found, exit_code=CHANGES if found else 0,
+        summary={effect: counts[effect] for effect in get_args(Effect)}, differences=found,
+        exit_code=CHANGES if found else 0,
     )
 
 
 def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iterator[Difference]:
-    """Yield the differences: of the fleet as a whole, then of the models in the new order, then the removed models."""
+    """Yield the differences: of the fleet as a whole (name, cluster, policy, node policies), then of the models.
+
+    These are in the new order, then come the removed ones.
+    """
     if before and after:
-        yield from fleet_differences(before, after)
+        was, now = _settings(before), _settings(after)
+        changed_settings = {steps[:2] for steps in find_changes(was, now)} if was != now else set()
+        for steps in sorted(changed_settings, key=lambda steps: (_READING_ORDER.index(steps[0]), steps)):
+            yield _difference(steps, before, after)
+        yield from _node_differences(before, after)
     old, new = before.models if before else {}, after.models if after else {}
-    renamed = dict(_renames([old[key] for key in old if key not in new], [new[key] for key in new if key not in old]))
+    # a new model is paired with a removed one of the same spec: it may have been renamed
+    by_spec = grouped((one.model.spec_hash, key) for key, one in old.items() if key not in new)
+    renamed = {key: by_spec[one.model.spec_hash].pop(0) for key, one in new.items()
+               if key not in old and by_spec.get(one.model.spec_hash)}
     new_names = {former: latter for latter, former in renamed.items()}
     changed = model_differences(old, new)
     for key, model in new.items():
@@ -62,23 +79,9 @@ def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iter
     yield from (_removed(model, new_names.get(key)) for key, model in old.items() if key not in new)
 
 
-def count_effects(found: Iterable[Difference]) -> dict[Effect, int]:
-    """Count differences by effect, in the order of the effects."""
-    counts = Counter(difference.effect for difference in found)
-    return {effect: counts[effect] for effect in get_args(Effect)}
-
-
 def written(side: Side) -> WrittenFleet | None:
     """Return the fleet of a side as written in its files; None if it has none."""
     return WrittenFleet(side.fleet, side.documents) if side.fleet else None
-
-
-def _renames(removed: Sequence[WrittenModel], added: Sequence[WrittenModel]) -> Iterator[tuple[str, str]]:
-    """Pair new models with removed ones of the same spec: (new key, old key)."""
-    by_spec = grouped((one.model.spec_hash, one.model.key) for one in removed)
-    for one in added:
-        if candidates := by_spec.get(one.model.spec_hash):
-            yield one.model.key, candidates.pop(0)
 
 
 def _added(written: WrittenModel, former: str | None) -> Difference:
@@ -119,15 +122,6 @@ def _size(written: WrittenFleet | None) -> FleetSize:
     models = written.fleet.models if written else ()
     return FleetSize(models=len(models), replicas=sum(model.replicas for model in models),
                      gpus=sum(model.replicas * _gpus_of(model) for model in models))
-
-
-def fleet_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield the differences of the fleet as a whole: name, cluster, policy, then node policies."""
-    before, after = _settings(old), _settings(new)
-    changed = {steps[:2] for steps in find_changes(before, after)} if before != after else set()
-    for steps in sorted(changed, key=lambda steps: (_READING_ORDER.index(steps[0]), steps)):
-        yield _difference(steps, old, new)
-    yield from node_differences(old, new)
 
 
 def _settings(written: WrittenFleet) -> Keyed:
@@ -181,3 +175,112 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
     return "none", _HISTORY if steps[0] == "history" else _POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of spec.nodes: its number across all documents, and its settings; None = not set."""
+
+    fleet: WrittenFleet
+    number: int
+    settings: Mapping[Steps, Setting]
+
+    def value(self, setting: Steps) -> Any:  # noqa: ANN401  any YAML value
+        """Return a setting as written; the default set by `reserve: {}` is formatted instead."""
+        if self.settings[setting] is None:
+            return None
+        document, path = self.fleet.policies[self.number]
+        node = document.node((*path, *setting))
+        return format_value(self.settings[setting], setting) if node is None or node.value is None else node.value
+
+    def place(self, setting: Steps) -> Position:
+        """Return the position of a setting, or of the nearest key above it."""
+        document, path = self.fleet.policies[self.number]
+        return document.place((*path, *setting))
+
+
+def _node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
+    """Yield those of node policies, in the order of the new entries; entries without a setting are ignored.
+
+    Entries are matched by selector, and each setting is a separate difference.
+    """
+    before, after = _entries(old), _entries(new)
+    cards = {any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
+             for model in new.fleet.models}
+    for key in {**after, **before}:
+        was, now = before.get(key), after.get(key)
+        for setting in _SETTINGS:
+            if _setting(was, setting) != _setting(now, setting):
+                yield _node_difference(key[0], setting, was, now, cards)
+    moved = [setting for setting in _SETTINGS
+             if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
+    if moved:
+        yield Difference(
+            path="nodes", kind="changed", effect="drift" if _CAP in moved else "additive",
+            old=[key[0] for key in before], new=[key[0] for key in after],
+            old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
+            message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
+
+
+def _node_difference(
+    nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, cards: Set[bool]
+) -> Difference:
+    """Return the difference of one setting; an entry is None if a side has none with its selector.
+
+    `cards` holds True and False if models with and without GPU or VRAM claims exist: their default caps differ.
+    """
+    old, new = was.value(setting) if was else None, now.value(setting) if now else None
+    effect, message = _node_effect(setting, _setting(was, setting), _setting(now, setting), cards)
+    number = next(entry.number for entry in (now, was) if entry)
+    return Difference(
+        path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
+        kind="added" if old is None else "removed" if new is None else "changed", old=old, new=new,
+        old_source=was.place(setting) if was else None, new_source=now.place(setting) if now else None,
+    )
+
+
+def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
+    seen: Counter[str] = Counter()
+    found = {}
+    for number, policy in enumerate(written.fleet.policies):
+        selector = ", ".join(f"{key}={text}" for key, text in sorted(in_one_spelling(policy.selector).items()))
+        settings: dict[Steps, Setting] = {
+            _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
+            _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
+            _WARM: policy.warm, _PORTS: policy.weights_ports}
+        found[selector or "every node", seen[selector]] = _Entry(written, number, settings)
+        seen[selector] += 1
+    return found
+
+
+def _setting(entry: _Entry | None, setting: Steps) -> Setting:
+    return entry.settings[setting] if entry else None
+
+
+def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
+    """Return the entries that have a setting on both sides, in the order of `one`."""
+    return [key for key, entry in one.items()
+            if None not in (_setting(entry, setting), _setting(other.get(key), setting))]
+
+
+def _node_effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tuple[Effect, str]:
+    if setting == _PORTS or isinstance(old, str) or isinstance(new, str):
+        return "none", f"where new replicas there serve their weights; {UNAFFECTED}"
+    more = (new or 0) > (old or 0)
+    if setting == _CAP:
+        defaults = [(UNCAPPED if has_cards else ONE_EACH).limit for has_cards in cards]
+        lower = any((default if new is None else new) < (default if old is None else old) for default in defaults)
+        return ("drift", "running replicas beyond the cap are kept and reported as drift (ABOVE_SLOT_CAP)") if lower \
+            else ("additive", "a model may have more replicas on one node")
+    if setting == _CORDON:
+        return ("none", f"no new replicas go there; {UNAFFECTED}") if new else (
+            "additive", "new replicas may go there again")
+    if setting == _WARM:
+        return "none", f"the limit on memory for WARM replicas there; {UNAFFECTED}"
+    if setting == _RESERVE:
+        return ("none", f"less of each card is offered to new replicas; {UNAFFECTED}") if more else (
+            "additive", "more of each card is offered to new replicas")
+    return ("additive", "cards that do not report their memory count as larger") if more else (
+        "none", f"cards that do not report their memory count as smaller, or not at all; {UNAFFECTED}")
+
+

@@ -99,10 +99,6 @@ class GitTree:
             raise FileNotFoundError(errno.ENOENT, "it is outside of the repository", path)
         return inside
 
-    def entry(self, inside: str) -> Entry | None:
-        """Return the entry of a path from the top, with links followed; raises OSError if it leads nowhere."""
-        return self._follow(inside)[1]
-
     def _is_file(self, inside: str | None) -> bool:
         return self._kind(inside) not in (None, _FOLDER, _SUBMODULE)
 

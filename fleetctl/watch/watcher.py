@@ -13,8 +13,7 @@ from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
 from fleetctl.documents.canonical import canonical_json, sha256_hex
-from fleetctl.documents.events import RunSummary
-from fleetctl.documents.history import History
+from fleetctl.documents.events import History, RunSummary
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.label_selector import LabelSelector
+from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.workflow.invocation import Invocation, Where

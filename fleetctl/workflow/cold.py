@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.doctor.needs import candidates
+from fleetctl.doctor.fleet import candidates
 from fleetctl.documents.inventory import Inventory, Node
-from fleetctl.documents.label_selector import LabelSelector
+from fleetctl.documents.selector import LabelSelector
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.prefetch import Part, parts_of
+from fleetctl.planner.cold import Part, parts_of
 from fleetctl.workflow.invocation import Invocation
 
 

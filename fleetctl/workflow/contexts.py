@@ -11,13 +11,12 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleetctl.documents.contexts import Context, Contexts, SecretSource
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from fleetctl.inventory.address import DASHBOARD_PORT, without_secret
-from fleetctl.workflow.contexts_file import config_path, read_contexts
+from fleetctl.workflow.contexts_file import Context, Contexts, SecretSource, config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 COMMAND_TIMEOUT_S = 60.0

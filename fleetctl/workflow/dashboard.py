@@ -12,7 +12,7 @@ from fleetctl.inventory.access import find_access, without_token
 from fleetctl.inventory.address import dashboard_url
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.route import PLAIN_HTTP_VARIABLE, is_readable_by_others
+from fleetctl.inventory.fetch import PLAIN_HTTP_VARIABLE, is_readable_by_others
 from fleetctl.workflow.contexts import context_for, resolve_namespace, variables_of
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 

@@ -11,7 +11,7 @@ from fleetctl.apply.node_jobs import JobRunner, examine
 from fleetctl.apply.record import Starter
 from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.doctor.needs import needs_by_node
+from fleetctl.doctor.fleet import needs_by_node
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Inventory
@@ -19,8 +19,8 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.inventory.checked_weights import with_wrong
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.cold import with_wrong
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.records import read_records
 from fleetctl.inventory.vitals import Vitals, read_vitals

@@ -18,16 +18,14 @@ from fleetctl.documents.inventory import UNKNOWN_SPEC
 from fleetctl.documents.mask import COMMAND_LINE, MASK, masked_words, secrets_in_words
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
-from fleetctl.fleetfile.resolve import former_hash, hash_of_shape, shape_as_set
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.importers.authored import authored_workers
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, former_hash, hash_of_shape, shape_as_set
+from fleetctl.importers.draft import authored_workers
 from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.render.difference_text import change_text
 from fleetctl.review.compare_model import model_differences
-from fleetctl.review.meaning import member_names, members_by_name
-from fleetctl.review.source_view import ModelView
+from fleetctl.review.meaning import ModelView, member_names, members_by_name
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,20 +67,15 @@ def files_read(paths: Iterable[str | None]) -> set[Path]:
 
     Skips None, standard input, and folders that cannot be listed: reading them reports that.
     """
-    return {real_path(file) for path in paths if path and path != "-" for file in _files(path)}
+    found: set[Path] = set()
+    for path in paths:
+        with suppress(OSError):
+            if path and path != "-":
+                files = fleet_files(path, DISK) if DISK.is_folder(path) else [""]
+                found.update(real_path(Path(path) / name) for name in files)
+    return found
 
 
 def real_path(path: Path) -> Path:
     """Return a path with every link followed, even in a circle of links, for which Path.resolve raises."""
     return Path(os.path.realpath(path))
-
-
-def _files(path: str) -> Iterator[Path]:
-    if not DISK.is_folder(path):
-        yield Path(path)
-        return
-    try:
-        names = fleet_files(path, DISK)
-    except OSError:
-        return
-    yield from (Path(path) / name for name in names)

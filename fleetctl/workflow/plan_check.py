@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.apply.prepare import refuse_expired, refuse_moved, refuse_used
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import require_complete
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Drift, Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
+
+if TYPE_CHECKING:
+    from fleetctl.documents.answers import PlacementMap
 
 Changes = Mapping[tuple[str, str], Sequence[str]]
 """Differences in words, by model key and the spec hash of running replicas."""

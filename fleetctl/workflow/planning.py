@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.plan import GitFacts, Plan
+from fleetctl.documents.plan import GitFacts
 from fleetctl.documents.quantity import count_of
+from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.options import USUAL_EXPIRY_S, PlanFacts, PlanOptions
+from fleetctl.review.git_discovery import checkout_of, find_git_dir
 from fleetctl.version import __version__
 from fleetctl.workflow.cluster import inventory_source, read, with_cold_selectors
 from fleetctl.workflow.contexts import resolve_namespace
-from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 
@@ -83,10 +85,34 @@ def plan_on(
         address=seen.cluster.address,
     )
     with invocation.working(f"planning {count_of(len(fleet.models), 'model')}"):
-        return Planned(fleet, seen, options, facts, (invocation.make_plan or _make_plan)(fleet, seen, options, facts))
+        if (make := invocation.make_plan) is None:
+            from fleetctl.planner.plan import make_plan  # loads NumPy, which --help and an attached apply do not need
+
+            make = make_plan
+        return Planned(fleet, seen, options, facts, make(fleet, seen, options, facts))
 
 
-def _make_plan(fleet: ResolvedFleet, seen: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
-    from fleetctl.planner.plan import make_plan  # loads NumPy, which --help and an attached apply do not need
+def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
+    """Return commit and branch of the first file's repository, or None if there is none or all files are standard
+    input; `dirty` covers the fleet files alone. Reads only and runs no program that the repository configures. Any
+    failure means "unknown".
+    """
+    paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
+    if not paths or checkout_of(str(paths[0]), environ) is None:
+        return None
+    from fleetctl.review.git_command import Git  # outside a repository no git is needed
 
-    return make_plan(fleet, seen, options, facts)
+    try:
+        git = Git(find_git_dir(str(paths[0]), environ), environ, timeout_s=5.0)
+        answer = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--no-renames",
+                         "--untracked-files=all", "--ignored", "--ignore-submodules=all",
+                         "--", *(str(path) for path in paths))
+    except RevisionError:
+        return None
+    lines = answer.stdout.decode(errors="backslashreplace").splitlines() if answer.returncode == 0 else []
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
+    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
+    if not commit or commit == "(initial)":
+        return None
+    return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
+                    dirty=any(not line.startswith("# ") for line in lines))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from fleetctl.apply.prepare import ApplyTask, prepare_saved
 from fleetctl.apply.replan import ReplanWanted, limited_to_refused
-from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.planner.options import PlanOptions, options_of
+from fleetctl.planner.options import USUAL_EXPIRY_S, PlanOptions, options_of
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import ModelState, is_outdated, sort_out
-from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.workflow.proposal import require_allowed
 
 TRIED = 5

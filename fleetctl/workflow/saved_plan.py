@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from fleetctl.apply.replan_command import has_expired
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.planner.options import has_expired
 from fleetctl.planner.policy import refusing
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.version import __version__
@@ -20,7 +20,12 @@ from fleetctl.workflow.output_files import write_file
 def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
     """Write the plan, readable only by its owner, and print how to apply it."""
     write_file(out, saved_plan_json(plan), mode=0o600)
-    refused = _why_refused(plan, invocation.now())
+    refused = ""
+    if has_expired(plan, invocation.now()):
+        refused = f"its inventory is from {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
+    elif refusing(plan.policy):
+        refused = ("a policy of the fleet forbids it" if refusing(plan.policy, force=True)
+                   else "it exceeds a threshold of the fleet's policy; plan or apply it with --force")
     if refused:
         invocation.say("saved", str(out))
         invocation.say("warning", f"`fleetctl apply` will refuse it: {refused}")
@@ -51,13 +56,3 @@ def origin_of(plan: Plan, now: str) -> str:
     until = (f"{'expired at' if has_expired(plan, now) else 'valid until'} {plan.expires_at}" if plan.expires_at
              else "never expires")
     return f"{plan.plan_id[:10]}, {commit}, made by fleetctl {plan.tool_version}{other}, {until}"
-
-
-def _why_refused(plan: Plan, now: str) -> str | None:
-    """Return why an apply would refuse the new plan right away, or None."""
-    if has_expired(plan, now):
-        return f"its inventory is from {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
-    if not refusing(plan.policy):
-        return None
-    return ("a policy of the fleet forbids it" if refusing(plan.policy, force=True)
-            else "it exceeds a threshold of the fleet's policy; plan or apply it with --force")

@@ -9,8 +9,8 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import sort_out
+from fleetctl.planner.options import require_complete
 from fleetctl.workflow.cluster import read_from
 from fleetctl.workflow.invocation import Invocation, Where
 

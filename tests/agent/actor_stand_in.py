@@ -17,8 +17,7 @@ from typing import Any
 
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent import ports, processes
-from fleetctl.agent.engine import EngineProcess
-from fleetctl.agent.engine_log import EngineLog
+from fleetctl.agent.engine import EngineLog, EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Member
 from fleetctl.agent.wire import parse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.agent.claims import claim_of, format_claim, member_options
+from fleetctl.agent.cluster import claim_of, format_claim, member_options
 from fleetctl.agent.messages import Member
 
 RAYS_UNIT = 10_000

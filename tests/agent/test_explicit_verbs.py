@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import evict, reload, restart
+from fleetctl.agent import evict, reload
 from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
@@ -66,12 +66,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     ray = SimpleNamespace(
         get_actor=cluster.get_actor, kill=cluster.kill, wait=cluster.wait,
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"))
-    for module in (evict, restart, run_module):
+    for module in (evict, run_module):
         monkeypatch.setattr(module, "ray", ray)
     monkeypatch.setattr(run_module, "POLL_S", 0.001)
     monkeypatch.setattr(evict.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
-    monkeypatch.setattr(restart, "kept_failure", lambda _: None)
+    monkeypatch.setattr(evict, "kept_failure", lambda _: None)
     cluster.keys.install(monkeypatch, reload)
     monkeypatch.setattr(run_module, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
@@ -132,10 +132,10 @@ def test_enough_replicas_stay_ready_even_if_others_ended_since_the_client_read_t
 def test_a_missing_replica_is_not_found_and_the_others_are_evicted(cluster: SimulatedCluster, run: Any) -> None:
     last = run(evict.run_evict, 7, 1)
     assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])
-    assert run(restart.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
+    assert run(evict.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
 
 
-@pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
+@pytest.mark.parametrize("verb", [evict.run_evict, evict.run_restart])
 def test_a_new_replica_under_the_same_name_is_left_alone(cluster: SimulatedCluster, run: Any, verb: Any) -> None:
     cluster.replaced.add("ModelActor:org/m:1")
     assert run(verb, 1)["rows"] == [(1, "failed", "NOT_FOUND")]
@@ -143,7 +143,7 @@ def test_a_new_replica_under_the_same_name_is_left_alone(cluster: SimulatedClust
 
 
 def test_replicas_are_restarted_one_by_one_and_keep_their_ids(cluster: SimulatedCluster, run: Any) -> None:
-    last = run(restart.run_restart, 0, 1)
+    last = run(evict.run_restart, 0, 1)
     assert (last["exitCode"], last["rows"]) == (0, [(0, "ready", None), (1, "ready", None)])
     assert cluster.calls == ["restart ModelActor:org/m:0", "restart ModelActor:org/m:1", "release"]
     assert len(cluster.records) == 4
@@ -151,7 +151,7 @@ def test_replicas_are_restarted_one_by_one_and_keep_their_ids(cluster: Simulated
 
 def test_a_restart_ends_at_the_first_replica_that_does_not_come_back(cluster: SimulatedCluster, run: Any) -> None:
     cluster.broken.add("ModelActor:org/m:1")
-    last = run(restart.run_restart, 0, 1, 2)
+    last = run(evict.run_restart, 0, 1, 2)
     assert (last["exitCode"], last["rows"]) == (3, [
         (0, "ready", None), (1, "failed", "REPLICA_DIED"), (2, "skipped", "NOT_BEGUN")])
     assert "restart ModelActor:org/m:2" not in cluster.calls
@@ -164,8 +164,8 @@ def test_an_interrupted_restart_skips_the_rest_and_does_not_wait(
         cluster.records[handle.name] = cluster.records[handle.name]._replace(state="RESTARTING")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(restart.ray, "kill", kill)
-    last = run(restart.run_restart, 0, 1)
+    monkeypatch.setattr(evict.ray, "kill", kill)
+    last = run(evict.run_restart, 0, 1)
     assert last["interrupted"] is True
     assert last["rows"] == [(0, "starting", "INTERRUPTED"), (1, "skipped", "INTERRUPTED")]
     assert cluster.calls == ["restart ModelActor:org/m:0", "release"]
@@ -173,7 +173,7 @@ def test_an_interrupted_restart_skips_the_rest_and_does_not_wait(
 
 def test_a_replica_without_a_restart_left_is_not_touched(cluster: SimulatedCluster, run: Any) -> None:
     cluster.records["ModelActor:org/m:0"] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
-    last = run(restart.run_restart, 0)
+    last = run(evict.run_restart, 0)
     assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "RESTARTS_USED")])
     assert cluster.calls == ["release"]
 
@@ -184,11 +184,11 @@ def test_the_command_for_a_replica_without_a_restart_left_is_quoted_for_the_shel
     name = "ModelActor:a;b:0"
     cluster.records[name] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
     one = {"model": "a;b", "replicaId": 0, "actorId": name, "nodes": ["a"], "startupTimeout": 5}
-    [outcome] = run(restart.run_restart, replicas=[one])["outcomes"]
+    [outcome] = run(evict.run_restart, replicas=[one])["outcomes"]
     assert "`fleetctl evict 'a;b/0'`" in outcome["message"]
 
 
-@pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
+@pytest.mark.parametrize("verb", [evict.run_evict, evict.run_restart])
 def test_a_busy_lock_is_exit_code_5_and_no_replica_is_touched(
         cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
     def busy(name: str, *_: Any) -> None:

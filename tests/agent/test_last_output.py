@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from engine_run import unstamped
 
-from fleetctl.agent.engine_log import LAST_OUTPUT_BYTES, EngineLog
+from fleetctl.agent.engine import LAST_OUTPUT_BYTES, EngineLog
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, 
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
-from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan, record, served_weights
+from fleetctl.documents import diagnosis, events, fleet, inventory, plan, record, weights
 from fleetctl.inventory.listed_claims import PlacementGroup
 
 SAME = {
-    "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
-    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "WeightSource": served_weights.WeightSource,
-    "PlannedWeights": served_weights.PlannedWeights, "GotWeights": served_weights.GotWeights,
-    "ServedWeights": served_weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
+    "FromNode": fleet.FromNode, "PortProbe": fleet.HttpProbe, "ExecProbe": fleet.ExecProbe, "Probe": fleet.Probe,
+    "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
+    "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
+    "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
     "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
     "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "PrefetchMember": plan.PrefetchMember,
     "PrefetchNode": plan.PrefetchNode, "Prefetch": plan.Prefetch, "Blocked": plan.Blocked, "NodeType": plan.Growth,
@@ -176,10 +176,10 @@ def test_what_the_client_asks_for_about_nodes_is_read_without_loss() -> None:
 
 @pytest.mark.parametrize("level", [None, "WARM", "COLD"])
 def test_what_the_client_asks_for_about_replicas_is_read_without_loss(level: Any) -> None:
-    served = served_weights.ServedWeights(artifact="1" * 64, view=None, bytes=5)
+    served = weights.ServedWeights(artifact="1" * 64, view=None, bytes=5)
     replica = inventory.Replica(
         model="m", replica_id=3, state="ALIVE", actor_id="ab", spec_hash="h", level="WARM" if level else "HOT",
-        members=[inventory.ReplicaMember(node_id="n", weights=weights) for weights in (served, None)])
+        members=[inventory.ReplicaMember(node_id="n", weights=one) for one in (served, None)])
     order = explicit.Order("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
                            {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
     sent = json.loads(json.dumps(explicit._request(order, "j", "ann")))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent import cold, own_files
-from fleetctl.agent.engine_log import EngineLog
+from fleetctl.agent import model_files, own_files
+from fleetctl.agent.engine import EngineLog
 from fleetctl.agent.own_files import open_own, replace_own
 from fleetctl.agent.supervisor import Output
 from fleetctl.agent.weights.check import Finding
@@ -90,9 +90,10 @@ def test_what_is_not_ours_is_not_read_either(taken: Path) -> None:
 
 
 def test_a_note_replaces_what_has_its_name(taken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold, "path_prefix", lambda *_: str(taken.with_suffix("")))
+    monkeypatch.setattr(model_files, "path_prefix", lambda *_: str(taken.with_suffix("")))
     taken.rename(taken.with_suffix(".json"))
-    cold.note_wrong(Finding("wrong", Entry("/root", "a", None), Wrong("model.bin", 5, "it has another size", "")))
+    wrong = Wrong("model.bin", 5, "it has another size", "")
+    model_files.note_wrong(Finding("wrong", Entry("/root", "a", None), wrong))
     assert '"piece": 5' in taken.with_suffix(".json").read_text()
     assert (taken.parents[1] / "home" / "rc").read_text() == VICTIM
 

@@ -15,36 +15,53 @@ from fleetctl.agent.messages import (
     Holder,
     HttpCall,
     Lifecycle,
+    Outcome,
     Plan,
     PlanFleet,
     PlannedReload,
     PlannedWeights,
     ReloadMember,
+    WeightSource,
 )
 from fleetctl.agent.reloads import Reloads
 from fleetctl.agent.run import step_all
+
+WEIGHTS = PlannedWeights("b", ())
 
 
 class Actors:
     """The actors that an agent queries: `states` = their answers, one per query. Records queries and notes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: list[dict[str, Any]]) -> None:
-        self.states, self.now, self.lock_holder = states, 0.0, ""
+        self.states, self.now, self.lock_holder = states, 50.0, ""
+        self.locks: list[tuple[object, ...]] = []
+        self.polled: list[float] = []
+        self.silent = False
+        self.ids: dict[str, str] = {}
+        """Actor ids by number, of those that are not the planned ones."""
+        self.events: list[tuple[str, str, dict[str, Any]]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.noted: list[dict[str, Any]] = []
         self.taken = self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
-            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
+            get_actor=self.actor, wait=self.wait, get=self.get,
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         self.records: dict[str, dict[str, Any]] = {}
+        monkeypatch.setattr(reloads, "utc_now", lambda: "now")
         monkeypatch.setattr(reloads, "add", self.add)
         monkeypatch.setattr(reloads, "remove", self.remove)
         monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
         monkeypatch.setattr(reloads.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
 
+    def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        assert timeout == 0, "a run never waits in a call"
+        self.polled.append(self.now)
+        return ([], refs) if self.silent else (refs, [])
+
     def get(self, state: dict[str, Any]) -> dict[str, Any]:
+        assert not self.silent
         if state is GONE:
             raise ZeroDivisionError
         if state is OUT_OF_MEMORY:
@@ -64,8 +81,9 @@ class Actors:
         self.noted.append(list(self.records.values()))
         return True
 
-    def take_lock(self, name: str, *_: object) -> Any:
+    def take_lock(self, name: str, *more: object) -> Any:
         assert name == "lab/reload"
+        self.locks.append(more)
         if self.lock_holder:
             raise LockBusy(name, Holder(self.lock_holder))
         self.taken += 1
@@ -77,20 +95,26 @@ class Actors:
             raise ValueError(name)
         left = self.states[f"m{number}"]
         return SimpleNamespace(
-            _actor_id=SimpleNamespace(hex=lambda: f"actor{number}"),
+            _actor_id=SimpleNamespace(hex=lambda: self.ids.get(number, f"actor{number}")),
             reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
-    def begin(self, *numbers: int, wait: bool = True, other: int | None = None) -> Reloads:
+    def begin(
+        self, *numbers: int, wait: bool = True, other: int | None = None,
+        weights: PlannedWeights | None = WEIGHTS
+    ) -> Reloads:
         """Begin reloads of these replicas of model m, and of an `other` one."""
         named = [*(("m", number) for number in numbers), *([("other", other)] if other is not None else [])]
         rows = [PlannedReload(
             f"{model}/{number}", model, number, f"actor{number}", "old", "new", HttpCall("POST", "/load"),
-            Lifecycle(60.0), [ReloadMember("g", 0, 0, PlannedWeights("b", ()), "n", "a")]) for model, number in named]
-        request = ApplyRequest(Plan("p", PlanFleet("lab"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
+            Lifecycle(60.0), [ReloadMember("g", 0, 0, weights, "n", "a")]) for model, number in named]
+        request = ApplyRequest(Plan("p", PlanFleet("lab", "ns"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
         run: Any = SimpleNamespace(
-            take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=lambda *_, **__: None))
+            take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=self.emit))
         return Reloads(request, run)
+
+    def emit(self, kind: str, message: str, **fields: Any) -> None:
+        self.events.append((kind, message, fields))
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
         results: dict[str, Any] = {}
@@ -268,3 +292,116 @@ def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_contin
     assert may_end(found)
     assert [number for number, _ in actors.asked] == ["0"]
     assert at_end(found, interrupted=False) == left
+
+
+def outcome_of(found: Reloads) -> Outcome:
+    outcome = found.tasks[0].outcome
+    assert outcome is not None
+    return outcome
+
+
+def test_an_outcome_has_the_seconds_since_its_reload_began_and_the_address_of_the_replica(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE])
+    actors.run(found := actors.begin(0))
+    assert (outcome_of(found).seconds, outcome_of(found).address) == (3.0, "10.0.0.1:8000")
+    assert actors.events == [("replicaReloading", "m/0: reloading its weights on a; it keeps serving",
+                              {"model": "m", "replicaId": 0})]
+
+
+def test_another_run_that_reloads_is_asked_for_the_lock_once_and_without_waiting(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[DONE], m1=[DONE])
+    actors.lock_holder = "other-job"
+    assert actors.run(found := actors.begin(0, 1)) == {"m/0": ("skipped", "LOCK_HELD"), "m/1": ("skipped", "LOCK_HELD")}
+    assert (actors.locks, actors.events, outcome_of(found).seconds) == ([(Holder("j"), 0.0)], [], 0.0)
+
+
+def test_a_record_names_its_fleet_and_the_times_of_the_request_and_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[{**DONE, "restarts": 3}])
+    actors.run(actors.begin(0))
+    [[asked], [done]] = actors.noted
+    assert (asked["at"], asked["restarts"], asked["fleet"], asked["namespace"]) == ("now", 1, "lab", "ns")
+    assert (done["at"], done["restarts"], done["fleet"], done["namespace"]) == (DONE["at"], 3, "lab", "ns")
+
+
+def test_the_latest_reloaded_replicas_are_sources_before_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, **{f"m{number}": [DONE] for number in range(5)})
+    planned = WeightSource("m/9", "10.0.0.9:7", None, True)
+    actors.run(actors.begin(*range(5), weights=PlannedWeights("b", (), [planned])), 20)
+    sources = [[one["replica"] for one in asked["members"][0]["weights"]["sources"]] for _, asked in actors.asked]
+    assert sources == [["m/9"], ["m/0", "m/9"], ["m/0", "m/1", "m/9"], ["m/0", "m/1", "m/2", "m/9"],
+                       ["m/1", "m/2", "m/3", "m/9"]]
+
+
+def test_a_member_without_weights_is_asked_without_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[DONE])
+    assert actors.run(actors.begin(0, weights=None)) == {"m/0": ("ready", "RELOADED")}
+
+
+def test_an_error_of_the_agent_is_the_outcome_of_one_reload_and_its_spec_is_not_known(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: str) -> None:
+        raise ConnectionError("no route\nto the host")
+
+    actors = Actors(monkeypatch)
+    monkeypatch.setattr(reloads.ray, "get_actor", broken)
+    actors.run(found := actors.begin(0), 1)
+    assert (outcome_of(found).code, outcome_of(found).message.splitlines()[0]) == (
+        "AGENT_ERROR", "ConnectionError: no route")
+    [[noted]] = actors.noted
+    assert (noted["code"], noted["message"], noted["asked"], noted["restarts"]) == (
+        "AGENT_ERROR", "ConnectionError: no route", True, 0)
+
+
+def test_after_a_failure_a_run_that_does_not_wait_says_why_the_next_one_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
+    assert actors.run(actors.begin(0, 1, wait=False)) == {
+        "m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
+
+
+def test_another_actor_with_the_name_of_the_replica_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[DONE])
+    actors.ids["0"] = "another"
+    assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
+    assert (actors.asked, actors.noted) == ([], [])
+
+
+def test_a_reload_is_looked_at_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING])
+    found = actors.begin(0)
+    for actors.now in (50.0, 50.25, 50.5, 50.75, 51.0):
+        step_all(found.tasks)
+    assert actors.polled == [50.5, 51.0]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_reload_that_takes_longer_than_a_start_continues_by_itself(
+    monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING])
+    actors.silent = silent
+    assert actors.run(found := actors.begin(0), 300) == {"m/0": ("starting", "STILL_STARTING")}
+    assert outcome_of(found).seconds == 60 + reloads.MARGIN_S + 1
+    assert len(actors.asked) == 1
+
+
+def test_an_actor_that_never_answers_is_asked_for_its_state_for_as_long_as_a_start(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[GONE])
+    actors.record = actors.record._replace(state="ALIVE")
+    assert actors.run(found := actors.begin(0), 300) == {"m/0": ("failed", "RELOAD_ENDED")}
+    assert (outcome_of(found).seconds, len(actors.asked)) == (60 + reloads.MARGIN_S + 1, 1)
+
+
+def test_a_long_reason_is_recorded_in_part_and_reported_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[{**FAILED, "reason": "x" * 1_000, "runs": "old"}])
+    actors.run(found := actors.begin(0))
+    assert actors.noted[-1][0]["message"] == "x" * reloads.MAX_MESSAGE
+    assert outcome_of(found).message.splitlines()[0] == "x" * 1_000

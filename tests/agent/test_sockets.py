@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from marked_processes import MARK, end, eventually, marked
 
-from fleetctl.agent import holders, sockets
+from fleetctl.agent import sockets
 from fleetctl.agent.sockets import answering, listeners, packed
 
 
@@ -72,7 +72,7 @@ def test_the_processes_below_another_are_found(mark: str) -> None:
     try:
         eventually(lambda: len(marked(mark)) == 5, "all of it is there")
         below = [pid for pid in marked(mark) if pid != engine.pid]
-        tree = holders.Tree(engine.pid)
+        tree = sockets.Tree(engine.pid)
         assert sorted(tree.processes()) == below
         assert [tree.has(pid) for pid in (*below, engine.pid, os.getpid(), 1)] == [True] * 4 + [False] * 3
     finally:

@@ -19,7 +19,7 @@ from engine_run import unstamped
 from marked_processes import FAMILY, MARK, PRINTS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent import supervisor
-from fleetctl.agent.engine_log import EngineLog
+from fleetctl.agent.engine import EngineLog
 from fleetctl.agent.guarded import launch, supervisor_source
 
 pytestmark = pytest.mark.slow

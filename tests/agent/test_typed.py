@@ -18,7 +18,6 @@ LOOKUPS = {"get", "pop", "setdefault", "__getitem__", "itemgetter"}
 
 ALLOWED = {
     "__main__.py": ("the settings of Ray's job", {"config"}),
-    "claims.py": ("Ray's table of nodes", {"record"}),
     "cluster.py": ("Ray's tables of nodes, jobs and groups",
                    {"record", "job", "ray.util.placement_group_table(group)"}),
     "demote.py": ("resources of Ray's nodes and actors", {"amounts", "actor.required_resources"}),

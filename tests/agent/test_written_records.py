@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import events, records
+from fleetctl.agent import events, lock, records
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.messages import Holder
 
@@ -25,7 +25,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "2c010000")))
     monkeypatch.setattr(records.cluster, "alive_nodes", lambda: {"n1": {}})
     monkeypatch.setattr(records.cluster, "actor_record", lambda actor: UP if actor == "up" else GONE)
-    return Keys().install(monkeypatch, records)
+    return Keys().install(monkeypatch, lock, records)
 
 
 def row(keys: Keys, name: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_a_record_that_cannot_be_written_is_no_error(keys: Keys, monkeypatch: py
     def fail(*_: object, **__: object) -> bool:
         raise ConnectionError
 
-    monkeypatch.setattr(records, "_internal_kv_put", fail)
+    monkeypatch.setattr(lock, "_internal_kv_put", fail)
     assert not records.add("draining", "n1", {})
     records.begin_run("j")
     records.end_run("j")
@@ -231,7 +231,7 @@ def test_a_first_run_that_was_killed_is_made_up_for_by_the_next(keys: Keys, monk
         return put(key, value, overwrite, namespace=namespace)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records, "_internal_kv_put", killed)
+        patch.setattr(lock, "_internal_kv_put", killed)
         with pytest.raises(SystemExit):
             records.begin_run("fleetctl-apply-3")
     assert set(in_row(keys, "cordon")) == {"n1"}
@@ -244,7 +244,7 @@ def test_a_users_note_becomes_a_record_or_an_error(keys: Keys, monkeypatch: pyte
     monkeypatch.setattr(events, "ray", SimpleNamespace(__version__="2.60.0"))
     assert records.run_note(request, events.EventStream()) == 0
     assert in_row(keys, "slots") == {"n1": {"slots": "4"}}
-    monkeypatch.setattr(records, "_internal_kv_put", lambda *_, **__: True)
+    monkeypatch.setattr(lock, "_internal_kv_put", lambda *_, **__: True)
     monkeypatch.setattr(records, "TRIES", 1)
     assert records.run_note(request, events.EventStream()) == 1
 

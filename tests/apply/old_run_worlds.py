@@ -14,7 +14,7 @@ from record_rows import record
 from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.documents.base import as_datetime, moment_at
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.answer import full_answer
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import list_jobs

@@ -13,7 +13,7 @@ from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.inventory import Replica, ReplicaMember
-from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.documents.weights import ServedWeights
 from fleetctl.errors import ApplyError, LockHeld
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.version import __version__

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
-from fleetctl.apply.history import pick, read_history, read_run, runs_of
-from fleetctl.apply.run_state import read_log, status_of
-from fleetctl.documents.history import HistoryEntry
+from fleetctl.apply.history import pick, read_history, read_log, read_run, runs_of, status_of
+from fleetctl.documents.events import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, list_jobs

@@ -9,10 +9,9 @@ from cluster_stand_in import ClusterStandIn, event
 from small_plans import small_plan
 
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request, awaited, refuse_used
-from fleetctl.apply.replan_command import has_expired
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, has_expired
 
 
 def starting_replica(state: str = "PENDING_CREATION", replica_id: int = 0) -> dict[str, Any]:

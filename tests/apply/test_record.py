@@ -14,7 +14,7 @@ from fleetctl.documents.loading import load_plan
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import DocumentError
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 
 OPEN_FLEET = FLEET.replace(', env: {TOKEN: "hush-hush"}', "")

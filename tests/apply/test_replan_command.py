@@ -7,10 +7,9 @@ import shlex
 import pytest
 from small_plans import small_plan
 
-from fleetctl.apply.replan_command import replan_command, valid_for_s
 from fleetctl.documents.difference import PlanChange, Revision
 from fleetctl.documents.plan import Plan
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, replan_command, valid_for_s
 
 
 def command(plan: Plan, saved_as: str = "p.fleetplan") -> str:

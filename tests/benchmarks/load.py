@@ -18,8 +18,7 @@ from pathlib import Path
 
 from fleetctl.fleetfile.compose import compose
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode
 from fleetctl.version import __version__
 from tests.benchmarks.machine import machine_text
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.render.page.report_page import plan_page
+from fleetctl.render.page.plan_page import plan_page
 from fleetctl.version import __version__
 from tests.benchmarks.machine import machine_text
 from tests.browser.chromium import ABSENT, find_chromium, launch_options

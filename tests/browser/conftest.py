@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.render.page.report_page import plan_page
+from fleetctl.render.page.plan_page import plan_page
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
 from tests.browser.page_worlds import Drawn, lab, large
 from tests.external_programs import must_not_be_skipped

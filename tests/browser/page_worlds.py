@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
-from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import GitFacts, Plan, PolicyFinding
 from fleetctl.documents.position import Position
 from fleetctl.planner.questions.occupancy import placement_map

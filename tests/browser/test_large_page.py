@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.render.page.report_page import plan_page
+from fleetctl.render.page.plan_page import plan_page
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn
 from tests.browser.reading import replicas, totals, visible_nodes

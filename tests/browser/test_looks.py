@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.render.page.report_page import plan_page, report_page
+from fleetctl.render.page.plan_page import plan_page
+from fleetctl.render.page.report_page import report_page
 from fleetctl.render.report.model import Column, Table
 from fleetctl.render.report.of_plan import plan_report
 from tests.browser.conftest import OpenPage

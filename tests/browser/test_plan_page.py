@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.report_page import plan_page
+from fleetctl.render.page.plan_page import plan_page
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn
 from tests.browser.reading import cells, replicas, totals, visible, visible_models, visible_nodes
@@ -129,7 +129,7 @@ def nothing_to_do(plan: Plan) -> Plan:
 def test_nodes_beyond_the_limit_are_counted_and_changed_nodes_stay(
     open_page: OpenPage, small: Drawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.render.page.map_section.NODES_SHOWN", 5)
+    monkeypatch.setattr("fleetctl.render.page.plan_page.NODES_SHOWN", 5)
     page = open_page(plan_page(small.plan, small.picture))
     assert len(visible_nodes(page)) == 5
     assert replicas(page, "new") == {action.id for action in small.plan.actions}

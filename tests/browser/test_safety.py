@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.render.page.report_page import plan_page, report_page
+from fleetctl.render.page.plan_page import plan_page
+from fleetctl.render.page.report_page import report_page
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.visible import visible
 from tests.browser.conftest import OpenPage

@@ -79,14 +79,14 @@ def test_a_second_ctrl_c_after_the_stop_does_not_wait_for_the_report(
 def test_ctrl_c_twice_at_once_leaves_the_apply_running(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fleetctl.cli.apply import follow as apply_follow
+    from fleetctl.cli import apply_run
 
     def raise_interrupt() -> None:
         raise KeyboardInterrupt
 
     interrupt_while_following(cluster, monkeypatch)
-    monkeypatch.setattr(apply_follow, "_at_a_terminal", lambda: True)
-    monkeypatch.setattr(apply_follow, "_wait_for_second_interrupt", raise_interrupt)
+    monkeypatch.setattr(apply_run, "_at_a_terminal", lambda: True)
+    monkeypatch.setattr(apply_run, "_wait_for_second_interrupt", raise_interrupt)
     result = cli("apply", "-f", fits, "--yes")
     assert result.code == 130
     [job] = cluster.jobs

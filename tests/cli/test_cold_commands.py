@@ -147,7 +147,7 @@ def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Pat
         raise KeyboardInterrupt
 
     answer_with(cluster, fetched())
-    monkeypatch.setattr("fleetctl.cli.prefetch._report", interrupted)
+    monkeypatch.setattr("fleetctl.cli.disks._report", interrupted)
     result = cli("prefetch", "m", "-f", file)
     assert result.code == 130
     assert "stopped: nodes keep what they have fetched; the same command continues" in result.err

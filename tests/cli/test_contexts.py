@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cluster_stand_in import ClusterStandIn
 
-from fleetctl.cli.context_option import complete_contexts
+from fleetctl.cli.commands import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import FleetctlError, InventoryError, UsageError

@@ -24,7 +24,7 @@ def flags_of(command: str) -> set[str]:
     """The flags of one command, without the flags of all commands, which are documented once."""
     from fleetctl.cli.app import COMMANDS
 
-    return {flag for parameter in COMMANDS[command].load().params for flag in parameter.opts
+    return {flag for parameter in COMMANDS[command].load(command).params for flag in parameter.opts
             if flag.startswith("--")} - {"--color", "--context"}
 
 
@@ -64,7 +64,7 @@ def test_every_explained_code_exists() -> None:
     explained = re.findall(r"^\| `([A-Z_]+)` \|", page("apply.md") + page("verbs.md"), re.MULTILINE)
     assert len(explained) > 12
     known = agent_source() + "".join(
-        (PACKAGE / "cli" / name).read_text() for name in ("explicit.py", "apply/output.py"))
+        (PACKAGE / "cli" / name).read_text() for name in ("explicit.py", "apply_run.py"))
     assert [code for code in explained if f'"{code}"' not in known] == []
 
 

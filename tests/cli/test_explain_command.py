@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.explain import complete_fields
-from fleetctl.documents.fields import all_fields, find_fields
-from fleetctl.documents.schemas import json_schema
+from fleetctl.documents.schemas import all_fields, find_fields, json_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 

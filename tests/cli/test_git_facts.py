@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.fleetfile.sources import STDIN_NAME
-from fleetctl.workflow.git_facts import git_facts
+from fleetctl.workflow.planning import git_facts
 
 
 @pytest.fixture

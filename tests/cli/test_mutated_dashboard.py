@@ -12,6 +12,7 @@ import pytest
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
 from random_cases import cases
+from record_rows import record as record_of
 
 from fleetctl.agent.mark import actor_name
 
@@ -64,6 +65,14 @@ def full(cluster: ClusterStandIn) -> ClusterStandIn:
               "at": "2026-03-04T12:00:00Z", "nodeIds": [first], "weights": [None]}
     cluster.add_job("fleetctl-apply-000000000004", verb="apply", fleet="lab", namespace="fleet",
                     reloads=json.dumps([reload]), replicas='["org/one/0"]').status = "SUCCEEDED"
+    rows = cluster.records
+    rows.put("cordon", [record_of(second, verb="cordon", node=second, nodeName="node-b", reason="x", until="soon")])
+    rows.put("slots", [record_of(second, node=second, slots="4"), record_of(first, node=first, slots="2", who="ana")])
+    rows.put("draining", [record_of("c" * 56)])
+    rows.put("reload", [record_of("x/j", **reload, fleet="lab", namespace="fleet", code="RELOAD_FAILED")], "lab")
+    rows.put("unfetched", [record_of("n/a", nodeId=first, artifact="2" * 64)], "lab")
+    rows.put("run", [record_of("fleetctl-evict-000000000005", verb="evict", namespace="fleet", driver="18",
+                               replicas='["org/one/0"]')], jobs="9", drivers="9")
     return cluster
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_result import Cli
 
-from fleetctl.cli import app, other_tools
+from fleetctl.cli import app, commands
 
 
 @pytest.mark.parametrize(("typed", "right"), [
@@ -89,11 +89,11 @@ def test_a_command_of_another_tool_gets_ours_suggested(cli: Cli, command: str, h
 
 
 def test_no_hint_about_another_tool_hides_a_command_of_ours() -> None:
-    assert not set(other_tools.COMMANDS) & {*app.COMMANDS}
+    assert not set(commands.OTHERS_COMMANDS) & {*app.COMMANDS}
 
 
 def test_every_hint_about_a_command_names_one_that_exists() -> None:
-    named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(other_tools.COMMANDS.values()))
+    named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(commands.OTHERS_COMMANDS.values()))
     assert set(named) <= {*app.COMMANDS}
 
 

@@ -13,7 +13,7 @@ from fleetctl.apply.record import apply_record
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 

@@ -8,8 +8,7 @@ import pytest
 
 from fleetctl.documents.mask import masked
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.fleetfile.resolve import shape_as_set
-from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedModel, shape_as_set
 from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, OR_SECRETS, SAME, changed_since
 from tests.review.fleet_texts import SECRET, engine, fleet, group, member, model
 

@@ -14,7 +14,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 from rich.console import Console
 
-from fleetctl.cli import status_follow
+from fleetctl.cli import status
 from fleetctl.documents.schemas import json_schema
 from fleetctl.inventory.engine_log import log_name
 
@@ -267,8 +267,8 @@ def test_following_on_a_terminal_redraws_in_place_and_shows_an_unreachable_clust
     cli, changing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
-    monkeypatch.setattr(status_follow, "result_console", lambda: screen)
-    monkeypatch.setattr(status_follow, "moves", lambda _: True)
+    monkeypatch.setattr(status, "result_console", lambda: screen)
+    monkeypatch.setattr(status, "moves", lambda _: True)
     assert cli("status", "org/one", "--follow").code == 130
     frames = re.split(r"(?:\x1b\[1A\x1b\[2K)+", screen.file.getvalue())
     assert len(frames) == 7, "the last frame stays on the screen"

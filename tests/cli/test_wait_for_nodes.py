@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 
-from fleetctl.cli.apply import command
+from fleetctl.cli import apply as command
 
 BIG = {"gpus": 8, "cpus": 16, "memory": "64Gi", "labels": {"pool": "big"}}
 

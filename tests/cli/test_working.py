@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from cli_result import Cli
 
 from fleetctl.cli import console
-from fleetctl.cli import working as module
-from fleetctl.cli.working import working
+from fleetctl.cli.console import working
 
 
 class Screen(io.StringIO):
@@ -21,16 +20,25 @@ class Screen(io.StringIO):
         return True
 
 
+class Streams:
+    """The module `sys` with another standard error; pytest replaces that of the real one between setup and test."""
+
+    def __init__(self, stderr: Screen) -> None:
+        self.stderr = stderr
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(sys, name)
+
+
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     """A terminal on standard error that shows the progress line at once."""
-    monkeypatch.setattr(module, "AFTER_S", 0.0)
+    monkeypatch.setattr(console, "WORKING_AFTER_S", 0.0)
     for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     terminal = Screen()
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=terminal))
-    monkeypatch.setattr(module, "message_console", lambda: console._console(terminal))
+    monkeypatch.setattr(console, "sys", Streams(terminal))
     return terminal
 
 
@@ -53,7 +61,7 @@ def test_there_is_no_progress_line_without_a_capable_terminal(
 
 
 def test_quick_work_shows_no_progress_line(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AFTER_S", 1000.0)
+    monkeypatch.setattr(console, "WORKING_AFTER_S", 1000.0)
     with working("planning"):
         pass
     assert "planning" not in screen.getvalue()

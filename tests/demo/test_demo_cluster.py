@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from in_process import run_here
 
+from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.demo.home import DemoHome
 from fleetctl.demo.lifecycle import find_processes, stop_cluster
-from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 
 pytestmark = pytest.mark.ray

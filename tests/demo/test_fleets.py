@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from fleetctl.demo.nodes import DEMO_NODES
+from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.schemas import json_schema

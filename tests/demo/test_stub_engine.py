@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fleetctl.demo.stub_gang import Gang
+from fleetctl.demo.stub_engine import Gang
 from tests.external_programs import free_port
 
 pytestmark = pytest.mark.slow

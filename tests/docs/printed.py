@@ -65,7 +65,7 @@ def printed_in_help() -> Iterator[Block]:
 
     helps = {"fleetctl": EPILOG}
     for name, listed in COMMANDS.items():
-        command = listed.load()
+        command = listed.load(name)
         helps[name] = command.epilog or ""
         helps |= {f"{name} {inner}": one.epilog or "" for inner, one in getattr(command, "commands", {}).items()}
     for name, epilog in helps.items():

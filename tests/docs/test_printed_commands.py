@@ -17,7 +17,7 @@ from cluster_stand_in import ClusterStandIn, all_ready, event, serve, summary
 from in_process import run_here
 from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, contains_output, printed_in_help, succeeded
 
-from fleetctl.demo.nodes import DEMO_NODES
+from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]

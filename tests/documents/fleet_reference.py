@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleetctl.documents.fields import default_words, kind_words
-from fleetctl.documents.schemas import json_schema
+from fleetctl.documents.schemas import default_words, json_schema, kind_words
 from fleetctl.fleetfile.rules_reference import INJECTED
 from fleetctl.problem import CODES, severity_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.documents.label_selector import ALLOWED, parse_label_selector
+from fleetctl.documents.selector import LABELS_ALLOWED, parse_label_selector
 
 MODELS: dict[str, dict[str, str]] = {
     "n": {"team": "nlp"}, "v": {"team": "vision", "tier": "core"}, "t": {"tier": "trial"}}
@@ -27,4 +27,4 @@ def test_a_selector_chooses_like_kubectl(text: str, chosen: str) -> None:
 def test_other_syntax_is_refused_with_the_allowed_forms(text: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector") as refused:
         parse_label_selector(text)
-    assert ALLOWED in str(refused.value)
+    assert LABELS_ALLOWED in str(refused.value)

@@ -258,7 +258,7 @@ def test_weights_are_on_a_node_before_its_replica_and_are_removed_when_no_fleet_
     world.write(model("three", 0, member("--plain", gpus=0)))
     # without the replica's own report, so that only its use of the files protects them
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetctl.cli.prune.named_weights", lambda *_: [])
+        patch.setattr("fleetctl.cli.disks.named_weights", lambda *_: [])
         eventually(lambda: pruned(world, artifact)["b"] == (False, True), "the evicted replica's processes ended")
     assert {name: (disks[name] / artifact / "files").exists() for name in "ab"} == {"a": True, "b": False}
 

@@ -12,11 +12,10 @@ import pytest
 from fleetctl.documents import weights
 from fleetctl.documents.nearest import LONGEST, nearest
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile import compose, extends, house_rules, rule_schema, sources, validate
+from fleetctl.fleetfile import compose, extends, load, rule_schema, sources, validate
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
-from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.text import decode
+from fleetctl.fleetfile.sources import SourceBytes, decode, read_sources
 
 from .fleets import fleet, model
 from .memory_tree import MemoryTree, inspect, messages
@@ -130,7 +129,7 @@ def test_files_with_rules_are_counted() -> None:
     text = as_text({"policy": {"schemas": ["rules.json"] * 5000}, "models": []})
     tree = MemoryTree({"fleet.yaml": text, "rules.json": "{}"})
     inspect_bytes([SourceBytes("fleet.yaml", text.encode())], tree=tree)
-    assert tree.read_paths.count("rules.json") == house_rules.MAX_SCHEMAS
+    assert tree.read_paths.count("rules.json") == load.MAX_SCHEMAS
 
 
 @pytest.mark.parametrize("text", ["a: 1\n", "? [a]\n: 1\n", "1: 1\n", "a: !t x\n", "<<: 1\n"])
@@ -199,7 +198,7 @@ def with_view(**view: Any) -> str:
 @pytest.mark.parametrize("pattern", ["(?i:[a-\U0010ffff])", "[\\u0100-\\uffff]", "[é-ÿ]", "(?:a|b)*"])
 def test_regular_expressions_cost_little_to_read(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("fleetctl.fleetfile.rules_weights.regex_error", compiled.append)
+    monkeypatch.setattr("fleetctl.fleetfile.rules_model.regex_error", compiled.append)
     rules = [{"match": pattern * 20 + str(number)} for number in range(1000)]
     found = only(with_view(shard={"rules": rules}))
     assert "FL081: the regular expressions of this fleet take too long to read" in found
@@ -208,7 +207,7 @@ def test_regular_expressions_cost_little_to_read(pattern: str, monkeypatch: pyte
 
 def test_a_regular_expression_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("fleetctl.fleetfile.rules_weights.regex_error", compiled.append)
+    monkeypatch.setattr("fleetctl.fleetfile.rules_model.regex_error", compiled.append)
     messages({"fleet.yaml": with_view(shard={"rules": [{"match": "a"}] * 1000})})
     assert compiled == ["a"]
     assert weights.regex_error("(q")
@@ -222,7 +221,7 @@ def test_long_words_resemble_nothing() -> None:
 
 def test_a_thousand_misspelled_shapes_get_few_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("fleetctl.fleetfile.shapes.nearest", lambda word, known: asked.append(word) if known else None)
+    monkeypatch.setattr("fleetctl.fleetfile.extends.nearest", lambda word, known: asked.append(word) if known else None)
     spec = {"shapes": {f"shape{number}": {"workers": WORKERS} for number in range(1500)},
             "models": [{"key": f"m{number}", "replicas": 1, "shape": f"shepe{number}"} for number in range(1500)]}
     messages({"fleet.yaml": as_text(spec)})
@@ -240,5 +239,5 @@ def test_long_texts_are_guessed_at_in_no_time(key: str, value: str) -> None:
 
 
 def test_rules_are_at_most_a_mebibyte() -> None:
-    assert house_rules.MAX_RULES_BYTES == 1 << 20
+    assert load.MAX_RULES_BYTES == 1 << 20
     assert rule_schema.MOST_MEMORY + (160 << 20) < 300 << 20, "the fleet is in memory beside them"

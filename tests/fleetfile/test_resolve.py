@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set, spec_document
+from fleetctl.fleetfile.resolved import hash_of_shape, shape_as_set, spec_document
 
 from .fleets import fleet, loaded, model
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.fleetfile.compose import compose
-from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.sources import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 
 AROUND = {
@@ -55,11 +55,11 @@ def test_multi_line_text_is_a_block_if_a_block_keeps_it_unchanged(text: str, is_
 def test_comments_are_above_a_value_and_after_its_first_line() -> None:
     several = Piece("one\ntwo\n", style="|", note="# b")
     key = Piece("c", above=["# of the key"], note="# c")
-    item = Piece({"key": key, "args": Piece([several])}, above=["", "# of the item"])
-    short = Piece([Piece("1", is_text=False, note="# lost"), Piece("null", is_text=False)], one_line=True, note="# d")
+    item = Piece({"key": key, "args": Piece([several])}, above=["# of the item"])
+    short = Piece([Piece("1", is_text=False, note="# lost"), Piece("null", is_text=False)], one_line=True, above=[""],
+                  note="# d")
     assert write_yaml(Piece({"list": Piece([item, short], note="# a")})) == """\
 list: # a
-
 # of the item
 # of the key
 - key: c # c
@@ -67,5 +67,6 @@ list: # a
   - | # b
     one
     two
+
 - [1, null] # d
 """

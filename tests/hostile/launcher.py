@@ -80,8 +80,8 @@ def _warm_up() -> None:
     """Import what the commands under test import."""
     import importlib
 
-    for name in ("cli.app", "cli.plan", "cli.diff", "cli.validate", "cli.propose", "cli.watch", "cli.ci.command",
-                 "cli.ci.review", "cli.ci.validate", "cli.failures", "planner.plan", "fleetfile.rule_schema",
+    for name in ("cli.app", "cli.plan", "cli.fleet_files", "cli.propose", "cli.watch", "cli.ci.review", "cli.failures",
+                 "review.arguments", "review.compare", "review.inputs", "planner.plan", "fleetfile.rule_schema",
                  "workflow.base_plan", "workflow.live_plan", "inventory.snapshot", "render.report.terminal",
                  "render.report.formats", "render.report.markdown"):
         importlib.import_module(f"fleetctl.{name}")

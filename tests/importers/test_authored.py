@@ -16,7 +16,7 @@ from fleetctl.documents.quantity import (
     share_number,
 )
 from fleetctl.documents.record import Lifecycle
-from fleetctl.importers.authored import (
+from fleetctl.importers.draft import (
     authored_lifecycle,
     authored_resources,
     bytes_text,

@@ -6,7 +6,7 @@ import pytest
 from import_cases import account, imported
 
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.importers.modelplane.hardware import MAX_NODES
+from fleetctl.importers.hardware import MAX_NODES
 from fleetctl.importers.read import Imported
 
 

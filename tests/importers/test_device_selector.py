@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.importers.kubernetes.labels import accelerator_of_label, accelerator_of_product
-from fleetctl.importers.modelplane.devices import Wanted, read_selector
+from fleetctl.importers.modelplane import Wanted, read_selector
+from fleetctl.importers.objects import accelerator_of_label, accelerator_of_product
 
 GIB = 1 << 30
 MEMORY = 'device.capacity["gpu.nvidia.com"].memory'

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from fleetctl.importers.draft import PLACEHOLDER
 from fleetctl.importers.ndif import _LOST
-from fleetctl.importers.sources import KINDS, WORDS
-from fleetctl.render.losses import render_losses
+from fleetctl.importers.read import KINDS, WORDS
+from fleetctl.render.problems import render_losses
 
 PAGE = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
 CASE = FOLDER / "the-page"

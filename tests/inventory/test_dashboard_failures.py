@@ -8,7 +8,7 @@ from fake_dashboard import LOGICAL, PARTS, FakeDashboard, cut_off, hang_up, redi
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import require_complete
 
 BUT_NODES = [part for part in PARTS if part != "nodes"]
 FAILURES = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stamped import stamped
 
 from fleetctl.agent import supervisor
-from fleetctl.inventory.log_end import Line, after, lines_of
+from fleetctl.inventory.log_follow import Line, after, lines_of
 
 CHUNKS = st.lists(st.sampled_from([b"\n", b"a\n", b"a\na\na\n", b"a", b"a\n\na", b"b\nb\n"]), min_size=1, max_size=12)
 

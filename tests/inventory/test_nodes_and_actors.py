@@ -6,7 +6,7 @@ from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart
 from fleetctl.documents.inventory import Node
 from fleetctl.inventory.actors import read_actor
-from fleetctl.inventory.nodes import read_node, unique_names
+from fleetctl.inventory.assemble import read_node, unique_names
 
 
 def node(node_id: str, record: dict | None = None, **row) -> Node:

@@ -13,8 +13,7 @@ from fleetctl.errors import ApplyError, ClusterRefused, ClusterUnreachable, Flee
 from fleetctl.forge.http import ForgeClient
 from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.fetch import Bounds
-from fleetctl.inventory.route import Route, is_readable_by_others
+from fleetctl.inventory.fetch import Bounds, Route, is_readable_by_others
 
 FAR = "http://10.1.2.3:8265"
 LOGIN = "me:hush-hush"

@@ -248,6 +248,8 @@ def test_a_death_has_the_fleet_spec_and_nodes_that_were_planned_unless_it_has_it
     assert (bare.at, bare.fleet, bare.spec_hash, bare.node_ids) == (UP[1], "lab", "h", ["n1"])
     [full] = with_deaths(NO_CLIENT, [failure(fleet="own", spec_hash="k", node_ids=["n2"])], planned)
     assert (full.fleet, full.spec_hash, full.node_ids) == ("own", "k", ["n2"])
+    [empty] = with_deaths(NO_CLIENT, [failure(fleet="")], {"a": Marks(fleet="")})
+    assert empty.fleet is None
     [other] = with_deaths(NO_CLIENT, [failure(actor_id="b")], planned)
     assert (other.fleet, other.spec_hash, other.node_ids) == (None, None, [])
 

@@ -17,14 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agent.ray_keys import Keys
 from cluster_stand_in import ClusterStandIn, Steps, StoredJob
+from ray_keys import Keys
 
 from fleetctl.agent import (
     __main__,
     apply,
     attempt,
-    claims,
     cluster,
     create,
     events,
@@ -34,7 +33,6 @@ from fleetctl.agent import (
     node_request,
     records,
     reload,
-    restart,
     run,
 )
 from fleetctl.agent.cluster import GONE, ActorRecord
@@ -450,7 +448,7 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, claims, cluster, create, evict, lock, mailbox, records, restart, run):
+        for module in (apply, attempt, cluster, create, evict, lock, mailbox, records, run):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
@@ -469,7 +467,7 @@ class RayStandIn:
         patch.setattr(lock, "job_is_alive", lambda driver: any(agent.driver == driver for agent in self.agents))
         patch.setattr(create, "remote_class", lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
             remote=lambda *parts: self.remote(from_parts(Replica, parts), options["name"]))))
-        for module in (attempt, restart):
+        for module in (attempt, evict):
             patch.setattr(module, "kept_failure", lambda _: None)
         self._keys.install(patch, lock, apply, node_request, reload, records)
         for name, stand_in in {"_internal_kv_put": self._put, "_internal_kv_get": self._get,

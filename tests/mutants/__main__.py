@@ -29,8 +29,8 @@ LISTED = Path(__file__).with_name("survivors.yaml")
 ENDS = ROOT / "build" / "mutants.jsonl"
 
 FILES: dict[str, tuple[str, ...]] = {
-    "fleetctl/planner/live.py": ("tests/planner/test_live.py", "tests/planner/test_promote.py"),
-    "fleetctl/planner/reloads.py": ("tests/planner/test_reloads.py",),
+    "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py"),
+    "fleetctl/planner/actions.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
     "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py",),
@@ -42,6 +42,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
                                  "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
     "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py",),
+    "fleetctl/agent/reloads.py": ("tests/agent/test_reloading.py",),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),
     "fleetctl/agent/weights/table.py": ("tests/agent/weights/test_table.py",),
 }

@@ -12,8 +12,8 @@ from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.fleet import SameLabel
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Action, Plan
+from fleetctl.documents.selector import parse_label_selector
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 Crowds = Counter[tuple[str, "str | None"]]

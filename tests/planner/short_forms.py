@@ -18,10 +18,10 @@ from typing import Any
 
 from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, WorkerGroup
 from fleetctl.documents.inventory import Failure, Gpu, Inventory, Node, Replica
-from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_duration, parse_gpus
+from fleetctl.documents.selector import parse_label_selector
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan

@@ -13,7 +13,7 @@ from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import simulate
 
-from fleetctl.documents.capacity import CapacityRow, Room
+from fleetctl.documents.answers import CapacityRow, Room
 from fleetctl.documents.fleet import Spread
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError, UsageError

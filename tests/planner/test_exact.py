@@ -20,9 +20,8 @@ from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.climb import climb
-from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, relax, relax_by_node
-from fleetctl.planner.placement.exact.holdings import Holdings
-from fleetctl.planner.placement.exact.solve import layout_at
+from fleetctl.planner.placement.exact.columns import Holdings
+from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, layout_at, relax, relax_by_node
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, levels_of
 from fleetctl.planner.placement.problem import Problem

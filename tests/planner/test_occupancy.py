@@ -11,7 +11,7 @@ from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import WHOLE, simulate
 
-from fleetctl.documents.placement_map import MapNode, PlacementMap
+from fleetctl.documents.answers import MapNode, PlacementMap
 from fleetctl.errors import InventoryError
 from fleetctl.planner.questions.occupancy import placement_map
 from fleetctl.planner.questions.scenario import NO_FLEET, Scenario

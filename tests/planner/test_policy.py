@@ -16,8 +16,7 @@ from fleetctl.documents.fleet import Policy
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.policy import protecting, refusing
+from fleetctl.planner.policy import detailed_exit_code, protecting, refusing
 
 NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 8, "labels": {"pool": "x"}}, {"name": "b", "gpus": 8}]
 FOUR = {"key": "org/m", "replicas": 4, "gpus": 1}

@@ -15,10 +15,9 @@ from stated import problem_of
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.creation_order import creation_order
-from fleetctl.planner.placement.exact.holdings import Holdings
+from fleetctl.planner.placement.exact.columns import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.patterns.fills import Fills, Frame, merged
-from fleetctl.planner.placement.patterns.pricing import Pricer
+from fleetctl.planner.placement.patterns.pricing import Fills, Frame, Pricer, merged
 from fleetctl.planner.placement.tally import Tally
 
 

@@ -11,8 +11,7 @@ from random_cases import cases
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.reasons.check import Check, Code, check_offer, refusal
 from fleetctl.planner.placement.reasons.node_table import NodeTable

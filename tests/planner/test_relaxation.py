@@ -11,7 +11,7 @@ from oracle.question import ask_about
 from random_cases import cases
 from stated import problem_of, stated
 
-from fleetctl.planner.placement.exact import pool_rows
+from fleetctl.planner.placement.exact import model_rows
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.exact import relax
@@ -24,7 +24,7 @@ SEEDS = range(400, 400 + cases(1))
 @pytest.mark.parametrize("packings", [True, False], ids=["packings", "counts"])
 def test_the_bound_is_never_below_the_optimum(family: str, packings: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not packings:
-        monkeypatch.setattr(pool_rows, "MAX_PACKING_COLUMNS", 0)
+        monkeypatch.setattr(model_rows, "MAX_PACKING_COLUMNS", 0)
     for seed in SEEDS:
         fleet, inventory = draw_inputs(family, seed)
         best = best_possible(ask_about(fleet, inventory), deterministic_time=1)

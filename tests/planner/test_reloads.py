@@ -16,12 +16,11 @@ from test_weight_sources import NAMES, ONE, OTHER, cluster_of, model
 
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.apply.record import apply_record
+from fleetctl.documents.fleet import HttpReload
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
-from fleetctl.documents.update import HttpReload
-from fleetctl.fleetfile.resolve import engine_hash, hash_of_shape, shape_as_set
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, engine_hash, hash_of_shape, shape_as_set
 from fleetctl.planner.stale import moved_since
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 from fleetctl.render.report.markdown import render_markdown

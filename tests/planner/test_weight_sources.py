@@ -23,8 +23,8 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.cold import orders_for, parts_of
 from fleetctl.planner.placement.claims import replica_shape
-from fleetctl.planner.prefetch import orders_for, parts_of
 from fleetctl.planner.sources import MOST_SOURCES, add_weights, find_ready, sources_for
 from fleetctl.planner.weights import MOST_FETCHES, Fetch
 from fleetctl.render.plan_json import saved_plan_json

@@ -12,7 +12,7 @@ from planning_inputs import PlanningInputs, planning_inputs
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.documents.what_if import ModelChange, WhatIf
+from fleetctl.documents.answers import ModelChange, WhatIf
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.changes import Changes

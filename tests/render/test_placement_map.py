@@ -8,7 +8,7 @@ import pytest
 from map_worlds import EVIL, card, everything, map_of, node, piece
 from rich.console import Console
 
-from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.render.map_legend import letters
 from fleetctl.render.placement_map import render_placement_map
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from map_worlds import EVIL, card, everything, map_of, node, piece
 
-from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.render.placement_svg import render_placement_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,7 +15,7 @@ from fleetctl.errors import RevisionError
 from fleetctl.review.arguments import load_base
 from fleetctl.review.git_discovery import NoRepository, find_git_dir, own_git_dir
 from fleetctl.review.revisions import repository_of
-from fleetctl.workflow.git_facts import git_facts
+from fleetctl.workflow.planning import git_facts
 
 
 @pytest.mark.parametrize("level", ["fleets", "fleets/deep", "fleets/deep/er"])

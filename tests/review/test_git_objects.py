@@ -23,7 +23,7 @@ from fleetctl.review.git_objects import LargeObject, MissingObject, Objects
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import read_sides
 from fleetctl.review.revisions import repository_of
-from fleetctl.workflow.git_facts import git_facts
+from fleetctl.workflow.planning import git_facts
 
 PATH = "fleets/prod.yaml"
 

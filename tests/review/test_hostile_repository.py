@@ -14,7 +14,7 @@ from fleetctl.review.arguments import places_of
 from fleetctl.review.branch import commit_on_branch
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import read_sides
-from fleetctl.workflow.git_facts import git_facts
+from fleetctl.workflow.planning import git_facts
 
 
 def no_stdin() -> bytes:

@@ -10,9 +10,9 @@ from git_folder import GitFolder
 from hostile_git import forge
 
 from fleetctl.errors import RevisionError
-from fleetctl.review import renames
+from fleetctl.review import inputs
 from fleetctl.review.git_tree import GitTree
-from fleetctl.review.renames import former_names
+from fleetctl.review.inputs import former_names
 from fleetctl.review.revisions import repository_of
 
 
@@ -73,7 +73,7 @@ def test_large_files_are_not_read(repository: GitFolder, monkeypatch: pytest.Mon
          {"larger.yaml": f"{text}#\n", "other.yaml": f"{text[:30_000]}#\n"})
     assert old_names(repository, "larger.yaml") == []
     assert old_names(repository, "other.yaml") == ["small.yaml"]
-    monkeypatch.setattr(renames, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(inputs, "MOST_BYTES", 20_000)
     assert old_names(repository, "other.yaml") == []
 
 

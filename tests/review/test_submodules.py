@@ -14,7 +14,7 @@ from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.branch import commit_on_branch, push_to_branch
 from fleetctl.review.inputs import read_sides
 from fleetctl.review.revisions import MissingRevision, repository_of
-from fleetctl.workflow.git_facts import git_facts
+from fleetctl.workflow.planning import git_facts
 
 FILE = "fleets/prod.yaml"
 

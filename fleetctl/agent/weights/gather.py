@@ -74,22 +74,16 @@ class Canonical:
     def require(self, run: Run, mapped: mmap.mmap) -> None:
         """Raise WeightsError if a piece that the run reads does not match the index."""
         with self._lock:  # several views may be made at the same time; each piece is verified once
-            self._require(run, mapped)
-
-    def _require(self, run: Run, mapped: mmap.mmap) -> None:
-        file, state = self._files[run.path], self.state(run.path)
-        known = self._verified.get(run.path)
-        if known is None or known[0] != state:
-            known = self._verified[run.path] = (state, set())
-        verified = known[1]
-        end = run.start + (run.times - 1) * run.step + run.length
-        for number in range(run.start // PIECE, -(-end // PIECE)):
-            if number in verified:
-                continue
-            with memoryview(mapped) as view:
-                if hashlib.sha256(view[number * PIECE:(number + 1) * PIECE]).hexdigest() != file.chunks[number]:
-                    raise WrongPiece(run.path, number)
-            verified.add(number)
+            file, state = self._files[run.path], self.state(run.path)
+            known = self._verified.get(run.path)
+            if known is None or known[0] != state:
+                known = self._verified[run.path] = (state, set())
+            end = run.start + (run.times - 1) * run.step + run.length
+            for number in sorted({*range(run.start // PIECE, -(-end // PIECE))} - known[1]):
+                with memoryview(mapped) as view:
+                    if hashlib.sha256(view[number * PIECE:(number + 1) * PIECE]).hexdigest() != file.chunks[number]:
+                        raise WrongPiece(run.path, number)
+                known[1].add(number)
 
 
 def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry,

@@ -170,7 +170,9 @@ class Verified:
                     with contextlib.suppress(OSError):
                         if not os.path.exists(self._path):
                             self._remove_old()
-                        replace_own(self._path, self._encoded(rows), 0o644)
+                        files = list(rows.values())
+                        table = Table(files, self._seal(files))
+                        replace_own(self._path, json.dumps(table._asdict()).encode(), 0o644)
 
     def _remove_old(self) -> None:
         """Remove the tables of sessions that have probably ended."""
@@ -189,10 +191,6 @@ class Verified:
             return {state[0]: Row(State(*state), content, at, read) for state, content, at, read in table.files}
         except (OSError, ValueError, TypeError, RecursionError):
             return {}
-
-    def _encoded(self, rows: Dict[int, Row]) -> bytes:
-        files = list(rows.values())
-        return json.dumps(Table(files, self._seal(files))._asdict()).encode()
 
     def _seal(self, files: Sequence[Any]) -> str:
         return hmac.new(self._secret, b"VERIFIED " + json.dumps(files).encode(), hashlib.sha256).hexdigest()

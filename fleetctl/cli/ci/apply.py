@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -12,25 +12,21 @@ import typer
 from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
-from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.command import proposed, split_arguments
-from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyOutput
-from fleetctl.cli.ci.base import fleet_name, trusted_where
-from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of, publish
+from fleetctl.cli.apply import proposed, split_arguments
+from fleetctl.cli.apply_run import ApplyOutput, agreed_to, carry_out
+from fleetctl.cli.ci import job as ci
+from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.history import HistoryRun
+from fleetctl.documents.events import HistoryRun, ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_history import run_report
-from fleetctl.render.report.of_outcomes import totals
 from fleetctl.render.report.of_problems import failure_report
+from fleetctl.render.report.of_runs import run_report, totals
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 app = command_app(
@@ -48,8 +44,8 @@ def apply(
         help="Plan saved by `ci review`, or a fleet file as with -f.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
-    force: ForceOption = False,
-    ignore_cooldown: IgnoreCooldownOption = False,
+    force: ci.ForceOption = False,
+    ignore_cooldown: ci.IgnoreCooldownOption = False,
     lock_timeout: Annotated[float, flags.option(
         "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
         help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = 600,
@@ -57,23 +53,27 @@ def apply(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always does."),
     ] = "blocked",
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Apply a merged change, and report to the forge.
 
     It asks no questions. A saved plan is applied exactly and only once; if what it relies on has changed, it is refused
     with 6. Without a plan the files are planned and applied. FLEETCTL_FILES may also name the files, one per line.
     """
-    refuse_review_settings(os.environ)
+    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
+                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
+        if os.environ.get(name, "").strip():  # the missing result would be noticed only afterwards
+            raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
+                             "`reports` and `inventory`, in GitLab variables of its job")
     plan_file, files = split_arguments([named] if named else [], files or [])
     job = Job(
-        this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
+        this_invocation(), () if plan_file else ci.lines_of(files, "FLEETCTL_FILES"), where,
         force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
     output = ApplyOutput("table")
     result = _applied(job, plan_file, lock_timeout, output)
-    publish(job, result, comment=False)
+    ci.publish(job, result, comment=False)
     if result.code != PARTIAL or fail_on == "blocked":
         return result.code
     begun = [row for row in output.outcomes if row.outcome != "blocked"]
@@ -83,19 +83,10 @@ def apply(
     return code
 
 
-def refuse_review_settings(environ: Mapping[str, str]) -> None:
-    """Raise UsageError for settings that an apply ignores: the missing result would be noticed only afterwards."""
-    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
-                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
-        if environ.get(name, "").strip():
-            raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
-                             "`reports` and `inventory`, in GitLab variables of its job")
-
-
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
     try:
         options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
-        where = job.where if plan_file else trusted_where(job)
+        where = job.where if plan_file else ci.trusted_where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
             if job.ignore_cooldown and not task.plan.options.ignore_cooldown:
@@ -110,7 +101,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
         raise
     except FleetctlError as error:
         failures.explain(error)
-        return _failed(job, output.plan or _saved(job, plan_file), error)
+        return _failed(job, plan_file, output.plan, error)
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
@@ -127,15 +118,10 @@ def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
                    title=f"Apply of fleet {plan.fleet.name}")
 
 
-def _saved(job: Job, plan_file: str | None) -> Plan | None:
-    """Return the refused plan, for the name of its fleet; None if there is none or it cannot be read."""
-    try:
-        return read_saved_plan(job.invocation, plan_file) if plan_file else None
-    except DocumentError:
-        return None
-
-
-def _failed(job: Job, plan: Plan | None, error: FleetctlError) -> JobResult:
-    name = plan.fleet.name if plan else fleet_name(job.invocation, job.files, None) or "unknown"
+def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlError) -> JobResult:
+    if plan is None and plan_file:  # a refused plan has the name of its fleet
+        with suppress(DocumentError):
+            plan = read_saved_plan(job.invocation, plan_file)
+    name = plan.fleet.name if plan else ci.fleet_name(job.invocation, job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
     return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))

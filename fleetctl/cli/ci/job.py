@@ -1,4 +1,8 @@
-"""A CI job from its flags and variables, its result, and the report to the forge.
+"""A CI job from its flags and variables, the base of its change, its result, and the report to the forge.
+
+Neither the base nor the cluster it is planned on comes from the change itself: otherwise a pull request could name a
+cluster and be sent this job's token. An address trusted here counts as given with --address (see
+`workflow/dashboard.py:open_dashboard`); no other address in a file does.
 
 The report is a comment on the change, the summary page, outputs and annotations. A failure to report does not change
 the exit code: a refused comment says nothing about the plan.
@@ -8,8 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,12 +23,19 @@ from fleetctl.cli import flags
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
 from fleetctl.cli.reporting import WantedReport, parse_reports
-from fleetctl.errors import ForgeError, UsageError
+from fleetctl.errors import FleetctlError, ForgeError, RevisionError, UsageError
+from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.sticky import Posted
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
+from fleetctl.review.arguments import load_base
+from fleetctl.review.inputs import Side
+from fleetctl.review.revisions import MissingRevision
 from fleetctl.workflow.contexts import given_address
 from fleetctl.workflow.dashboard import warn_if_readable
 from fleetctl.workflow.invocation import Invocation, Where
@@ -37,6 +48,10 @@ IgnoreCooldownOption = Annotated[bool, typer.Option(
     "--ignore-cooldown", envvar="FLEETCTL_IGNORE_COOLDOWN", help=flags.IGNORE_COOLDOWN_HELP)]
 SUMMARY_BUDGET = 250_000
 """Characters of a summary page: at up to four bytes each they stay within GitHub's limit of 1 MiB."""
+
+NOT_FETCHED = ("the checkout lacks the base of the change: in GitHub Actions set fetch-depth: 0 of actions/checkout, "
+               "in GitLab set GIT_DEPTH: 0")
+NAME_CLUSTER = "name the cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,60 @@ def lines_of(given: list[str] | None, variable: str) -> tuple[str, ...]:
     """Return the values of a flag, otherwise the lines of its variable."""
     entries = os.environ.get(variable, "").splitlines()
     return tuple(given or (line.strip() for line in entries if line.strip()))
+
+
+def read_base(invocation: Invocation, files: Sequence[str], revision: str) -> Side:
+    """Return the fleet at the revision; if it is missing, raises RevisionError with a hint how to fetch it."""
+    try:
+        return load_base(files, revision, invocation.environ)
+    except MissingRevision as error:
+        raise RevisionError(error.message, hint=NOT_FETCHED) from None
+
+
+def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None) -> str | None:
+    """Return the cluster address of the files if it can be trusted: the base has the same address, or the forge reports
+    no change under review. None = not trusted, the author of the files may be anyone.
+
+    Raises FleetctlError if a change names another cluster than its base.
+    """
+    if base is None and (forge is None or forge.change is None):
+        return head.cluster.address if forge else None
+    if (base is None or base.problems) and head.cluster.address:
+        raise FleetctlError(
+            "the change sets spec.cluster.address, and the address in its base is unknown; that cluster was not "
+            "contacted", hint=NAME_CLUSTER)
+    known = base.fleet.cluster.address if base and base.fleet else None
+    if head.cluster.address not in (None, known):
+        raise FleetctlError(
+            "the change sets another spec.cluster.address than its base; that cluster was not contacted",
+            hint=NAME_CLUSTER)
+    return head.cluster.address
+
+
+def trusted_where(job: Job) -> Where:
+    """Return the cluster for a job without a change under review: its own settings, else those of the files."""
+    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
+        return job.where
+    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
+
+
+def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | None) -> str:
+    """Return the fleet's name even if the files have errors: from the files, from the base, else the file names."""
+    read, _ = read_sources(files, None)
+    size = 0
+    for source in read:
+        composed = compose_bytes(source, size)
+        size += composed.size
+        for document in composed.documents:
+            node = document.node(("metadata", "name"))
+            if node is not None and isinstance(node.value, str) and node.value:
+                return node.value
+    if revision is not None:
+        with suppress(RevisionError):
+            base = read_base(invocation, files, revision)
+            if base.fleet:
+                return base.fleet.name
+    return ", ".join(files)
 
 
 def publish(job: Job, result: JobResult, *, comment: bool) -> None:

@@ -1,6 +1,7 @@
-"""The review of a change in CI: validate, plan, show the effect of the change alone, and report to the forge.
+"""The jobs of CI that change nothing: `ci validate`, `ci review` of a change, and on a schedule `ci drift`.
 
-An error is reported to the forge, too: otherwise the comment would still show the old plan.
+`ci validate` is for jobs without access to a cluster: any branch, pull requests from forks. The other two report an
+error to the forge, too: otherwise the comment would still show the old plan.
 """
 
 from __future__ import annotations
@@ -13,38 +14,41 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import failures, flags
-from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
-from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of, publish
-from fleetctl.cli.commands import command_app
+from fleetctl.cli.ci import job as ci
+from fleetctl.cli.ci.job import Job, JobResult
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
+from fleetctl.cli.fleet_files import problem_formats
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
 from fleetctl.documents.position import Position
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.planner.outcome import CHANGES, PARTIAL
+from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
+from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
-from fleetctl.render.report.model import Column, Finding, Report, Table
+from fleetctl.render.report.model import EVERYONE, Column, Finding, Report, Table
+from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.render.report.of_problems import failure_report, problems_report
+from fleetctl.render.report.of_problems import failure_report, problems_conclusion, problems_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import MissingRevision, repository_of
+from fleetctl.workflow.base_plan import why_unknown
+from fleetctl.workflow.dashboard import open_dashboard
+from fleetctl.workflow.examination import capacity_findings, failures_of
+from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
-app = command_app(
-    "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-    "fleetctl ci review -f fleets/ --inventory lab.json --report markdown=c.md",
-    "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
-    exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
+app = command_app()
 NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
            "origin/main...")
 OWN_INVENTORY = "This change edits the inventory that it is planned on"
@@ -57,7 +61,38 @@ FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 """Exit codes of plans that do not fail a review, by --fail-on; changes alone never do."""
 
 
-@app.command()
+@app.command(epilog=epilog(
+    "fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml",
+    exit_codes="0 valid (warnings allowed), 1 errors, 64 usage"))
+def validate(
+    files: flags.OptionalDiskFiles = None,
+    report: ReportOption = None,
+    forge: ci.ForgeOption = "auto",
+) -> int:
+    """Check fleet files, and report to the forge.
+
+    The forge gets annotations, a summary page and outputs; no cluster is contacted. FLEETCTL_FILES may also name the
+    files, and FLEETCTL_REPORTS the reports, one per line.
+    """
+    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), Where(),
+              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
+    job.check()
+    loaded = inspect_fleet(job.files)
+    formats, reports = problem_formats(loaded), parse_reports(job.reports)
+    show(formats, "table", reports)
+    job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
+    shown = formats.report()
+    name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
+    result = JobResult(replace(shown, identity=name), shown.exit_code, reports=reports)
+    ci.publish(job, result, comment=False)
+    return result.code
+
+
+@app.command(epilog=epilog(
+    "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci review -f fleets/ --inventory lab.json --report markdown=c.md",
+    "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
+    exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage"))
 def review(
     *,
     files: flags.OptionalDiskFiles = None,
@@ -74,14 +109,14 @@ def review(
     fail_on: Annotated[Literal["policy", "blocked"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="What fails the job besides errors: a refusal by policy, or also blocked replicas.")] = "policy",
-    force: ForceOption = False,
-    ignore_cooldown: IgnoreCooldownOption = False,
+    force: ci.ForceOption = False,
+    ignore_cooldown: ci.IgnoreCooldownOption = False,
     comment: Annotated[bool, typer.Option(
         "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")] = True,
     pull_request: Annotated[int | None, flags.option(
         "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
         help="Pull or merge request to comment on, if it cannot be detected.")] = None,
-    forge: ForgeOption = "auto",
+    forge: ci.ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
 
@@ -90,8 +125,8 @@ def review(
     prints the plan; `--report markdown=FILE` writes the text of the comment.
     """
     job = Job(
-        this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
-        reports=lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
+        this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base,
+        out=out, reports=ci.lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
         forge=find_forge(os.environ, forge, number=pull_request))
     job.check()
     try:
@@ -101,24 +136,24 @@ def review(
     except FleetctlError as error:
         failures.explain(error)
         result = _failed(job, error)
-    publish(job, result, comment=comment)
+    ci.publish(job, result, comment=comment)
     return 0 if result.code in FINE[fail_on] else result.code
 
 
 def _reviewed(job: Job) -> JobResult:
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)
-    base = read_base(job.invocation, job.files, revision) if revision is not None else None
+    base = ci.read_base(job.invocation, job.files, revision) if revision is not None else None
     if base is None:
         job.invocation.say("note", NO_BASE)
     where = job.where
     if not where.inventory and not job.address():
-        where = replace(where, address=trusted_address(fleet, base, job.forge))
+        where = replace(where, address=ci.trusted_address(fleet, base, job.forge))
     options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
     planned = plan_fleet(job.invocation, loaded, options, where, base=base)
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
     shown = planned.shown()
-    report = _with_own_inventory(job, base, add_warning(base, plan_report(shown)))
+    report = _with_own_inventory(job, base, _with_broken_base(base, plan_report(shown)))
     report = _with_other_content(job, fleet, report)
     formats = plan_formats(shown, planned.map, lambda: report)
     show(formats, "table")
@@ -131,7 +166,33 @@ def _reviewed(job: Job) -> JobResult:
 
 
 def _revision(job: Job) -> str | None:
-    return base_revision(job.invocation, job.change, job.files) if job.base is None else job.base
+    """Return --base, or the revision the change starts from; None if there is no change, or its base is unknown.
+
+    Forges check out a merge commit: its first parent is the target branch, its second the change. That parent is named
+    by its commit, which stays the same whatever is checked out when the name is read. Raises RevisionError for files
+    outside a repository.
+    """
+    if job.base is not None or job.change is None:
+        return job.base
+    try:
+        repository = repository_of(job.files[0], job.invocation.environ).outermost
+    except NoRepository as error:
+        raise RevisionError(error.message, hint="check out the repository with its history before this step") from None
+    merged = repository.find("HEAD^2")
+    if merged and merged.id == job.change.head:
+        return repository.commit("HEAD^1").id
+    return f"{job.change.base}...HEAD" if job.change.base else None
+
+
+def _with_broken_base(base: Side | None, report: Report) -> Report:
+    """Return the report; if the base has errors, with a warning that the effect of the change alone is unknown."""
+    if base is None or not base.problems:
+        return report
+    text = why_unknown(base)
+    table = Table("base", "This change alone", (Column("message", "what"),), ((text,),), rank=0,
+                  readers=EVERYONE - {"terminal"})  # where plan has said it
+    return replace(report, tables=(table, *report.tables),
+                   findings=(*report.findings, Finding("warning", "BASE_BROKEN", base.revision.name, text)))
 
 
 def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
@@ -199,7 +260,7 @@ def _failed(job: Job, error: FleetctlError) -> JobResult:
         revision = _revision(job)
     except FleetctlError:
         revision = None
-    name = fleet_name(job.invocation, job.files, revision)
+    name = ci.fleet_name(job.invocation, job.files, revision)
     report = failure_report(error, identity=f"plan:{name}", fleet=name, title=f"No plan for fleet {name}")
     return JobResult(report, error.exit_code, reports=_write_failure(job, report))
 
@@ -219,3 +280,57 @@ def _write_failure(job: Job, report: Report) -> list[WantedReport]:
             else:
                 written.append(one)
     return written
+
+
+@app.command(epilog=epilog(
+    "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
+    exit_codes="0 no drift, 1 error, 2 something is missing or differs from the files, 3 something is blocked, "
+               "restarting or failed, 4 a policy refuses missing replicas, 64 usage"))
+def drift(
+    *,
+    files: flags.OptionalDiskFiles = None,
+    where: flags.Cluster,
+    report: ReportOption = None,
+    issue: Annotated[bool, typer.Option(
+        "--issue/--no-issue", envvar="FLEETCTL_ISSUE",
+        help="Keep one issue up to date: open while there is drift, otherwise closed.")] = True,
+    forge: ci.ForgeOption = "auto",
+) -> int:
+    """Check on a schedule that the cluster matches the files.
+
+    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
+    in use by others, expired cordons, cooldowns and recent failures are warnings, and do not change the exit code. On a
+    forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
+    the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
+    """
+    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
+              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
+    job.check()
+    try:
+        result, is_open = _drift_of(job)
+    except UsageError:
+        raise
+    except FleetctlError as error:
+        failures.explain(error)
+        name = ci.fleet_name(job.invocation, job.files, None)
+        failure = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
+        result, is_open, issue = JobResult(failure, error.exit_code), True, False  # the issue stays as it is
+    ci.publish(job, result, comment=False)
+    if issue:
+        ci.keep_issue(job, result, is_open=is_open)
+    return result.code
+
+
+def _drift_of(job: Job) -> tuple[JobResult, bool]:
+    """Return the result, and whether there is drift or a warning."""
+    loaded, where = inspect_fleet(job.files), ci.trusted_where(job)
+    plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
+    with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
+        failed, beside = failures_of(client, plan), capacity_findings(client, loaded, planned.inventory)
+    report = drift_report(planned.shown(), failed, beside)
+    formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
+    show(formats, "table")
+    write_reports(formats, reports)
+    result = JobResult(report, report.exit_code, plan.plan_id, plan.acts, reports=reports)
+    return result, result.code != NOTHING_TO_DO or bool(beside)

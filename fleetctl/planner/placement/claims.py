@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetctl.documents.fleet import Member, Placement, SameLabel, WorkerGroup
+from fleetctl.documents.fleet import Member, SameLabel
 from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -176,12 +176,16 @@ class ReplicaShape:
 
 def replica_shape(model: ResolvedModel) -> ReplicaShape:
     """Return the shape of one replica of `model`."""
-    placement = model.placement
-    groups = tuple(_group_shape(group, dedicated=model.dedicated) for group in model.workers)
+    placement, written = model.placement, model.placement.spread
+    groups = tuple(GroupShape(group.name, group.copies, tuple(
+        _member_shape(member, dedicated=model.dedicated)
+        for member in sorted(group.members, key=lambda member: member.role == "Worker"))) for group in model.workers)
     bound = placement.same_label
     label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
     as_one = as_one and sum(group.copies for group in groups) > 1  # with one gang, both scopes mean the same
-    return ReplicaShape(model.key, groups, label, placement.ranks_per_node, _spread(placement), as_one)
+    spread = Spread(written) if isinstance(written, str) else (
+        None if written is None else Spread(written.label, written.max_per_value))
+    return ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
 
 
 def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> ReplicaShape:
@@ -196,19 +200,6 @@ def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> Repli
 def without_left_out(selector: Selector) -> Selector:
     """Return a selector without the part added by `leaving_out`."""
     return tuple(one for one in selector if not one[0].startswith(LEFT_OUT_LABEL))
-
-
-def _spread(placement: Placement) -> Spread | None:
-    written = placement.spread
-    if written is None or isinstance(written, str):
-        return None if written is None else Spread(written)
-    return Spread(written.label, written.max_per_value)
-
-
-def _group_shape(group: WorkerGroup, *, dedicated: bool) -> GroupShape:
-    leader_first = sorted(group.members, key=lambda member: member.role == "Worker")
-    return GroupShape(group.name, group.copies, tuple(_member_shape(member, dedicated=dedicated)
-                                                      for member in leader_first))
 
 
 def _member_shape(member: Member, *, dedicated: bool) -> MemberShape:

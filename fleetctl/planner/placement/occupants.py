@@ -17,7 +17,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 
 NOTHING: Mapping[int, tuple[Any, ...]] = {}

@@ -248,7 +248,10 @@ def _node_classes(kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger:
     labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label}
                     | {limit.label for limit in limits if not limit.per_node})
     labels_to_have = sorted({limit.label for limit in limits if limit.per_node}.difference(labels))
-    held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
+    held: dict[int, Held] = {}
+    for key in sorted({demand.shape.key for demand in demands if demand.capped}):
+        for place, slots in ledger.slots_of(key).items():
+            held[place] = (*held.get(place, ()), (key, slots.bit_count()))
     caps_of: dict[int, tuple[int, int]] = {}
     # nodes of one class: equal number of the offer, selectors (a row of bits), domains, caps, slots in use
     together: dict[tuple[int, bytes, Domains, tuple[int, int], Held], list[int]] = {}
@@ -267,11 +270,3 @@ def _node_classes(kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger:
     allowed = {row: frozenset(np.flatnonzero(allows[place][columns]).tolist()) for row, place in first.items()}
     return tuple(NodeClass(tuple(places), ledger.numbered(number), allowed[row], domains, caps, held_here)
                  for (number, row, domains, caps, held_here), places in together.items())
-
-
-def _held(keys: set[str], ledger: Ledger) -> dict[int, Held]:
-    by_node: dict[int, list[tuple[str, int]]] = {}
-    for key in sorted(keys):
-        for place, slots in ledger.slots_of(key).items():
-            by_node.setdefault(place, []).append((key, slots.bit_count()))
-    return {place: tuple(held) for place, held in by_node.items()}

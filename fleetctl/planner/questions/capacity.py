@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped
@@ -23,7 +23,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_nodes
-from fleetctl.planner.questions.hardware import hardware, need_text
+from fleetctl.planner.questions.new_node import hardware, need_text
 from fleetctl.planner.questions.scenario import Scenario, take_planned
 from fleetctl.planner.questions.shape_syntax import typed_shape
 

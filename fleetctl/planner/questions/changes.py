@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.answers import Change
+from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
-from fleetctl.documents.update import MAX_REPLICAS
-from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
@@ -81,7 +80,8 @@ def _cordon(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
              for node in scenario.inventory.nodes]
     policies = tuple(policy for policy in scenario.fleet.policies if CORDON_LABEL not in policy.selector)
     fleet = replace(scenario.fleet, policies=(*policies, NodePolicy(selector={CORDON_LABEL: "yes"}, cordon=True)))
-    change = Change(op="cordon", about=text, message=f"cordons {_some(names)}", nodes=names)
+    count = f"{len(names)} nodes: " if len(names) > _EXAMPLES else ""
+    change = Change(op="cordon", about=text, message=f"cordons {count}{some(names, _EXAMPLES)}", nodes=names)
     inventory = scenario.inventory.model_copy(update={"nodes": nodes})
     return replace(scenario, fleet=fleet, inventory=inventory), change
 
@@ -112,10 +112,6 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
                    for model in scenario.fleet.models)
     change = Change(op="scale", about=text, message=f"wants {wanted} instead of {before} replicas of {key}")
     return replace(scenario, fleet=replace(scenario.fleet, models=scaled)), change
-
-
-def _some(names: list[str]) -> str:
-    return (f"{len(names)} nodes: " if len(names) > _EXAMPLES else "") + some(names, _EXAMPLES)
 
 
 def without_node(inventory: Inventory, node_id: str) -> Inventory:

@@ -7,15 +7,16 @@ them means N nodes. A node of a type that the cluster has is a copy of such a no
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count, islice
 
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
-from fleetctl.documents.quantity import SHARE, format_bytes
+from fleetctl.documents.quantity import SHARE, amount_of, format_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL, split_commas
 from fleetctl.errors import UsageError
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.node_shapes import empty
-from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
     count_of,
@@ -129,3 +130,51 @@ def new_names(inventory: Inventory, prefix: str) -> Iterator[str]:
     """Yield unused node names: `new-1`, `new-2` for the prefix `new`."""
     taken = {text for node in inventory.nodes for text in (node.id, node.name)}
     return (name for number in count(1) if (name := f"{prefix}-{number}") not in taken)
+
+
+def hardware(node: Node) -> str:
+    """Return the cards of a node by type, or its CPUs if it has none."""
+    total = node.resources.total
+    count = max(int(total.gpu), len(node.gpus))
+    if not count:
+        return f"{total.cpu:g} CPUs"
+    label = node.labels.get(ACCELERATOR_LABEL)
+    if label:
+        return f"{count}x{label}"
+    kinds = Counter(_kind(card) for card in node.gpus)
+    kinds["GPU"] += count - len(node.gpus)
+    return "+".join(f"{number}x{kind}" for kind, number in sorted(kinds.items()) if number)
+
+
+def _kind(card: Gpu) -> str:
+    if card.model:
+        return card.model.removeprefix("NVIDIA ")
+    return f"GPU({format_bytes(card.memory_total)})" if card.memory_total else "GPU"
+
+
+def need_text(shape: ReplicaShape) -> str:
+    """Return the claims of one replica by group: `2 x 8 GPUs of 120Gi`."""
+    return ", ".join(" + ".join(_times(count * group.copies, claim_text(claim) + _where(selector))
+                                for (claim, selector), count in group.classes().items()) for group in shape.groups)
+
+
+def _times(count: int, text: str) -> str:
+    return text if count == 1 else f"{count} x ({text})" if "," in text else f"{count} x {text}"
+
+
+def _where(selector: Selector) -> str:
+    return f" on {', '.join(f'{key}={value}' for key, value in selector)}" if selector else ""
+
+
+def claim_text(claim: Claim) -> str:
+    """Return the claim of one member in words."""
+    parts = []
+    if claim.gpus:
+        parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))
+    elif claim.vram:
+        parts.append(f"{format_bytes(claim.vram)} VRAM")
+    if claim.cpus:
+        parts.append(amount_of(claim.cpus, "CPU"))
+    if claim.memory:
+        parts.append(f"{format_bytes(claim.memory)} memory")
+    return ", ".join(parts) or "nothing"

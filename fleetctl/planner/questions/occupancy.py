@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.inventory import Node, card_indices
-from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
@@ -21,7 +21,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.questions.grown import take_waiting, with_new_nodes
-from fleetctl.planner.questions.hardware import hardware
+from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Cluster, Policy
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.documents.plan import Plan, PlanInventory
+from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.opening import open_ledger
-from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, look_around

@@ -1,17 +1,33 @@
 """What if: plans the fleet as it is and with hypothetical changes, and compares the two plans.
 
 Both are ordinary plans by `make_plan`, so the answer is what `plan` would print after such changes.
+
+The loss of each node (N-1): what it would cost, after the plan is applied and without moving anything else. Nodes that
+are equal in everything relevant (their offer, the labels that models use, what runs on them, and the same for the other
+nodes of their gangs) have the same answer, so it is computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
-from fleetctl.documents.plan import Blocked, ModelRow
-from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, WhatIf
+from fleetctl.documents.answers import Change, Counts, LostModel, ModelChange, NewReplica, NodeLoss, WhatIf
+from fleetctl.documents.plan import Blocked, ModelRow, Plan
+from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
-from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed
-from fleetctl.planner.questions.each_node import lose_each
+from fleetctl.planner.growth import Growing
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupant
+from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.reasons.explain import explain
+from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed, without_node
+from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario
 
 
@@ -78,3 +94,138 @@ def _named(blocked: Blocked, scenario: Scenario) -> Blocked:
         return blocked
     reasons = [one.model_copy(update={"need": one.need.replace(ours, "--cordon")}) for one in blocked.reasons]
     return blocked.model_copy(update={"message": blocked.message.replace(ours, "--cordon"), "reasons": reasons})
+
+
+def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
+    """Return the effect of losing each node that is not dead, worst first; `plan` is the plan of `scenario`."""
+    losses = _Losses(scenario, plan)
+    nodes = losses.ledger.nodes
+    equal = grouped((losses.equality_key(place), place) for place, node in enumerate(nodes) if node.state != "DEAD")
+    return sorted((NodeLoss(  # computed for the first of equal nodes
+        hardware=losses.hardware[places[0]], nodes=[nodes[place].name for place in places],
+        models=losses.models(places[0]), unmanaged=losses.unmanaged(places[0])) for places in equal.values()),
+        key=_worst_first)
+
+
+def _worst_first(loss: NodeLoss) -> tuple[int, int, str]:
+    missing, lost = (sum(getattr(model, name) for model in loss.models) for name in ("missing", "lost"))
+    return -missing, -lost, loss.nodes[0]
+
+
+class _Losses:
+    """The scenario with the plan applied to its ledger, for computing the loss of each node.
+
+    `have` and `waiting` = replicas by model: running or planned, and waiting for new nodes; `labels` = all labels that
+    models use; `hardware` is indexed by node.
+    """
+
+    def __init__(self, scenario: Scenario, plan: Plan) -> None:
+        self.scenario, self.shapes, self.ledger = scenario, scenario.shapes(), scenario.ledger()
+        self.occupants = scenario.occupants(self.ledger, plan)
+        self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
+        self.labels = sorted(_used_labels(self.shapes.values()))
+        self.hardware = [hardware(node) for node in self.occupants.nodes]
+        self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
+
+    def content(self, place: int) -> Counter[str]:
+        """Return how many replicas of each model a node has."""
+        return Counter(one.model for one in self._on(place))
+
+    def _on(self, place: int) -> list[Occupant]:
+        """Return the replicas on a node that count toward a target."""
+        return [one for one in self.occupants.on(place) if one.counted]
+
+    def unmanaged(self, place: int) -> int:
+        """Return how many replicas on a node do not count toward a target."""
+        return len(self.occupants.here(place)) - len(self._on(place))
+
+    def equality_key(self, place: int) -> Hashable:
+        """Return a key that only nodes with the same answer share."""
+        others = self._others(place)
+        order = {other: number for number, other in enumerate(others)}
+        gangs = tuple((one.model, tuple(order.get(other, -1) for other in one.places)) for one in self._spanning(place))
+        after = tuple((self._features(other), self._freed(place, other)) for other in others)
+        return self._features(place), gangs, after
+
+    def _features(self, place: int) -> Hashable:
+        node = self.ledger.nodes[place]
+        caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
+        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self.unmanaged(place),
+                tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
+
+    def _spanning(self, place: int) -> list[Occupant]:
+        """Return the gangs on a node that end completely without it, other fleets' included; see `without_node`."""
+        return [one for one in self.occupants.on(place) if len(one.places) > 1 and (one.ours or one.fleet is not None)]
+
+    def _others(self, place: int) -> list[int]:
+        """Return the other nodes of the gangs on a node, in a fixed order."""
+        return [other for other in dict.fromkeys(other for one in self._spanning(place) for other in one.places)
+                if other != place]
+
+    def _freed(self, place: int, other: int) -> Offer:
+        """Return the offer of another node after the gangs on the lost one have ended; unchanged if it is not open."""
+        if not self.ledger.nodes[other].open:
+            return self.ledger.offer(other)
+        gangs = {id(one) for one in self._spanning(place)}
+        gone = [number for number in self.occupants.here(other) if id(self.occupants.replicas[number]) in gangs]
+        return self.occupants.offer_without(other, gone, sure=False)[0]
+
+    def models(self, place: int) -> list[LostModel]:
+        """Return the effect of losing a node on each model with replicas there."""
+        lost = self.content(place)
+        demands = [demand for demand in self._demands(lost) if demand.missing]
+        ledger = self.ledger.copied(
+            dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
+            ended=[(one.model, one.places) for one in self._on(place)])
+        placed = _placed(demands, ledger)
+        needed = {demand.shape.key: demand.missing for demand in demands}
+        on_new = self._on_new([replace(one, missing=one.missing - placed[one.shape.key]) for one in demands],
+                              place, ledger)
+        found = []
+        for key, shape in self.shapes.items():
+            if lost[key]:
+                missing = needed.get(key, 0) - placed[key]
+                code, message = explain(shape, Placer(ledger))[:2] if missing else (None, "")
+                found.append(LostModel(
+                    model=key, lost=lost[key], replaced=placed[key], surplus=lost[key] - needed.get(key, 0),
+                    missing=missing, on_new_nodes=on_new[key], code=code, message=message))
+        return found
+
+    def _on_new(self, short: Sequence[Demand], place: int, ledger: Ledger) -> Counter[str]:
+        """Return how many of each model would run on added nodes, beside the replicas that already wait for such."""
+        fleet, missing = self.scenario.fleet, Counter({one.shape.key: one.missing for one in short})
+        if not fleet.cluster.grow or not missing.total():
+            return Counter()
+        both = [Demand(self.shapes[model.key], count, self.have[model.key], model.priority, number)
+                for number, model in enumerate(fleet.models)
+                if (count := missing[model.key] + self.waiting[model.key])]
+        left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
+        growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
+        return (growing.most_on_new(both) - self.waiting) & missing
+
+    def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
+        """Yield the lost replicas that the targets need; all others count, whatever their spec, even in an update."""
+        for number, model in enumerate(self.scenario.fleet.models):
+            if lost[model.key]:
+                left = self.have[model.key] - lost[model.key]
+                missing = min(lost[model.key], max(0, model.replicas - left))
+                yield Demand(self.shapes[model.key], missing, left, model.priority, number)
+
+
+def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
+    """Return how many of each model can be placed; the packer runs only if a simple first pass does not place all."""
+    needed = Counter({demand.shape.key: demand.missing for demand in demands})
+    mark, placer = ledger.mark(), Placer(ledger)
+    for demand in sorted(demands, key=lambda one: (-one.shape.gpu_units, -one.shape.size, one.place)):
+        if any(placer.place(demand.shape) is None for _ in range(demand.missing)):
+            ledger.undo(mark)
+            return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
+    return needed
+
+
+def _used_labels(shapes: Iterable[ReplicaShape]) -> set[str]:
+    used: set[str] = set()
+    for shape in shapes:
+        used |= {key for selector in shape.selectors for key, _ in selector}
+        used |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
+    return used

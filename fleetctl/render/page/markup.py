@@ -1,13 +1,20 @@
 """HTML as values: text is escaped unless it is `Markup`, so that no text from a fleet or a cluster becomes an element.
 
 Invisible characters (control characters, right-to-left overrides) are escaped first, as in every format.
+
+Every page is one HTML file with its own style and script, and a policy that allows nothing else. The policy lists both
+by their hashes, so the browser does not run injected text.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
 from html import escape
+from importlib.resources import files
 
 from fleetctl.render.visible import visible
 
@@ -16,6 +23,9 @@ SHORT_NAME = 20
 
 _NAME = re.compile(r"\w+(?:[-/.[\]]+\w+)+")
 _JOINT = re.compile(r"[/.](?=\w)")
+STYLES = ("base.css", "parts.css", "map.css")
+SCRIPTS = ("names.js", "filter.js", "search.js", "cells.js")
+REFRESH_S = 30
 _VOID = frozenset({"br", "input", "meta"})
 
 
@@ -68,3 +78,37 @@ def _attribute(key: str, value: Attribute) -> str:
         return ""
     name = key.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{text(str(value))}"'
+
+
+def html_page(title: str, content: Markup, *, rules: str = "", live: str | None = None) -> str:
+    """Return an HTML document. `rules` are style rules for this page only, such as the colors of its models.
+
+    `live` is the digest of a page that its server updates: the page listens to /events, or without scripts reloads
+    every REFRESH_S seconds.
+    """
+    style = "".join(_asset(name) for name in STYLES) + rules
+    scripts = SCRIPTS if live is None else (*SCRIPTS, "live.js")
+    script = f"(() => {{\n{''.join(_asset(name) for name in scripts)}}})();"
+    policy = (f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+              + ("connect-src 'self'; " if live else "") + "base-uri 'none'; form-action 'none'")
+    refresh = el("noscript", el("meta", http_equiv="refresh", content=str(REFRESH_S))) if live else None
+    head = many(
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("meta", name="referrer", content="no-referrer"),
+        refresh,
+        el("title", title),
+        el("style", Markup(style)))
+    body = el("body", content, el("script", Markup(script)), data_live=live)
+    return f"<!doctype html>\n{el('html', el('head', head), body, lang='en')}\n"
+
+
+def _hash(source: str) -> str:
+    return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("fleetctl.render.page").joinpath("assets").joinpath(name).read_text(encoding="utf-8")

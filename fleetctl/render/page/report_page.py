@@ -1,32 +1,46 @@
-"""The page of a report: state, totals, findings, tables and the facts it was made from; a plan's page has a map too."""
+"""The page of a report: state, totals, filter bar, findings, tables as HTML, and the facts it was made from."""
 
 from __future__ import annotations
 
-from fleetctl.documents.placement_map import PlacementMap
-from fleetctl.documents.plan import Plan
-from fleetctl.render.page.map_section import map_part, map_rules, planned_alone
-from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.shell import html_page
-from fleetctl.render.page.tables import Part, contents, facts, filter_bar, header, is_unchanged, table_parts, totals
-from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_plan import plan_report
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-BELOW_THE_MAP = frozenset({"lost", "drift", "hold", "unmanaged", "note"})
-INSPECTOR = el("div", id="inspector", hidden=True, aria_hidden="true")
-"""The line at the bottom of the window that names the holders of a card; the script fills it.
+from fleetctl.documents.quantity import count_of
+from fleetctl.planner.policy import REFUSED
+from fleetctl.render.page.markup import Content, Markup, el, html_page, unbroken
+from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table, Total, count_tone, text_tone
 
-Hidden from screen readers: the focused cell has the same text as its label.
+ROWS_SHOWN = 2_000
+"""The most rows of a table: more make a page slow. The page says how many are omitted."""
+
+OPEN_UP_TO = 20
+"""A foldable table with at most this many rows starts open."""
+
+SUBJECTS = ("key", "model", "replica", "replicas")
+"""The columns with the subject of a row: a model, or replicas of one."""
+
+SHORT_TITLES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
+"""Titles in the contents for tables whose own titles are long."""
+STATES = {
+    "plan": {0: ("calm", "Nothing to do"), 2: ("good", "Changes"), 3: ("warn", "Partial"), 4: ("bad", "Refused")},
+    "diff": {0: ("calm", "No changes"), 2: ("good", "Changes")},
+    "apply": {0: ("good", "Done"), 3: ("warn", "Partial")},
+    "problems": {0: ("good", "Valid")},
+    "watch": {0: ("good", "In sync"), 3: ("warn", "Not everything runs"), 4: ("bad", "Refused")},
+}
+"""Tone and word for the state of a document, by its kind and detailed exit code; any other code means "Failed".
+
+A kind that is not listed has no state: a history is neither good nor bad.
 """
 
 
-def plan_page(plan: Plan, picture: PlacementMap | None, report: Report | None = None) -> str:
-    """Return the page of a plan: its report, or `report` instead, and the placement map before and after.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a page; with `title` "" it is not listed in the contents."""
 
-    `picture` is the placement map with this plan's new replicas. None if only the plan is known; then the map
-    shows only the nodes the plan places on.
-    """
-    drawn = picture or planned_alone(plan)
-    return report_page(report or plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
+    anchor: str
+    title: str
+    body: Markup
 
 
 def report_page(report: Report, map_: Part | None = None, rules: str = "") -> str:
@@ -36,12 +50,131 @@ def report_page(report: Report, map_: Part | None = None, rules: str = "") -> st
 
 def report_content(report: Report, map_: Part | None = None) -> Markup:
     """Return the content of a report's page, with an optional placement map."""
-    parts = list(table_parts(report.tables))
+    parts = list(_table_parts(report.tables))
     if map_:
-        place = next((number for number, part in enumerate(parts) if part.anchor in BELOW_THE_MAP), len(parts))
+        below = ("lost", "drift", "hold", "unmanaged", "note")
+        place = next((number for number, part in enumerate(parts) if part.anchor in below), len(parts))
         parts.insert(place, map_)
+    state = None
+    if report.kind in STATES:
+        tone, word = STATES[report.kind].get(report.exit_code, ("bad", "Failed"))
+        state = el("span", word, class_=f"state {tone}")
+    header = el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
+                el("p", state, " ", report.conclusion, class_="conclusion"))
     links = [*((part.anchor, part.title) for part in parts if part.title), ("facts", "Made from")]
-    bar = filter_bar(nodes=bool(map_), same=bool(map_) or any(map(is_unchanged, report.tables)))
-    main = el("main", header(report), totals(report), contents(links), bar, (part.body for part in parts),
-              facts(report.facts), data_kind=report.kind, data_exit_code=report.exit_code)
-    return Markup(main + INSPECTOR)
+    contents = el("nav", (el("a", title, href=f"#{anchor}") for anchor, title in links), aria_label="Contents")
+    bar = _filter_bar(nodes=bool(map_), same=bool(map_) or any(map(_is_unchanged, report.tables)))
+    facts = (el("div", el("dt", name), el("dd", value)) for name, value in report.facts)
+    main = el("main", header, _totals(report), contents, bar, (part.body for part in parts),
+              el("section", el("h2", "Made from"), el("dl", facts, class_="facts"), id="facts"),
+              data_kind=report.kind, data_exit_code=report.exit_code)
+    # the line at the bottom of the window that names the holders of a card; the script fills it. It is hidden from
+    # screen readers: the focused cell has the same text as its label
+    return Markup(main + el("div", id="inspector", hidden=True, aria_hidden="true"))
+
+
+def _table_parts(tables: Sequence[Table]) -> Iterator[Part]:
+    """Yield a part for every table meant for pages."""
+    tables = [table for table in tables if "page" in table.readers]
+    for number, table in enumerate(tables):
+        is_repeated = any(other.key == table.key for other in tables[:number])
+        anchor = f"{table.key}-{number}" if is_repeated else table.key
+        if table.counted:
+            yield Part(anchor, "", fold(f"{len(table.rows)} {table.title}", _note(table), _table(table),
+                                        anchor=anchor, same=_is_unchanged(table)))
+            continue
+        heading = el("h2", table.heading)
+        inside = (_note(table), _table(table)) if table.rows else (_note(table),)
+        if table.folded:
+            count = el("span", str(len(table.rows)), class_="count")
+            opened = len(table.rows) <= OPEN_UP_TO
+            body = el("section", el("details", el("summary", heading, count), *inside, open=opened), id=anchor)
+        else:
+            body = el("section", heading, *inside, id=anchor)
+        yield Part(anchor, SHORT_TITLES.get(table.key, table.title), body)
+
+
+def _is_unchanged(table: Table) -> bool:
+    """Return whether a table lists the models with nothing to do."""
+    return table.counted and table.key == "model"
+
+
+def _note(table: Table) -> Markup | None:
+    return el("p", table.note) if table.note else None
+
+
+def _table(table: Table) -> Markup:
+    kept = [place for place, column in enumerate(table.columns)
+            if column.terminal != "filled" or any(row[place] for row in table.rows)]
+    columns = [table.columns[place] for place in kept]
+    subject = next((place for place, column in enumerate(columns) if column.key in SUBJECTS), None)
+    heads = (el("th" if column.title else "td", column.title or None, scope="col" if column.title else None,
+                class_=_kind(column)) for column in columns)
+    rows = (_row(tuple(row[place] for place in kept), columns, subject) for row in table.rows[:ROWS_SHOWN])
+    return Markup(el("table", el("thead", el("tr", heads)), el("tbody", rows), class_=f"of-{table.key}")
+                  + (omission_note(len(table.rows) - ROWS_SHOWN, "row") or ""))
+
+
+def _row(row: tuple[Cell, ...], columns: Sequence[Column], subject: int | None) -> Markup:
+    """Return one row; the filter matches its `data-about`."""
+    about = "" if subject is None else row[subject]
+    return el("tr", (_cell(cell, column) for cell, column in zip(row, columns, strict=True)),
+              data_about=about if isinstance(about, str) else "")
+
+
+def _cell(cell: Cell, column: Column) -> Markup:
+    lines = [cell] if isinstance(cell, str) else cell
+    content = (el("div", unbroken(line)) for line in lines) if len(lines) > 1 else map(unbroken, lines)
+    first = lines[0] if lines else ""
+    tone = count_tone(column.key, int(first)) if column.numeric and first.isdecimal() else text_tone(first)
+    classes = " ".join(word for word in (_kind(column), tone) if word)
+    return el("td", content, class_=classes or None, data_label=column.title if first else None)
+
+
+def _kind(column: Column) -> str | None:
+    if column.key == "sign" or column.key in UNBROKEN:
+        return "sign" if column.key == "sign" else "code"
+    return "number" if column.numeric else "name" if column.name else None
+
+
+def _totals(report: Report) -> Markup:
+    """Return the counts; each is also in `data-total` and `data-count`. Uninteresting zeros are folded."""
+    refused = report.exit_code == REFUSED
+    shown = [_total(one, refused=refused) for one in report.totals if one.shown]
+    folded = [_total(one, refused=refused) for one in report.totals if not one.shown]
+    summary = f"{count_of(len(folded), 'count')} {'is' if len(folded) == 1 else 'are'} 0"
+    zeros = fold(summary, el("dl", folded, class_="totals")) if folded else None
+    return el("div", el("dl", shown, class_="totals"), zeros, class_="counts")
+
+
+def _total(one: Total, *, refused: bool) -> Markup:
+    tone: str = count_tone(one.key, one.count)
+    if one.key == "policy" and one.count:
+        tone = "bad" if refused else "warn"  # --force may override all violations
+    return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
+              data_total=one.key, data_count=one.count)
+
+
+def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:
+    """Return folded content; `same` = it shows only what does not change."""
+    return el("details", el("summary", summary), *content, id=anchor, class_="fold", data_same=same)
+
+
+def omission_note(count: int, noun: str, where: str = "--format json has everything") -> Markup | None:
+    """Return a note on how many are not shown and where to find them; None if all are shown."""
+    return el("p", f"and {count_of(count, f'more {noun}')}; {where}", class_="soft") if count > 0 else None
+
+
+def _filter_bar(*, nodes: bool, same: bool) -> Markup:
+    """Return the filter bar, hidden until the script shows it: without the script it has no effect.
+
+    `nodes` = the page has a map; `same` = some part of the page shows only what does not change.
+    """
+    label = "Filter by model or node" if nodes else "Filter"
+    toggle = el("label", el("input", type="checkbox", id="only"), " only what changes") if same else None
+    field = el("input", id="filter", type="text", role="combobox", placeholder=label, autocomplete="off",
+               spellcheck="false", aria_label=label, aria_expanded="false", aria_controls="found",
+               aria_autocomplete="list", aria_keyshortcuts="/")
+    found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
+    return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"),
+              el("p", id="matches", role="status"), toggle, id="bar", role="search", aria_label="Filter", hidden=True)

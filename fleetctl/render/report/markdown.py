@@ -1,19 +1,26 @@
 """A report as GitHub-flavored Markdown for a comment: totals first, never longer than a forge allows.
 
 The first line is a hidden marker, by which a later run finds its own comment. If space is short, folded parts are
-omitted first, then rows, then whole parts, and the end lists the omissions. No text of the report can become markup:
-see `markdown_text`.
+omitted first, then rows, then whole parts, and the end lists the omissions.
+
+No text of the report can become markup. The only safe form is a code span: neither the parser nor a forge's
+post-processing finds markup, mentions, references, links, emoji or formulas in it. So every name is a code span, and so
+is every word of a sentence that is more than letters, a number and punctuation. Pipes are entities outside the span,
+because parsers disagree about backslashes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import accumulate, takewhile
+from urllib.parse import quote
 
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
-from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.visible import cut, cut_visible, visible
 
 BUDGET = 60_000
 """GitHub accepts 65,536 characters in a comment; the rest is for text that a caller adds."""
@@ -25,22 +32,28 @@ TITLE_LIMIT = 200
 LABEL_LIMIT = 80
 AROUND = 60
 """Characters reserved around a part: blank lines, and the line with the number of omitted rows."""
+TEXT_LIMIT = 500
+"""The longest text, in characters; many longer ones would displace the rest of the report."""
+_PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
+_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
+_LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
+"""Words that forges turn into a link: a possible commit or host name."""
 
 
 def render_markdown(report: Report, budget: int = BUDGET) -> str:
     """Return the report in at most `budget` UTF-16 units; 8,000 are enough for any report's fixed parts."""
+    totals = [total for total in report.totals if total.shown]
+    table = [[prose(total.label, LABEL_LIMIT) for total in totals], ["--:"] * len(totals),
+             [str(total.count) for total in totals]]
+    # the facts: a fold that gets room like an open part, as it is short and says what was judged
+    facts = Table("fact", "Facts", (Column("name", ""), Column("value", "")), report.facts, folded=True)
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
-                        f"**{prose(report.conclusion)}**", _totals_table(report)])
-    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
+                        f"**{prose(report.conclusion)}**", "\n".join(map(_row, table))])
+    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers),
+             replace(_part(facts, budget), folded=False)]
     shown = fit(parts, budget - length(head) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
     return "\n\n".join([head, *blocks, *_omissions(parts, shown, budget)]) + "\n"
-
-
-def _totals_table(report: Report) -> str:
-    totals = [total for total in report.totals if total.shown]
-    heads = [prose(total.label, LABEL_LIMIT) for total in totals]
-    return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in totals])])
 
 
 def _part(table: Table, budget: int) -> Part:
@@ -53,35 +66,24 @@ def _part(table: Table, budget: int) -> Part:
     if table.note:
         opening.append(prose(table.note))
     if table.rows:
-        opening.append(_head(table.columns))
+        heads = [prose(column.title, LABEL_LIMIT) for column in table.columns]
+        sides = ["--:" if column.numeric else ":--" for column in table.columns]
+        opening.append(f"{_row(heads)}\n{_row(sides)}")
     return Part(title, table.folded, table.rank, "\n\n".join(opening), tuple(_rows(table, budget)), len(table.rows),
                 closing="\n\n</details>" if table.folded else "")
 
 
-def _facts(report: Report, budget: int) -> Part:
-    """Return the facts: a fold that gets room like an open part, as it is short and says what was judged."""
-    columns = (Column("name", ""), Column("value", ""))
-    return replace(_part(Table("fact", "Facts", columns, report.facts, folded=True), budget), folded=False)
-
-
 def _rows(table: Table, budget: int) -> Iterator[str]:
     for row in table.rows:
-        text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
+        cells = []
+        for cell, column in zip(row, table.columns, strict=True):
+            show = code if column.name else prose
+            cells.append(show(cell) if isinstance(cell, str) else "<br>".join(map(show, cell)))
+        text = _row(cells)
         yield text
         budget -= len(text)
         if budget < 0:
             return
-
-
-def _head(columns: Sequence[Column]) -> str:
-    return "\n".join([_row([prose(column.title, LABEL_LIMIT) for column in columns]),
-                      _row(["--:" if column.numeric else ":--" for column in columns])])
-
-
-def _cell(cell: Cell, column: Column) -> str:
-    show = code if column.name else prose
-    lines = [cell] if isinstance(cell, str) else cell
-    return "<br>".join(show(line) for line in lines)
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -89,8 +91,11 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
-    missing = [f"{part.title}{_row_count(part.count - (rows or 0))}"
-               for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
+    missing = []
+    for part, rows in zip(parts, shown, strict=True):
+        if rows is None or rows < part.count:
+            count = part.count - (rows or 0)
+            missing.append(f"{part.title} ({count_of(count, 'row')})" if count else part.title)
     if not missing:
         return []
     named = ", ".join(missing)
@@ -98,10 +103,6 @@ def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) 
         named = count_of(len(missing), "part")
     where = "`--format json` has everything, and `--format html` shows it on a page."
     return [f"Left out to stay within {budget:,} characters: {named}. {where}"]
-
-
-def _row_count(rows: int) -> str:
-    return f" ({count_of(rows, 'row')})" if rows else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +156,51 @@ def _rows_in(part: Part, room: int) -> tuple[int | None, int]:
     sizes = list(accumulate((length(row) + 1 for row in part.rows), initial=part.frame()))
     rows = sum(1 for _ in takewhile(lambda size: size <= room, sizes)) - 1
     return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not part.rows) else (None, 0)
+
+
+def code(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return a name as code that shows exactly these characters, invisible ones as escapes such as `\\x1b`."""
+    return "&#124;".join(_span(part) for part in cut_visible(text, limit).split("|"))
+
+
+def prose(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return a sentence in which every word that a parser or a forge could interpret is code."""
+    shown = cut_visible(text, limit)
+    if shown != " ".join(shown.split()):
+        return code(shown, len(shown))
+    return " ".join(word if _is_plain(word) else _quoted(word) for word in shown.split(" "))
+
+
+def tagged(text: str) -> str:
+    """Return text for use between HTML tags on one line, where Markdown does not apply."""
+    shown = cut_visible(text, TEXT_LIMIT)
+    return shown if all(map(_is_plain, shown.split(" "))) else f"<code>{escape(shown)}</code>"
+
+
+def comment(text: str) -> str:
+    """Return a hidden comment, always the same for the same text; the text cannot end it."""
+    return f"<!-- {quote(visible(text), safe=':/')[:TEXT_LIMIT]} -->"
+
+
+def length(text: str) -> int:
+    """Return the length of a text as forges count it: in UTF-16 units, at least one per character."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _is_plain(word: str) -> bool:
+    return bool(_PLAIN.fullmatch(word)) and not _LINKED.fullmatch(word)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as code, without the punctuation of the sentence around it."""
+    found = _AROUND.fullmatch(word)
+    before, inside, after = found.groups() if found else ("", word, "")
+    return f"{before}{code(inside, len(inside))}{after}"
+
+
+def _span(text: str) -> str:
+    if not text:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if text[0] == "`" or text[-1] == "`" or (text[0] == text[-1] == " " and text.strip(" ")) else ""
+    return f"{fence}{pad}{text}{pad}{fence}"

@@ -1,45 +1,54 @@
-"""A diagnosis as a report: the findings by area, each with what to do, and the number of checks."""
+"""A diagnosis as a report: the findings by area, each with what to do, and the number of checks. And drift: the plan
+and the latest failures, with a conclusion that says whether action is needed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
 
 from fleetctl.documents.diagnosis import AREAS, Diagnosed, Diagnosis
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
+from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
+from fleetctl.render.report.of_runs import replica_text
 
 TITLES = {"client": "This client", "cluster": "Cluster", "node": "Nodes", "replica": "Replicas", "fleet": "Fleet"}
 ROW = (Column("severity", "severity"), Column("code", "code", name=True), Column("subject", "about", name=True),
        Column("message", "what"))
 SIGNS = {"error": "!", "warning": "~"}
+FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> Report:
     """Return the report of `doctor`, with the findings in the order of the areas."""
     counts = Counter[str](one.severity for one in diagnosis.findings)
+    tables = []
+    for area in AREAS:
+        if found := [one for one in diagnosis.findings if one.area == area]:
+            tables.append(Table(area, TITLES[area], ROW, tuple(map(_row, found)), rank=0,
+                                line="{code} {subject}: {message}", signs=tuple(SIGNS[one.severity] for one in found)))
+    skipped = Counter(check.skipped for check in diagnosis.checks if check.skipped)
+    made = count_of(sum(check.skipped is None for check in diagnosis.checks), "check")
+    on_nodes = f" on {count_of(diagnosis.nodes_examined, 'node')}" if diagnosis.nodes_examined else ""
+    shown = [count_of(counts[severity], severity) for severity in ("error", "warning") if counts[severity]]
     return Report(
         kind="answer", identity="doctor", fleet=diagnosis.fleet or "", title="Doctor",
-        tables=tuple(_tables(diagnosis)), notes=tuple(_notes(diagnosis)), conclusion=_sentence(diagnosis, counts),
+        tables=tuple(tables),
+        notes=tuple(f"{count_of(number, 'check')} not made: {reason}" for reason, number in skipped.items()),
+        conclusion=f"{', '.join(shown) or 'no problems found'}: {made}{on_nodes}",
         totals=(Total("errors", "errors", counts["error"]), Total("warnings", "warnings", counts["warning"])),
-        findings=tuple(map(finding, diagnosis.findings)), exit_code=diagnosis.exit_code)
+        findings=tuple(map(_finding, diagnosis.findings)), exit_code=diagnosis.exit_code)
 
 
-def finding(one: Diagnosed) -> Finding:
-    """Return a finding for any report."""
+def _finding(one: Diagnosed) -> Finding:
     return Finding(one.severity, one.code, one.subject, f"{one.subject}: {one.message}", details=_below(one))
 
 
-def _tables(diagnosis: Diagnosis) -> Iterator[Table]:
-    for area in AREAS:
-        found = [one for one in diagnosis.findings if one.area == area]
-        if found:
-            yield Table(area, TITLES[area], ROW, tuple(map(row, found)), rank=0, line="{code} {subject}: {message}",
-                        signs=tuple(SIGNS[one.severity] for one in found))
-
-
-def row(one: Diagnosed) -> tuple[Cell, ...]:
-    """Return the cells of ROW."""
+def _row(one: Diagnosed) -> tuple[Cell, ...]:
     return one.severity, one.code, one.subject, (one.message, *_below(one))
 
 
@@ -48,16 +57,44 @@ def _below(one: Diagnosed) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def _notes(diagnosis: Diagnosis) -> Iterator[str]:
-    skipped = Counter(check.skipped for check in diagnosis.checks if check.skipped)
-    for reason, number in skipped.items():
-        yield f"{count_of(number, 'check')} not made: {reason}"
+def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequence[Diagnosed] = ()) -> Report:
+    """Return the plan's report with failures, and with the doctor's findings in `beside`.
+
+    Exit codes: 4 = a policy refuses the missing replicas; 3 = a replica is blocked, restarting or has failed; 2 = a
+    replica is missing or does not match the files; 0 = no drift.
+    """
+    from fleetctl.render.report.of_plan import plan_report  # the doctor shows no plan
+
+    report, name = plan_report(plan), plan.fleet.name
+    rows = tuple((replica_text(one), one.code or "", tuple(one.message.split("\n"))) for one in failures)
+    table = Table("failure", "Failed in the latest apply, and still missing", FAILURE_ROW, rows, rank=0)
+    findings = (Finding("error", one.code or "FAILED", one.model, f"{replica_text(one)} failed: {one.message}")
+                for one in failures)
+    warnings = Table("diagnosed", "Other warnings", ROW, tuple(map(_row, beside)), rank=0)
+    code = plan.exit_code
+    if code in (NOTHING_TO_DO, CHANGES) and (failures or plan.summary.restarting):
+        code = PARTIAL
+    elif code == NOTHING_TO_DO and plan.drift:
+        code = CHANGES
+    warned = count_of(len(beside), "warning")
+    title = f"Drift of fleet {name}"
+    if code == NOTHING_TO_DO:
+        title = f"No drift of fleet {name}{f', but {warned}' if beside else ''}"
+    return replace(
+        report, identity=f"drift:{name}", title=title,
+        totals=(*report.totals, Total("failed", "failed", len(failures))),
+        findings=(*report.findings, *findings, *map(_finding, beside)),
+        tables=(*((table,) if rows else ()), *((warnings,) if beside else ()), *report.tables),
+        conclusion=_sentence(plan, len(failures), code) + (f"; {warned}" if beside else ""),
+        exit_code=code)
 
 
-def _sentence(diagnosis: Diagnosis, counts: Counter[str]) -> str:
-    made = count_of(sum(check.skipped is None for check in diagnosis.checks), "check")
-    on_nodes = f" on {count_of(diagnosis.nodes_examined, 'node')}" if diagnosis.nodes_examined else ""
-    if not diagnosis.findings:
-        return f"no problems found: {made}{on_nodes}"
-    found = [count_of(counts[severity], severity) for severity in ("error", "warning") if counts[severity]]
-    return f"{', '.join(found)}: {made}{on_nodes}"
+def _sentence(plan: Plan, failed: int, code: int) -> str:
+    counts = plan.summary
+    if code == NOTHING_TO_DO:
+        return "No drift: no replica is missing, and all match the files"
+    parts = {"can be created": counts.create, "blocked": counts.blocked, "restarting": counts.restarting,
+             "outdated": counts.outdated, "placed where the files no longer allow it": counts.drift - counts.outdated,
+             "failed in the latest apply": failed}
+    refused = "; refused by policy" if code == REFUSED else ""
+    return f"Drift: {', '.join(f'{count} {word}' for word, count in parts.items() if count)}{refused}"

@@ -46,11 +46,17 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
         heading.append("Incomplete: no plan can be made from it.")
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
     most, in_use = _most_of_a_model(inventory), _in_use(inventory)
-    nodes = [row for node in inventory.nodes
-             for row in _node_rows(node, in_use[node.id], holders, _slots(policies[node.id], most[node.id]),
-                                   policies[node.id].cordoned_by or "")]
+    nodes: list[Row] = []
+    for node in inventory.nodes:
+        cap = policies[node.id].slot_cap
+        slots = f"{_of(str(most[node.id]), str(cap.limit))} ({cap.source})" if cap else ""  # such as `2 of 4 (label)`
+        nodes += _node_rows(node, in_use[node.id], holders, slots, policies[node.id].cordoned_by or "")
+    names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
+    replicas = [(name_of(one), state_text(one, dead), one.fleet or "",
+                 tuple(_where(member, names, alone=len(one.members) == 1) for member in one.members), one.error or "")
+                for one in inventory.replicas]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
-              Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory)), beside_from=0))
+              Table("replica", "Replicas", REPLICA_ROW, tuple(replicas), beside_from=0))
     return Report(kind="answer", title="Inventory", heading=tuple(heading), conclusion=totals_line(inventory),
                   tables=tuple(table for table in tables if table.rows))
 
@@ -80,21 +86,13 @@ def _most_of_a_model(inventory: Inventory) -> Counter[str]:
     return most
 
 
-def _slots(policy: EffectivePolicy, used: int) -> str:
-    """Return the used slots, the cap and its source, such as `2 of 4 (label)`; "" without a cap."""
-    cap = policy.slot_cap
-    return f"{_of(str(used), str(cap.limit))} ({cap.source})" if cap else ""
-
-
 def _in_use(inventory: Inventory) -> dict[str, Amounts]:
     """Return the amounts in use by node id: as Ray counts them, else the claims of the listed replicas."""
     members = grouped((member.node_id, member) for replica in inventory.replicas for member in replica.members)
-    return {node.id: node.resources.used or _claimed(members.get(node.id, ())) for node in inventory.nodes}
-
-
-def _claimed(members: Sequence[ReplicaMember]) -> Amounts:
-    return Amounts(gpu=sum(one.gpus for one in members) / SHARE, cpu=sum(one.cpus for one in members) / SHARE,
-                   memory=sum(one.memory for one in members))
+    claimed = {node_id: Amounts(
+        gpu=sum(one.gpus for one in there) / SHARE, cpu=sum(one.cpus for one in there) / SHARE,
+        memory=sum(one.memory for one in there)) for node_id, there in members.items()}
+    return {node.id: node.resources.used or claimed.get(node.id, Amounts()) for node in inventory.nodes}
 
 
 def _node_rows(node: Node, used: Amounts, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
@@ -122,13 +120,6 @@ def _card_cells(card: Gpu, holders: Sequence[str]) -> Row:
     free = format_bytes(max(0, (card.memory_total or 0) - (card.memory_used or 0))) if known else ""
     foreign = f"{format_bytes(card.memory_foreign)}{users_text(card)}" if card.memory_foreign else ""
     return "", share, "", memory, free, ", ".join(holders), foreign, "", "", ""
-
-
-def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...], ...]]:
-    names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
-    for replica in inventory.replicas:
-        where = tuple(_where(member, names, alone=len(replica.members) == 1) for member in replica.members)
-        yield name_of(replica), state_text(replica, dead), replica.fleet or "", where, replica.error or ""
 
 
 def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) -> Holders:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
 
-from fleetctl.documents.difference import Difference, PlanChange
-from fleetctl.documents.plan import Blocked, Certificate, GitFacts, Plan, PlanFlags, PolicyFinding
+from fleetctl.documents.difference import PlanChange
+from fleetctl.documents.plan import Certificate, GitFacts, Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import revision_text, values_of
-from fleetctl.render.remedy_text import blocked_details
-from fleetctl.render.report.model import Finding, Level, Report, Total
-from fleetctl.render.report.plan_tables import ALTERED, altered_policy, is_replaceable, plan_tables, replace_command
+from fleetctl.render.report.model import Finding, Report, Total
+from fleetctl.render.report.plan_tables import (
+    ALTERED,
+    altered_policy,
+    blocked_details,
+    is_replaceable,
+    plan_tables,
+    replace_command,
+)
 
 COMMIT_SHOWN = 10
 FLAGS = {"targets": "--target", "excludes": "--exclude", "selector": "--selector", "adopt_from": "--adopt-from",
@@ -34,18 +40,39 @@ def plan_report(plan: Plan) -> Report:
     """Return the report of a plan."""
     totals = [Total(key, label, getattr(plan.summary, key), key not in ALWAYS_SHOWN) for key, label in LABELS]
     totals += [Total(key, label, count) for key, label in LEVEL_LABELS if (count := getattr(plan.summary, key))]
+    files = ", ".join(source.path for source in plan.fleet.files)
+    revision = f" at {_commit(plan.fleet.git)}" if plan.fleet.git else ""
+    observed = f"{plan.inventory.observed_at} from {plan.inventory.source}"
+    placement = certificate_sentence(plan.certificate)
+    places = {row.key: row.source for row in plan.models}
+    given = ((flag, getattr(plan.options, name)) for name, flag in FLAGS.items())
+    options = [(flag, one) for flag, value in given for one in (value if isinstance(value, list) else [value]) if one]
+    facts = {
+        "fleet": plan.fleet.name,
+        "files": files,
+        "commit": _commit(plan.fleet.git, branch=True) if plan.fleet.git else "",
+        "compared with": revision_text(plan.change.base) if plan.change else "",
+        "inventory": observed,
+        "namespace": plan.fleet.namespace,
+        "options": " ".join(flag if value is True else f"{flag} {value}" for flag, value in options),
+        "placement": placement,
+        "plan id": plan.plan_id,
+        "expires": plan.expires_at or "",
+        "made by": f"fleetctl {plan.tool_version}",
+    }
     return Report(
         kind="plan",
         identity=f"plan:{plan.fleet.name}",
         fleet=plan.fleet.name,
         title=f"Plan for fleet {plan.fleet.name}",
-        heading=_heading(plan),
-        facts=_facts(plan),
+        heading=(f"Fleet {plan.fleet.name} from {files or 'no file'}{revision}",
+                 f"Inventory of {observed}, namespace {plan.fleet.namespace}"),
+        facts=tuple((name, text) for name, text in facts.items() if text),
         totals=(*totals, Total("policy", "against policy", len(plan.policy), quiet=True)),
         tables=plan_tables(plan),
-        notes=tuple(_notes(plan)),
+        notes=(*([_compared(plan.change)] if plan.change else []), *([placement] if placement else [])),
         conclusion=totals_line(plan),
-        findings=plan_findings(plan),
+        findings=(*_errors(plan, places), *_warnings(plan, places), *_notices(plan, places)),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,
         file=plan.fleet.files[0].path if plan.fleet.files else "")
@@ -94,20 +121,6 @@ def certificate_sentence(certificate: Certificate) -> str:
     return f"{sentence}."
 
 
-def _heading(plan: Plan) -> tuple[str, str]:
-    files = ", ".join(source.path for source in plan.fleet.files)
-    revision = f" at {_commit(plan.fleet.git)}" if plan.fleet.git else ""
-    return (f"Fleet {plan.fleet.name} from {files or 'no file'}{revision}",
-            f"Inventory of {_inventory(plan)}, namespace {plan.fleet.namespace}")
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    if plan.change:
-        yield _compared(plan.change)
-    if plan.certificate.wanted:
-        yield certificate_sentence(plan.certificate)
-
-
 def _compared(change: PlanChange) -> str:
     since = f"since {revision_text(change.base)}"
     if not change.differences:
@@ -117,69 +130,25 @@ def _compared(change: PlanChange) -> str:
     return f"{differences} in the files {since}: fleetctl diff {quote(change.base.name)} {files}"
 
 
-def _facts(plan: Plan) -> tuple[tuple[str, str], ...]:
-    facts = {
-        "fleet": plan.fleet.name,
-        "files": ", ".join(source.path for source in plan.fleet.files),
-        "commit": _commit(plan.fleet.git, branch=True) if plan.fleet.git else "",
-        "compared with": revision_text(plan.change.base) if plan.change else "",
-        "inventory": _inventory(plan),
-        "namespace": plan.fleet.namespace,
-        "options": " ".join(_flags(plan.options)),
-        "placement": certificate_sentence(plan.certificate),
-        "plan id": plan.plan_id,
-        "expires": plan.expires_at or "",
-        "made by": f"fleetctl {plan.tool_version}",
-    }
-    return tuple((name, text) for name, text in facts.items() if text)
-
-
-def _inventory(plan: Plan) -> str:
-    return f"{plan.inventory.observed_at} from {plan.inventory.source}"
-
-
 def _commit(git: GitFacts, *, branch: bool = False) -> str:
     on_branch = f" on {git.branch}" if branch and git.branch else ""
     return f"{git.commit[:COMMIT_SHOWN]}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
 
 
-def _flags(options: PlanFlags) -> Iterator[str]:
-    for name, flag in FLAGS.items():
-        value = getattr(options, name)
-        for one in value if isinstance(value, list) else [value]:
-            if one:
-                yield flag if one is True else f"{flag} {one}"
+def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+    for refusal in plan.policy:
+        yield Finding("warning" if refusal.lifted else "error", refusal.code, refusal.model or refusal.key,
+                      refusal.message, refusal.source)
+    for altered in altered_policy(plan):
+        key, (old, new) = f"spec.{altered.path}", values_of(altered)
+        yield Finding("warning", "POLICY_CHANGED", key, f"{ALTERED}: {key}: {old} -> {new}", altered.new_source)
+    for blocked in plan.blocked:
+        yield Finding("error", blocked.code, blocked.model,
+                      f"{count_of(blocked.replicas, 'replica')} blocked: {blocked.message}", places.get(blocked.model),
+                      blocked_details(blocked))
 
 
-def plan_findings(plan: Plan) -> tuple[Finding, ...]:
-    """Return all findings: policy first, then blocked, lost, drift, held, create, prefetch, unmanaged and notes."""
-    places = {row.key: row.source for row in plan.models}
-    return (
-        *(_policy(finding) for finding in plan.policy),
-        *(_altered(difference) for difference in altered_policy(plan)),
-        *(_blocked(blocked, places.get(blocked.model)) for blocked in plan.blocked),
-        *_warnings(plan, places),
-        *_notices(plan, places),
-    )
-
-
-def _policy(finding: PolicyFinding) -> Finding:
-    level: Level = "warning" if finding.lifted else "error"
-    return Finding(level, finding.code, finding.model or finding.key, finding.message, finding.source)
-
-
-def _altered(difference: Difference) -> Finding:
-    key, (old, new) = f"spec.{difference.path}", values_of(difference)
-    return Finding("warning", "POLICY_CHANGED", key, f"{ALTERED}: {key}: {old} -> {new}", difference.new_source)
-
-
-def _blocked(blocked: Blocked, place: Position | None) -> Finding:
-    message = f"{count_of(blocked.replicas, 'replica')} blocked: {blocked.message}"
-    return Finding("error", blocked.code, blocked.model, message, place, blocked_details(blocked))
-
-
-def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
-    surplus = {row.key for row in plan.models if row.surplus}
+def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))
@@ -188,13 +157,14 @@ def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Findin
             verb = "is" if row.restarting == 1 else "are"
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
+    surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
         fix = (f"to replace it: {replace_command(drift)}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
                       places.get(drift.model), (*(drift.changes or ()), *fix))
 
 
-def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
+def _notices(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
     for hold in plan.holds:
         yield Finding("notice", "HELD", hold.model, f"{hold.surplus} beyond the target of {hold.wanted}, kept",
                       places.get(hold.model))

@@ -8,8 +8,7 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of, plural
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.problem import Problem
-from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
+from fleetctl.render.report.model import Column, Finding, Report, Table, Total
 
 COLUMNS = (Column("place", "place", name=True), Column("severity", "severity"), Column("code", "code", name=True),
            Column("message", "what"))
@@ -21,6 +20,13 @@ def problems_report(loaded: LoadedFleet) -> Report:
     errors, warnings = len(loaded.errors), len(loaded.problems) - len(loaded.errors)
     files = [source.path for source in loaded.fleet.files] if loaded.fleet else []
     subjects = dict.fromkeys([*files, *(problem.file for problem in loaded.problems)])
+    rows, findings = [], []
+    for one in loaded.problems:
+        notes = ([f"allowed: {one.allowed}"] if one.allowed else []) + (
+            [f"did you mean {one.suggestion}?"] if one.suggestion else [])
+        rows.append((f"{one.file}:{one.line}:{one.column}", one.severity, one.code, (one.message, *notes)))
+        place = Position(file=one.file, line=one.line, column=one.column)
+        findings.append(Finding(one.severity, one.code, one.file, one.message, place, tuple(notes)))
     return Report(
         kind="problems",
         identity="validate",
@@ -30,9 +36,8 @@ def problems_report(loaded: LoadedFleet) -> Report:
         facts=(("files", ", ".join(subjects)),),
         totals=(Total("errors", plural(errors, "error"), errors),
                 Total("warnings", plural(warnings, "warning"), warnings)),
-        tables=(Table("problem", "Problems", COLUMNS, tuple(map(_row, loaded.problems)), rank=0),)
-        if loaded.problems else (),
-        findings=tuple(map(_finding, loaded.problems)),
+        tables=(Table("problem", "Problems", COLUMNS, tuple(rows), rank=0),) if rows else (),
+        findings=tuple(findings),
         subjects=tuple(subjects),
         exit_code=1 if errors else 0,
         file=next(iter(subjects), ""))
@@ -65,19 +70,3 @@ def problems_conclusion(loaded: LoadedFleet) -> str:
     replicas = sum(model.replicas for model in loaded.fleet.models)
     return (f"fleet {loaded.fleet.name}: {count_of(len(loaded.fleet.models), 'model')}, "
             f"{count_of(replicas, 'replica')} wanted{beside}")
-
-
-def _row(problem: Problem) -> tuple[Cell, ...]:
-    place = f"{problem.file}:{problem.line}:{problem.column}"
-    return place, problem.severity, problem.code, (problem.message, *_notes(problem))
-
-
-def _finding(problem: Problem) -> Finding:
-    place = Position(file=problem.file, line=problem.line, column=problem.column)
-    return Finding(problem.severity, problem.code, problem.file, problem.message, place, _notes(problem))
-
-
-def _notes(problem: Problem) -> tuple[str, ...]:
-    notes = (f"allowed: {problem.allowed}" if problem.allowed else "",
-             f"did you mean {problem.suggestion}?" if problem.suggestion else "")
-    return tuple(note for note in notes if note)

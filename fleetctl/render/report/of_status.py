@@ -12,6 +12,7 @@ from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.place_text import name_of, node_text, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.report.of_weights import served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -70,8 +71,6 @@ def status_report(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
     if any(node.wrong_weights for node in nodes):
-        from fleetctl.render.report.weights_tables import wrong_weights  # imports plans, too
-
         tables.append(wrong_weights(nodes, replicas))
     if outdated and differences:
         from fleetctl.render.report.plan_tables import drift_table  # imports all of plans, which is rarely needed
@@ -112,8 +111,6 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
-    from fleetctl.render.report.weights_tables import served_text  # imports plans too
-
     for replica in replicas:
         for member in replica.members:
             yield (f"{name_of(replica)} {member.group or 'main'}/{member.copy_index} rank {member.rank}",

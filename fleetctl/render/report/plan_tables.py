@@ -1,4 +1,5 @@
-"""The tables of a plan, in the order a reviewer reads them; empty ones are omitted.
+"""The tables of a plan, in the order a reviewer reads them; empty ones are omitted. Among them why a model is blocked,
+by node, and the remedies, one line each. Texts are not escaped yet.
 
 The signs: `+` create, `!` blocked (some replicas may be created too), `~` held, `*` all are live, but some not ready or
 outdated, `=` nothing to do.
@@ -6,24 +7,22 @@ outdated, `=` nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Plan
-from fleetctl.documents.quantity import count_of, grouped, plural, some
+from fleetctl.documents.plan import Action, Addition, Blocked, Drift, Growth, InTheWay, ModelRow, Plan, Reason
+from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
 from fleetctl.planner.policy import refusing
-from fleetctl.render.difference_text import values_of
+from fleetctl.render.difference_text import change_tables, values_of
 from fleetctl.render.place_text import group_alike, ids_text, replica_name
-from fleetctl.render.remedy_text import blocked_details
-from fleetctl.render.report.change_tables import change_tables
 from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Reader, Table
-from fleetctl.render.report.weights_tables import planned_fetches, planned_weights
+from fleetctl.render.report.of_weights import planned_fetches, planned_weights
 
 if TYPE_CHECKING:
-    from fleetctl.documents.what_if import NewReplica
+    from fleetctl.documents.answers import NewReplica
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
@@ -44,12 +43,16 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     """Return the tables of policy violations, of the change alone, of the models, and of their details."""
     order = {row.key: number for number, row in enumerate(plan.models)}
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
-    surplus = {row.key for row in plan.models if row.surplus}
-    tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              *place_tables(actions), _reloads(plan), planned_weights([*actions, *plan.reloads]),
-              planned_fetches(plan.prefetches), *blocked_tables(plan.blocked), growth_table(plan.growth),
-              _autoscaler(plan), _lost(plan), drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan),
-              _notes(plan))
+    reloads = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)),
+                f"{one.runs} -> {one.spec_hash}") for one in plan.reloads]
+    reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
+    tables = (
+        *_policy(plan), *change_tables(plan.change), *_models(plan), *place_tables(actions),
+        Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
+              signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
+              most=PLACES_SHOWN),
+        planned_weights([*actions, *plan.reloads]), planned_fetches(plan.prefetches), *blocked_tables(plan.blocked),
+        growth_table(plan.growth), *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -92,34 +95,23 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
 
 
-def _reloads(plan: Plan) -> Table:
-    rows = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)), f"{one.runs} -> {one.spec_hash}")
-            for one in plan.reloads]
-    columns = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
-    return Table("reload", "Would reload in place", columns, tuple(rows), folded=True, rank=3, signs=("*",) * len(rows),
-                 meaning="each keeps serving", line="{replica}: on {nodes}", most=PLACES_SHOWN)
-
-
 def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[Table, ...]:
     """Return the blocked models with reasons and remedies; in a terminal models with the same reasons share a row."""
     rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
     columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
     full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
                  signs=("!",) * len(rows), most=BLOCKED_SHOWN)
-    by_reason = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), one) for one in blocked)
-    short = tuple(_blocked_row(models, reasons) for (_, *reasons), models in by_reason.items())
+    by_reason = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), (one, row))
+                        for one, row in zip(blocked, rows, strict=True))
+    short = []
+    for (code, *reasons), alike in by_reason.items():
+        replicas, names = str(sum(one.replicas for one, _ in alike)), some([one.model for one, _ in alike], LINES_SHOWN)
+        short.append(alike[0][1] if len(alike) == 1 else (
+            count_of(len(alike), "model"), replicas, code, (names, *reasons)))
     if len(short) == len(rows):
         return (full,)
     return (replace(full, readers=NOT_TERMINAL),
-            replace(full, rows=short, signs=("!",) * len(short), readers=TERMINAL))
-
-
-def _blocked_row(blocked: Sequence[Blocked], reasons: Sequence[str]) -> tuple[Cell, ...]:
-    first, replicas = blocked[0], str(sum(one.replicas for one in blocked))
-    if len(blocked) == 1:
-        return first.model, replicas, first.code, (first.message, *blocked_details(first))
-    names = some([one.model for one in blocked], LINES_SHOWN)
-    return count_of(len(blocked), "model"), replicas, first.code, (names, *reasons)
+            replace(full, rows=tuple(short), signs=("!",) * len(short), readers=TERMINAL))
 
 
 def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
@@ -141,48 +133,44 @@ def replace_command(drift: Drift) -> str:
     return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each new replica first"
 
 
-def _policy(plan: Plan) -> Table:
-    rows = [(finding.code, finding.key, "lifted by --force" if finding.lifted else "refused", finding.message)
-            for finding in plan.policy]
-    columns = (Column("code", "policy", name=True), Column("key", "key", name=True), Column("verdict", "verdict"), WHY)
-    return Table("policy", "Refused by policy" if refusing(plan.policy) else "Policy: lifted by --force", columns,
-                 tuple(rows), rank=0, line="{message}", most=LINES_SHOWN,
-                 signs=tuple("~" if finding.lifted else "!" for finding in plan.policy))
+def _policy(plan: Plan) -> tuple[Table, Table]:
+    """Return what the policy refuses, and how the change alters the policy."""
+    refused = [(finding.code, finding.key, "lifted by --force" if finding.lifted else "refused", finding.message)
+               for finding in plan.policy]
+    altered = [(f"spec.{one.path}", *values_of(one), str(one.new_source or one.old_source or ""))
+               for one in altered_policy(plan)]
+    key = Column("key", "key", name=True)
+    refused_row = (Column("code", "policy", name=True), key, Column("verdict", "verdict"), WHY)
+    altered_row = (key, Column("old", "was", name=True), Column("new", "is", name=True),
+                   Column("place", "where", name=True))
+    return (
+        Table("policy", "Refused by policy" if refusing(plan.policy) else "Policy: lifted by --force", refused_row,
+              tuple(refused), rank=0, line="{message}", most=LINES_SHOWN,
+              signs=tuple("~" if finding.lifted else "!" for finding in plan.policy)),
+        Table("alteredPolicy", ALTERED, altered_row, tuple(altered), rank=0, line="{key}: {old} -> {new} at {place}",
+              signs=("~",) * len(altered), most=LINES_SHOWN))
 
 
-def _altered_policy(plan: Plan) -> Table:
-    rows = [(f"spec.{one.path}", *values_of(one), str(one.new_source or one.old_source or ""))
-            for one in altered_policy(plan)]
-    columns = (Column("key", "key", name=True), Column("old", "was", name=True), Column("new", "is", name=True),
-               Column("place", "where", name=True))
-    return Table("alteredPolicy", ALTERED, columns, tuple(rows), rank=0, line="{key}: {old} -> {new} at {place}",
-                 signs=("~",) * len(rows), most=LINES_SHOWN)
-
-
-def _models(plan: Plan) -> tuple[Table, Table]:
-    messages = {one.model: (one.message, f"{one.code}{SEE_BELOW}") for one in plan.blocked if one.message}
-    changed = [_model(row, messages.get(row.key)) for row in plan.models if sign_of(row) != "="]
-    unchanged = [_model(row, messages.get(row.key)) for row in plan.models if sign_of(row) == "="]
-    return (Table("model", "Models", MODEL_ROW, tuple(changed), rank=0, redundant=IN_COLUMNS),
-            Table("model", f"{plural(len(unchanged), 'model')} with nothing to do", MODEL_ROW, tuple(unchanged),
-                  counted=True, rank=0, redundant=IN_COLUMNS))
-
-
-def _labels(plan: Plan) -> Table:
-    labels = sorted({label for row in plan.models for label in row.labels.items()})
-    rows = []
-    for key, value in labels:
+def _models(plan: Plan) -> tuple[Table, Table, Table]:
+    """Return the models, those with nothing to do, and the counts by label."""
+    blocked = {one.model: (one.message, f"{one.code}{SEE_BELOW}") for one in plan.blocked if one.message}
+    changed, unchanged = list[tuple[Cell, ...]](), list[tuple[Cell, ...]]()
+    for row in plan.models:
+        sign = sign_of(row)
+        # a table below has the arithmetic
+        reason = row.reason.replace(*blocked[row.key]) if row.key in blocked else row.reason
+        (unchanged if sign == "=" else changed).append(
+            (sign, row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason))
+    labeled = []
+    for key, value in sorted({label for row in plan.models for label in row.labels.items()}):
         counted = [row for row in plan.models if row.labels.get(key) == value]
         counts = (sum(getattr(row, column.key) for row in counted) for column in COUNTS)
-        rows.append((f"{key}={value}", *map(str, (len(counted), *counts))))
-    columns = (Column("label", "label", name=True), Column("models", "models", numeric=True), *COUNTS)
-    return Table("label", "By label", columns, tuple(rows), folded=True, rank=5, most=LINES_SHOWN)
-
-
-def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:
-    """Return the row of a model; `blocked` = the text with the arithmetic, and the reference that replaces it."""
-    reason = row.reason.replace(*blocked) if blocked else row.reason
-    return sign_of(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
+        labeled.append((f"{key}={value}", *map(str, (len(counted), *counts))))
+    label_row = (Column("label", "label", name=True), Column("models", "models", numeric=True), *COUNTS)
+    return (Table("model", "Models", MODEL_ROW, tuple(changed), rank=0, redundant=IN_COLUMNS),
+            Table("model", f"{plural(len(unchanged), 'model')} with nothing to do", MODEL_ROW, tuple(unchanged),
+                  counted=True, rank=0, redundant=IN_COLUMNS),
+            Table("label", "By label", label_row, tuple(labeled), folded=True, rank=5, most=LINES_SHOWN))
 
 
 def growth_table(growth: Sequence[Growth]) -> Table:
@@ -195,34 +183,89 @@ def growth_table(growth: Sequence[Growth]) -> Table:
                  line="{name}: {nodes}, at most {max}; for {models}")
 
 
-def _autoscaler(plan: Plan) -> Table:
-    return Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
-                 signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN)
+def _beside(plan: Plan) -> tuple[Table, ...]:
+    """Return what the plan reports and does not act on."""
+    lost = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
+    holds = [(hold.model, *map(str, (hold.wanted, hold.live, hold.surplus))) for hold in plan.holds]
+    unmanaged = [(replica_name(one.model, one.replica_id, one.foreign_id), one.state, one.message)
+                 for one in plan.unmanaged]
+    notes = [(note.level, note.code, note.message) for note in plan.notes]
+    return (
+        Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
+              signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
+        Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
+              line="{replica}: {message}", signs=("~",) * len(lost), most=LINES_SHOWN),
+        drift_table(plan.drift, {row.key for row in plan.models if row.surplus}),
+        Table("hold", "Held", (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus"))),
+              tuple(holds), folded=True, rank=5, meaning="more replicas run than wanted; all are kept",
+              readers=NOT_TERMINAL),
+        Table("unmanaged", "Unmanaged", (REPLICA, Column("state", "state", name=True), WHY), tuple(unmanaged),
+              folded=True, rank=6, meaning="capacity in use, left alone", line="{replica}: {message}",
+              most=LINES_SHOWN),
+        Table("note", "Notes on nodes", (Column("level", "level", name=True), CODE, WHY), tuple(notes), folded=True,
+              rank=6, line="{message}", signs=tuple("~" if note.level == "warning" else "" for note in plan.notes),
+              most=LINES_SHOWN))
 
 
-def _lost(plan: Plan) -> Table:
-    rows = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
-    return Table("lost", "Lost", (REPLICA, WHY), tuple(rows), rank=3, meaning="cannot serve, not counted",
-                 line="{replica}: {message}", signs=("~",) * len(rows), most=LINES_SHOWN)
+def blocked_details(blocked: Blocked, *, for_all: bool = True) -> tuple[str, ...]:
+    """Return the reasons and the remedies of a blocked model, one line each.
+
+    Without `for_all` the remedies are for one replica, not for all blocked replicas.
+    """
+    reasons = (_reason(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
+    return (*reasons, *remedy_lines(blocked, for_all=for_all))
 
 
-def _holds(plan: Plan) -> Table:
-    rows = [(hold.model, *map(str, (hold.wanted, hold.live, hold.surplus))) for hold in plan.holds]
-    columns = (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus")))
-    return Table("hold", "Held", columns, tuple(rows), folded=True, rank=5,
-                 meaning="more replicas run than wanted; all are kept", readers=frozenset({"page", "program"}))
+def _reason(reason: Reason, message: str) -> str:
+    """Return one reason, with its arithmetic unless `message` already has it."""
+    parts = [reason.code]
+    if not (reason.need and reason.need in message and reason.best in message):
+        amounts = (("need", reason.need), ("best", reason.best), ("short", reason.short))
+        parts += [f"{word} {value}" for word, value in amounts if value and value != "none"]
+    rest = reason.node_count - len(reason.examples)
+    examples = ", ".join(reason.examples) + (f" and {rest} more" if reason.examples and rest > 0 else "")
+    return f"{count_of(reason.node_count, 'node')}: {', '.join(parts)}" + (f" ({examples})" if examples else "")
 
 
-def _unmanaged(plan: Plan) -> Table:
-    rows = [(replica_name(one.model, one.replica_id, one.foreign_id), one.state, one.message)
-            for one in plan.unmanaged]
-    columns = (REPLICA, Column("state", "state", name=True), WHY)
-    return Table("unmanaged", "Unmanaged", columns, tuple(rows), folded=True, rank=6,
-                 meaning="capacity in use, left alone", line="{replica}: {message}", most=LINES_SHOWN)
+def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
+    """Yield the remedies of a blocked model, one line each."""
+    if blocked.would_fit:
+        added = " and ".join(_addition(one, one.nodes) for one in blocked.would_fit if one.nodes)
+        yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
+    if blocked.make_room:
+        gone = some([_replica(one) for one in blocked.make_room])
+        nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
+        freed = sum(one.frees for one in blocked.make_room)
+        amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
+        yield f"would fit without {gone}: {amount} {some(nodes)} (fleetctl removes nothing)"
+    if blocked.no_remedy:
+        yield blocked.no_remedy
 
 
-def _notes(plan: Plan) -> Table:
-    rows = [(note.level, note.code, note.message) for note in plan.notes]
-    columns = (Column("level", "level", name=True), CODE, WHY)
-    return Table("note", "Notes on nodes", columns, tuple(rows), folded=True, rank=6, line="{message}",
-                 signs=tuple("~" if note.level == "warning" else "" for note in plan.notes), most=LINES_SHOWN)
+def _addition(one: Addition, nodes: int) -> str:
+    labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
+    shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
+    return f"{count_of(nodes, 'more node')} ({shape})" + (f" labeled {labels}" if labels else "")
+
+
+def _for_all(blocked: Blocked) -> str:
+    if blocked.replicas == 1:
+        return ""
+    all_replicas = "both" if blocked.replicas == 2 else f"all {blocked.replicas}"
+    shapes_named = all(one.nodes for one in blocked.would_fit)  # earlier in the line; numbers are enough here
+    return f"; {all_replicas} with " + " and ".join(
+        str(one.nodes_for_all) if shapes_named else _addition(one, one.nodes_for_all) for one in blocked.would_fit)
+
+
+def _replica(one: InTheWay) -> str:
+    """Name a replica, with notes unless it runs, belongs to this fleet and has no priority."""
+    notes = ["not started yet"] if one.planned else []
+    if one.surplus:
+        notes.append("not in the file" if one.priority is None else "surplus")
+    if one.owner == "otherFleet":
+        notes.append(f"of fleet {one.fleet}")
+    elif one.owner == "foreign":
+        notes.append("not managed")
+    if one.priority:
+        notes.append(f"priority {one.priority}")
+    return one.replica + (f" ({', '.join(notes)})" if notes else "")

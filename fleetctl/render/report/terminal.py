@@ -2,26 +2,30 @@
 
 A table is a grid, or a title with a line per row. Everything from a file or a cluster is shown as plain text, never as
 markup or terminal commands. Colors only repeat what signs and words say.
+
+A row of a grid whose texts all fit is laid out here; rich wraps the others. Rich's own layout takes a millisecond per
+row, and a fleet has thousands of rows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, JustifyMethod, OverflowMethod, RenderableType
+from rich.containers import Lines
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of, grouped, some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.grid import GridColumn, column_texts, fit, grid_lines, least_width, narrow_width, widths_of
 from fleetctl.render.report.model import COUNT_TONES, SEE_BELOW, Cell, Column, Report, Table, count_tone, text_tone
-from fleetctl.render.trim import print_trimmed
-from fleetctl.render.visible import visible
+from fleetctl.render.visible import print_trimmed, visible
 
 NAMES_SHOWN = 20
 """The most replicas named in a row that several replicas share."""
@@ -35,6 +39,15 @@ SIDES = {"- ": "red", "+ ": "green"}
 
 _LABEL = re.compile(r"[\w ]{0,12} {2}(?=\S)")
 Row = tuple[Cell, ...]
+_PART = re.compile(r"[^-/_.:\s]*(?:/\d+,?(?!\S)|[-/_.:\s]?)")
+"""The pieces of a name too long for its column, which may wrap between them; a replica's number is not split off."""
+GridRow = tuple[Mapping[int, Text], Text]
+"""The texts by column number, and the note below one of them; empty if there is none."""
+GAP = 2
+"""Blanks between two columns."""
+NOTE_INDENT = 2
+PROSE_WIDTH = 16
+"""The least width of a column of sentences, unless all are shorter."""
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -45,20 +58,16 @@ def print_report(report: Report, console: Console) -> None:
 
 def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
     """Yield the lines of the report, with a blank line between its parts."""
-    parts = [part for part in _parts(report, width) if part]
-    for number, part in enumerate(parts):
-        yield from [Text()] if number else []
-        yield from part
-
-
-def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
-    yield [_hanging(visible(line)) for line in report.heading]
+    parts: list[list[RenderableType]] = [[_hanging(visible(line)) for line in report.heading]]
     shown = (table for table in report.tables if "terminal" in table.readers)
     for _, group in groupby(shown, key=lambda table: table.key):
         tables = list(group)
-        yield list(_lines(tables[0], width) if tables[0].line else _grid(tables, width))
+        parts.append(list(_lines(tables[0], width) if tables[0].line else _grid(tables, width)))
     conclusion = [Text(visible(report.conclusion), "bold")] if report.conclusion else []
-    yield [*(Text(visible(note)) for note in report.notes), *conclusion]
+    parts.append([*(Text(visible(note)) for note in report.notes), *conclusion])
+    for number, part in enumerate(part for part in parts if part):
+        yield from [Text()] if number else []
+        yield from part
 
 
 def _hanging(line: str) -> RenderableType:
@@ -74,16 +83,26 @@ def _hanging(line: str) -> RenderableType:
 
 
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield the title and a line per row; numbers include their column title, as `2 replicas`.
+
+    Below are the texts of cells with several lines, without the first text if it is in the row's line.
+    """
     counted = f": {len(table.rows)} ({table.meaning})" if table.meaning else ""
     yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
         yield _indented(table.note, 2)
     rows = _merged_rows(table)
     for sign, row in rows[:table.most]:
-        head = Text(_signed(visible(f"{sign} {_head(table, row)}".lstrip()), width - 2))
+        cells = list(zip(table.columns, row, strict=True))
+        texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "") for column, cell in cells}
+        texts |= {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
+                  for column in table.columns if column.numeric}
+        head = Text(_signed(visible(f"{sign} {table.line.format_map(texts)}".lstrip()), width - 2))
         head.stylize(STYLES.get(text_tone(sign), ""), 0, len(sign))
         yield Padding(head, (0, 0, 0, 2))
-        yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _further_texts(table, row))
+        for column, cell in cells:
+            below = () if isinstance(cell, str) else cell[1:] if f"{{{column.key}}}" in table.line else cell
+            yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in below)
     yield from _more(len(rows), table.most, indent=2)
 
 
@@ -106,22 +125,6 @@ def _merged_rows(table: Table) -> list[tuple[str, Row]]:
     return [(sign, (some(replica_ranges(names), NAMES_SHOWN), *rest)) for (sign, rest), names in by_rest.items()]
 
 
-def _head(table: Table, row: Row) -> str:
-    """Return the line of a row; numbers include their column title, as `2 replicas`."""
-    texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "")
-             for column, cell in zip(table.columns, row, strict=True)}
-    counts = {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
-              for column in table.columns if column.numeric}
-    return table.line.format_map(texts | counts)
-
-
-def _further_texts(table: Table, row: Row) -> Iterator[str]:
-    """Yield the texts of cells with several lines, without the first text if it is in the row's line."""
-    for column, cell in zip(table.columns, row, strict=True):
-        if isinstance(cell, tuple):
-            yield from cell[1:] if f"{{{column.key}}}" in table.line else cell
-
-
 def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     """Yield one grid for several tables with the same columns, and the number of omitted rows."""
     counted = [table for table in tables if table.counted and len(table.rows) > COUNTED_SHOWN]
@@ -140,45 +143,45 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
     """Yield the grid. Columns that do not fit, first `beside` ones, then numbers, go below the widest other column."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
-    texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
-    least = {place: least_width(column, texts[place]) for place, column in shown}
-    narrow = {place: narrow_width(column, texts[place]) for place, column in shown}
+    texts = {place: [column.title, *(visible(line) for cell in (row[place] for row in rows)
+                                     for line in ([cell] if isinstance(cell, str) else cell))]
+             for place, column in shown}
+    least = {place: _least_width(column, texts[place]) for place, column in shown}
+    narrow = {place: _narrow_width(column, texts[place]) for place, column in shown}
     kept, below = shown, list[int]()
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
-        if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
+        if width < table.beside_from or not _fit([least[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
     for one in [one for one in reversed(kept) if one[1].numeric]:
-        if not fit([narrow[place] for place, _ in kept], width):
+        if not _fit([narrow[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
     under = max((not column.unbroken, least[place], place) for place, column in kept if not column.numeric)[2]
     notes = [_note(row, table, below) for row in rows]
-    widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
-                       {place: narrow[place] for place, _ in kept}, under, notes, width)
-    shape = [GridColumn(place, column.numeric, column.unbroken, widths.get(place)) for place, column in kept]
-    head = [(place, Text(column.title.upper(), "dim")) for place, column in kept]
-    body = [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
-    yield from grid_lines([(dict(head), Text()), *body], shape, under)
+    full = {place: max(map(cell_len, texts[place])) for place, _ in kept}
+    widths = _widths(full, least, narrow, under, notes, width)
+    grid: list[GridRow] = [({place: Text(column.title.upper(), "dim") for place, column in kept}, Text())]
+    grid += [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
+    for fits, group in groupby(grid, key=lambda row: _fits(row, widths, under)):
+        if fits:
+            yield Segments(part for row in group for part in _line(row, kept, widths, under))
+        else:
+            yield _wrapped(group, kept, widths, under)
 
 
 def _note(row: Row, table: Table, below: Sequence[int]) -> str:
+    """Return the cells that are below others: a number is followed by its title, and a zero is omitted."""
     cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
-    redundant = table.redundant.format_map(cells)
-    found = (_note_text(str(row[place]), table.columns[place]) for place in below)
-    return ", ".join(visible(text) for one in found if (text := _without_redundant(one, redundant)))
-
-
-def _note_text(text: str, column: Column) -> str:
-    """Return a cell for a note: a number from a column of its own is followed by the title, and a zero is omitted."""
-    if not column.numeric or column.terminal == "beside":
-        return text
-    return f"{text} {column.title}" if text not in ("", "0") else ""
-
-
-def _without_redundant(text: str, redundant: str) -> str:
-    if not redundant:
-        return text
-    parts = text.split("; ")
-    return "; ".join(part for part in parts if part not in redundant.split("; ") and not part.endswith(SEE_BELOW))
+    redundant = table.redundant.format_map(cells).split("; ") if table.redundant else []
+    shown = []
+    for place in below:
+        column, text = table.columns[place], str(row[place])
+        if column.numeric and column.terminal != "beside":
+            text = f"{text} {column.title}" if text not in ("", "0") else ""
+        if redundant:
+            parts = text.split("; ")
+            text = "; ".join(part for part in parts if part not in redundant and not part.endswith(SEE_BELOW))
+        shown += [visible(text)] if text else []
+    return ", ".join(shown)
 
 
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
@@ -216,3 +219,127 @@ def _more(count: int, most: int | None, *, indent: int = 0) -> Iterator[Renderab
 
 def _indented(text: str, columns: int, style: str = "") -> RenderableType:
     return Padding(Text(visible(text), style), (0, 0, 0, columns))
+
+
+def _fits(row: GridRow, widths: Mapping[int, int], under: int) -> bool:
+    """Return whether every text of a row fits on one line of its column."""
+    texts, note = row
+    return all("\n" not in texts[place].plain and cell_len(texts[place].plain) <= width
+               and (place != under or not note or cell_len(note.plain) + NOTE_INDENT <= width)
+               for place, width in widths.items()) and bool(widths)
+
+
+def _line(row: GridRow, columns: Sequence[tuple[int, Column]], widths: Mapping[int, int],
+          under: int) -> Iterator[Segment]:
+    """Yield the line of a row, and the line of its note. Adjacent texts without a style are one segment."""
+    texts, note = row
+    plain, at, note_at = "", 0, 0
+    for place, column in columns:
+        text, width = texts[place], widths[place]
+        padding = " " * (width - cell_len(text.plain))
+        plain += padding if column.numeric else ""
+        if text.style:
+            if plain:
+                yield Segment(plain)
+            yield Segment(text.plain, Style.parse(str(text.style)))
+            plain = ""
+        else:
+            plain += text.plain
+        plain += " " * GAP if column.numeric else padding + " " * GAP
+        if place == under:
+            note_at = at + NOTE_INDENT
+        at += width + GAP
+    yield Segment(plain)
+    yield Segment.line()
+    if note:
+        yield Segment(" " * note_at)
+        yield Segment(note.plain, Style.parse(str(note.style)))
+        yield Segment.line()
+
+
+def _wrapped(rows: Iterable[GridRow], columns: Sequence[tuple[int, Column]], widths: Mapping[int, int],
+             under: int) -> RichTable:
+    grid = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
+    for place, column in columns:
+        grid.add_column(justify="right" if column.numeric else "left", overflow="fold", no_wrap=column.unbroken,
+                        width=widths.get(place))
+    for texts, note in rows:
+        cells = [(place, _NameText.of(texts[place])) for place, _ in columns]
+        below = Padding(_NameText.of(note), (0, 0, 0, NOTE_INDENT))
+        grid.add_row(*(Group(cell, below) if note and place == under else cell for place, cell in cells))
+    return grid
+
+
+class _NameText(Text):
+    """A text in which words too wide for a line wrap after `/`, `-` and other punctuation if possible."""
+
+    @classmethod
+    def of(cls, text: Text) -> _NameText:
+        """Return a copy of a text that wraps this way."""
+        copy = cls(style=text.style)
+        copy.append_text(text)
+        return copy
+
+    def wrap(self, console: Console, width: int, *, justify: JustifyMethod | None = None,
+             overflow: OverflowMethod | None = None, tab_size: int = 8, no_wrap: bool | None = None) -> Lines:
+        """Return the lines; a part of a name that fits on one line is not split."""
+        lines: Text = self
+        if not no_wrap and any(cell_len(word) > width for word in self.plain.split()):
+            lines = Text("\n").join(self.divide(self._ends(width)))
+        return Text.wrap(lines, console, width, justify=justify, overflow=overflow, tab_size=tab_size, no_wrap=no_wrap)
+
+    def _ends(self, width: int) -> list[int]:
+        ends, used = list[int](), 0
+        for part in _PART.finditer(self.plain):
+            if used and used + cell_len(part[0].rstrip()) > width:
+                ends.append(part.start())
+                used = 0
+            used = 0 if part[0].endswith("\n") else used + cell_len(part[0])
+        return ends
+
+
+def _least_width(column: Column, texts: Sequence[str]) -> int:
+    """Return the least width at which no name wraps and prose is readable."""
+    if column.name:
+        return max(cell_len(name) for text in texts for name in text.replace(", ", ",\n").split("\n"))
+    widest = max(map(cell_len, texts))
+    return widest if column.unbroken else min(widest, PROSE_WIDTH)
+
+
+def _narrow_width(column: Column, texts: Sequence[str]) -> int:
+    """Return the least width of a column if names may wrap: prose still has room for its longest word."""
+    least = _least_width(column, texts)
+    if column.unbroken:
+        return least
+    words = (cell_len(word) for text in texts for word in text.split())
+    return min(least, PROSE_WIDTH, PROSE_WIDTH if column.name else max(words, default=0))
+
+
+def _fit(widths: Collection[int], width: int) -> bool:
+    """Return whether columns of these widths fit side by side."""
+    return sum(widths) + GAP * (len(widths) - 1) <= width
+
+
+def _widths(
+    full: Mapping[int, int], least: Mapping[int, int], narrow: Mapping[int, int], under: int, notes: Sequence[str],
+    width: int,
+) -> dict[int, int]:
+    """Return the width of each column of `full`, by place; `notes` are below the texts of the column `under`.
+
+    The columns furthest above their least width shrink first. Empty if even the `narrow` widths do not fit; rich then
+    wraps the columns.
+    """
+    widths = {**full, under: max(full[under], *(cell_len(note) + NOTE_INDENT for note in notes))}
+    word = max(cell_len(word) + NOTE_INDENT for note in notes for word in note.split() or [""])
+    for lowest in (least, narrow):
+        for lowest_under in (max(lowest[under], word), lowest[under]):
+            floor = {place: lowest[place] for place in full} | {under: lowest_under}
+            if not _fit(floor.values(), width):
+                continue
+            excess = sum(widths.values()) + GAP * (len(widths) - 1) - width
+            for place in sorted(widths, key=lambda place: floor[place] - widths[place]):
+                cut = max(0, min(excess, widths[place] - floor[place]))
+                widths[place] -= cut
+                excess -= cut
+            return widths
+    return {}

@@ -10,7 +10,7 @@ from changed_node import NodeUnderTest
 from small_pieces import PIECE, SECRET
 from weights_world import model
 
-from fleetctl.agent import cold, model_files
+from fleetctl.agent import model_files
 from fleetctl.agent.weights import check, fetch, gather, index, store
 
 
@@ -41,7 +41,8 @@ def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.Monkey
     found = NodeUnderTest(tmp_path, origin, artifact)
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(found.root))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact, prefix=cold.NOTE: f"{found.notes}/{prefix}n-{artifact}")
+    monkeypatch.setattr(model_files, "path_prefix",
+                        lambda artifact, prefix=model_files.NOTE: f"{found.notes}/{prefix}n-{artifact}")
     monkeypatch.setattr(check, "AT_ONCE", 0)
     yield found
     for weights in found.started:

@@ -14,7 +14,7 @@ from changed_node import member_with
 from small_pieces import SECRET
 from weights_world import fetch, files_in, model
 
-from fleetctl.agent import cold, model_files
+from fleetctl.agent import model_files
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import ServedWeights
 from fleetctl.agent.model_files import ModelFiles
@@ -45,7 +45,7 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_l
     cache = tmp_path / "cache"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(cache))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(model_files, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     others = [tmp_path / "second", tmp_path / "third"]
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 
@@ -71,7 +71,7 @@ def test_new_weights_are_reported_to_the_sources_they_came_from(
 ) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(model_files, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     reported: queue.Queue[tuple[str, str]] = queue.Queue()
     monkeypatch.setattr(Source, "report_copy", lambda source, address: reported.put((source.artifact, address)))
     second = model(tmp_path / "second", seed=1)
@@ -101,7 +101,7 @@ def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
 def _of_this_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(model_files, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ import pytest
 from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
-from fleetctl.agent import cold, prefetch, prune
+from fleetctl.agent import model_files, prefetch, prune
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.messages import (
     ApplyRequest,
@@ -50,8 +50,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "here"))
     monkeypatch.setattr(prefetch, "session_secret", lambda: SECRET)
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(cold, "log_path", lambda name: str(tmp_path / "logs" / name))
-    monkeypatch.setattr(cold.ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "n1"))
+    monkeypatch.setattr(model_files, "log_path", lambda name: str(tmp_path / "logs" / name))
+    monkeypatch.setattr(model_files.ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "n1"))
 
 
 def notes(tmp_path: Path) -> list[str]:

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.demand import Demand, Expected
 from fleetctl.planner.placement.ledger.cards import Card, Offer
-from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
-from fleetctl.planner.placement.worth.expected import Expected
 from tests.benchmarks.placement.check import TaskPlacement
 from tests.benchmarks.placement.trace import Host, Task, Trace
 

@@ -7,9 +7,9 @@ import hashlib
 import re
 from pathlib import Path
 
-from fleetctl.render.page.report_page import plan_page, report_page
-from fleetctl.render.page.shell import LIVE, SCRIPTS, STYLES
-from fleetctl.render.page.tables import ROWS_SHOWN
+from fleetctl.render.page.markup import SCRIPTS, STYLES
+from fleetctl.render.page.plan_page import plan_page
+from fleetctl.render.page.report_page import ROWS_SHOWN, report_page
 from fleetctl.render.report.model import Column, Report, Table, Total
 from tests.render.map_worlds import everything
 from tests.render.render_plans import create, member, plan, row
@@ -47,7 +47,7 @@ def test_the_policy_names_style_and_script_by_their_hashes() -> None:
 
 
 def test_every_asset_is_used_and_none_contains_an_address_or_a_closing_tag() -> None:
-    assert sorted(path.name for path in ASSETS.iterdir()) == sorted([*STYLES, *SCRIPTS, LIVE])
+    assert sorted(path.name for path in ASSETS.iterdir()) == sorted([*STYLES, *SCRIPTS, "live.js"])
     for path in ASSETS.iterdir():
         assert not re.search(r"https?:|url\(|@import|</|innerHTML|eval\(", path.read_text(encoding="utf-8")), path.name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.render.page.map_section import before, is_touched, planned_alone
+from fleetctl.render.page.plan_page import before, is_touched, planned_alone
 from tests.render.map_worlds import card, everything, node, piece
 from tests.render.render_plans import create, member, plan
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from random_cases import cases
 
 from fleetctl.documents.position import Position
-from fleetctl.render.report.github import render_github
+from fleetctl.render.report.annotations import Checkout, render_github
 from fleetctl.render.report.model import LEVELS, Finding, Level
-from fleetctl.render.report.places import Checkout
 from fleetctl.render.visible import visible
 from tests.render.report.samples import hostile_texts, report
 

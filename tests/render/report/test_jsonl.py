@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given
 
-from fleetctl.render.report.jsonl import render_jsonl
+from fleetctl.render.report.formats import render_jsonl
 from tests.render.report.samples import hostile_texts, report
 
 

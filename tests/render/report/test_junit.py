@@ -10,7 +10,7 @@ import xmlschema
 from hypothesis import given, settings
 from random_cases import cases
 
-from fleetctl.render.report.junit import render_junit
+from fleetctl.render.report.annotations import render_junit
 from fleetctl.render.visible import visible
 from tests.render.report.samples import hostile_texts, report
 

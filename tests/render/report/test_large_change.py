@@ -12,8 +12,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.render.report.markdown import render_markdown
-from fleetctl.render.report.markdown_text import length
+from fleetctl.render.report.markdown import length, render_markdown
 from fleetctl.render.report.of_plan import plan_report
 from tests.benchmarks.report import fleet_text, snapshot
 from tests.render.report import gfm

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cases import cases
 
-from fleetctl.render.report.markdown import BUDGET, render_markdown
-from fleetctl.render.report.markdown_text import length
+from fleetctl.render.report.markdown import BUDGET, length, render_markdown
 from fleetctl.render.report.model import Column, Table, Total
 from tests.render.report import gfm
 from tests.render.report.samples import hostile_texts, report

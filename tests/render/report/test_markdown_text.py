@@ -7,9 +7,8 @@ import re
 from hypothesis import example, given, settings
 from random_cases import cases
 
-from fleetctl.render.report.markdown import render_markdown
-from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
-from fleetctl.render.visible import visible
+from fleetctl.render.report.markdown import code, comment, length, prose, render_markdown, tagged
+from fleetctl.render.visible import cut, visible
 from tests.render.report import gfm
 from tests.render.report.samples import HOSTILE, hostile_texts, report
 

@@ -7,12 +7,21 @@ import io
 import pytest
 from rich.console import Console
 
-from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.answers import (
+    Capacity,
+    CapacityRow,
+    Change,
+    Counts,
+    EqualNodes,
+    LostModel,
+    ModelChange,
+    NodeLoss,
+    Room,
+    WhatIf,
+)
 from fleetctl.documents.plan import Blocked, Certificate, PlanInventory
-from fleetctl.documents.what_if import Change, Counts, LostModel, ModelChange, NodeLoss, WhatIf
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_capacity import capacity_report
-from fleetctl.render.report.of_what_if import what_if_report
+from fleetctl.render.report.of_questions import capacity_report, what_if_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.map_worlds import EVIL
 

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.report_page import plan_page
+from fleetctl.render.page.plan_page import plan_page
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.of_plan import LABELS, plan_report

@@ -12,9 +12,8 @@ from jsonschema import Draft7Validator
 from random_cases import cases
 
 from fleetctl.documents.position import Position
+from fleetctl.render.report.annotations import RESULT_LIMIT, Checkout, render_sarif
 from fleetctl.render.report.model import Finding
-from fleetctl.render.report.places import Checkout
-from fleetctl.render.report.sarif import RESULT_LIMIT, render_sarif
 from tests.render.report.samples import hostile_texts, report
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fleetctl.documents.cold import NodeCache, Pruned
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.of_cold import pruned_report
+from fleetctl.render.report.of_weights import pruned_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.report.samples import hostile_texts, report
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts
+from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts
-from fleetctl.planner.placement.ledger.crowds import Value
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
+from fleetctl.planner.placement.ledger.ledger import Ledger, Value
 from fleetctl.planner.placement.ledger.replica import Placer
 
 SWAPS = 24

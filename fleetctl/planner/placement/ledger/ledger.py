@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fleetctl.documents.inventory import Gpu, NodeState
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
-from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
-from fleetctl.planner.placement.ledger.node import LedgerNode
-from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
+Value = str | None
+"""A value of a label; None = without the label."""
+Crowd = dict[Value, int]
+"""Replicas by value, without values that no replica touches."""
+LiveNodes = Callable[[str], Iterable[Iterable[int]]]
+"""Returns the nodes that each live replica of a model touches."""
 Slots = int
 """The slots of a node that replicas of one model hold: bit n is set if slot n is held."""
 NO_SLOTS: Slots = 0
@@ -31,6 +36,70 @@ Change = tuple[int, int] | tuple[int, str, int] | tuple[str, Value, int, None]
 """What undo restores: (node, number of its offer), (node, model key, the slot that was taken or lifted), or (model key,
 value of its spread label, replicas that touched it, None). With all slots in each entry, memory would grow with the
 square of the replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNode:
+    """The facts of a node that do not change while planning."""
+
+    id: str
+    name: str
+    state: NodeState
+    labels: Mapping[str, str]
+    policy: EffectivePolicy
+    gpus: Sequence[Gpu] = ()
+    """Its cards as in the inventory, for messages about the processes on them."""
+
+    @property
+    def open(self) -> bool:
+        """Whether new members may be placed here at all."""
+        return self.state == "ALIVE" and self.policy.cordoned_by is None
+
+
+@dataclass(slots=True)
+class Crowds:
+    """The crowds of the models with a spread; a model's live replicas are read on first use."""
+
+    nodes: Sequence[LedgerNode]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The spread label by model key; models without one are not counted."""
+    live_nodes: LiveNodes = lambda _key: ()
+    _known: dict[str, Crowd] = field(default_factory=dict)
+
+    def of(self, key: str) -> Crowd:
+        """Return the crowd of a model, which follows later changes; empty if it has no spread."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = {}
+            for nodes in self.live_nodes(key) if key in self.labels else ():
+                for value in self.values(key, nodes):
+                    known[value] = known.get(value, 0) + 1
+        return known
+
+    def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
+        """Return the values that a replica on `nodes` touches."""
+        label = self.labels[key]
+        return {self.nodes[node].labels.get(label) for node in nodes}
+
+    def put(self, key: str, value: Value, count: int) -> int:
+        """Set the number of replicas that touch a value; returns the number before."""
+        crowd = self.of(key)
+        before = crowd.get(value, 0)
+        if count:
+            crowd[value] = count
+        elif before:
+            del crowd[value]
+        return before
+
+    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
+        """Return a copy without the `ended` replicas, each as (model, the nodes it touches)."""
+        known = {key: dict(crowd) for key, crowd in self._known.items()}
+        other = Crowds(self.nodes, self.labels, self.live_nodes, known)
+        for key, nodes in ended:
+            if key in other.labels:
+                for value in other.values(key, nodes):
+                    other.put(key, value, max(0, other.of(key).get(value, 0) - 1))
+        return other
 
 
 def lowest_free(held: Slots) -> int:

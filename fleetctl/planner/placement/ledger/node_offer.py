@@ -139,7 +139,9 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     gpus_used = round(used.gpu * SHARE) if used is not None else 0
     all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE
     cards = _bare_cards(node.gpus, gpus_total // SHARE, all_taken=all_taken)
-    grants = () if all_taken else _grants(node.gpus, cards, members)
+    by_uuid, known = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}, {card[0] for card in cards}
+    grants = () if all_taken else tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
+                                         for member in members if member.gpus])
     return Facts(
         cards, grants, gpus_total, gpus_used,
         max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
@@ -153,7 +155,17 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
                      facts.free_cpus, facts.free_memory, empty=not facts.held and not facts.gpus_used)
     cards = tuple([(card[0], card[1] or policy.gpu_memory, *card[2:]) for card in facts.cards])
     loads = _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
-    _put_grants(loads, facts.grants)
+    place_of = {card[0]: place for place, card in enumerate(cards)}
+    unplaced: list[Grant] = []
+    for grant in facts.grants:
+        gpus, vram, indices = grant
+        if len(indices) * SHARE < gpus:
+            unplaced.append(grant)
+            continue
+        for index in indices:
+            loads.grant(place_of[index], min(SHARE, gpus), vram)
+    for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
+        loads.put(gpus, vram)
     assigned = sum(loads.share) + sum(loads.reported)
     if facts.gpus_used > assigned:
         loads.put(facts.gpus_used - assigned, 0)
@@ -187,24 +199,3 @@ def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[Ba
         cards += [(index, None, 0, 0, False) for index in free[: count - len(cards)]]
     cards.sort(key=itemgetter(0))
     return tuple(cards)
-
-
-def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[ReplicaMember]) -> tuple[Grant, ...]:
-    by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
-    known = {card[0] for card in cards}
-    return tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
-                  for member in members if member.gpus])
-
-
-def _put_grants(loads: _CardLoads, grants: Sequence[Grant]) -> None:
-    place_of = {card[0]: place for place, card in enumerate(loads.cards)}
-    unplaced: list[Grant] = []
-    for grant in grants:
-        gpus, vram, indices = grant
-        if len(indices) * SHARE < gpus:
-            unplaced.append(grant)
-            continue
-        for index in indices:
-            loads.grant(place_of[index], min(SHARE, gpus), vram)
-    for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
-        loads.put(gpus, vram)

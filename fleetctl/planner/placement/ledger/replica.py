@@ -13,11 +13,17 @@ from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.ledger.buckets import Buckets
-from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates, Worth
-from fleetctl.planner.placement.ledger.crowds import Value
+from fleetctl.planner.placement.ledger.candidates import (
+    Candidates,
+    Crowding,
+    DomainCandidates,
+    Fits,
+    FleetCandidates,
+    Spreading,
+    Worth,
+)
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
-from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
-from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
+from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Value
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64

@@ -15,7 +15,7 @@ from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Kind, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.node_offer import GIB, offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable

@@ -1,24 +1,36 @@
 """Everything a plan says about what is blocked: why, what is in the way, and what would have to be added.
 
 One inquiry serves one plan. Models that are alike share an answer.
+
+The smallest addition is a number of empty nodes of one shape; each is tried first. Shapes in the inventory that match
+the selector come first, the smallest of them that fits; if there is none, a shape is derived from the claim. Each model
+is considered alone, on what this plan leaves free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
-from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.selector import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.policies import ONE_EACH
-from fleetctl.planner.placement.reasons.addition import find_addition
-from fleetctl.planner.placement.reasons.explain import Explanation, explain
-from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
+from fleetctl.planner.placement.reasons.explain import Explanation, explain, fitting_by_value
+from fleetctl.planner.placement.reasons.node_shapes import NO_LABELS, Labels, NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.removal import Removal, RemovalSearch
+from fleetctl.planner.placement.reasons.shortfall import Shortfall
+from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, fewest, helpful_places
+
+MAX_TRIED_TOGETHER, BATCH = 200, 64
+"""Up to 200 members are tried together. More are tried in batches of 64, and the nodes of the batches are added up."""
+Parts = Sequence[tuple[NodeShape, int]]
+"""The node shapes of an addition, with the most nodes of each: one for each member they are for."""
 
 
 class Inquiry:
@@ -79,3 +91,136 @@ class Inquiry:
                 frees=sum(one.units(place) for place in places), planned=bool(one.planned), surplus=not one.wanted,
                 owner="fleet" if one.ours else "otherFleet" if one.fleet is not None else "foreign",
                 fleet=None if one.ours else one.fleet, priority=one.priority)
+
+
+def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition] | str:
+    """Return the nodes that make one more replica fit, with how many make all `blocked` fit; or why no node would help.
+
+    The text is empty if that is not certain.
+    """
+    shape, policy = missing.shape, shapes.policy_for(missing.selector)
+    if names_a_node(missing.selector):
+        return "its selector names a node by its id, so no new node can match"
+    if shape.spread is not None and shape.spread.most is not None and shape.spread.label != NODE_ID_LABEL:
+        return f"no new node is suggested: its value of {shape.spread.label} is not known"
+    if found := _find(missing, blocked, shapes):
+        return found
+    if policy.cordoned_by is not None:
+        return f"a new node would be cordoned too ({policy.cordoned_by})"
+    cap = policy.cap_for(shape.wants_cards)
+    return "" if cap.limit else f"a new node would have no slot for it either ({cap.source})"
+
+
+def _find(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
+    shape = missing.shape
+    if shape.size == 1:
+        return _for_one_member(missing, blocked, shapes)
+    for labels in _labels_to_try(missing) if shape.size <= MAX_MEMBERS else ():
+        for parts in _parts_to_try(shape, (missing.claim, missing.selector), shapes):
+            if found := _Trial(shape, shapes, labels, parts).find(blocked):
+                return found
+    return []
+
+
+def _labels_to_try(missing: Shortfall) -> list[Labels]:
+    """What keeps a gang together: the domain where most of it fits already, the nodes' own value, or a new value."""
+    label = missing.shape.same_label
+    if label is None:
+        return [NO_LABELS]
+    if missing.within is not None:
+        return [{label: missing.within}]
+    values, counts = fitting_by_value(missing, label)
+    most = [{label: values[int(counts.argmax())]}] if counts.max(initial=0) else []
+    return [*most, NO_LABELS, {label: "new"}]
+
+
+def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
+    """One node for one replica. Since none fits on existing nodes, all others need new nodes too."""
+    kind = missing.claim, missing.selector
+    for shape in (shapes.smallest([kind]), shapes.derived(kind)):
+        if shape is not None:
+            fresh = shape.fresh(1, shapes.policies)
+            if each := count_placed(missing.shape, shapes.table, [], fresh=fresh, replicas=blocked):
+                return [_addition(shape, 1, -(-blocked // each), NO_LABELS)]
+    return []
+
+
+def _parts_to_try(shape: ReplicaShape, missing: Kind, shapes: NodeShapes) -> Iterator[Parts]:
+    """Yield one shape for all members, one for the missing member alone, and one for each kind of member."""
+    kinds = shape.kinds
+    if (one := shapes.smallest(tuple(kinds))) is not None:
+        yield [(one, sum(kinds.values()))]
+    each = {kind: shapes.smallest([kind]) or shapes.derived(kind) for kind in kinds}
+    if (first := each[missing]) is not None:
+        yield [(first, kinds[missing])]
+    known = [(found, kinds[kind]) for kind, found in each.items() if found is not None]
+    if len(known) == len(kinds) > 1:
+        yield known
+
+
+@dataclass
+class _Trial:
+    """One combination of node shapes, tried for one shape of replica; `labels` keep a gang together on new nodes."""
+
+    shape: ReplicaShape
+    shapes: NodeShapes
+    labels: Labels
+    parts: Parts
+
+    def find(self, blocked: int) -> list[Addition]:
+        """Return the addition for one replica and for all `blocked`; empty if these shapes are not enough."""
+        value = self.labels.get(self.shape.same_label or "")
+        places = helpful_places(self.shape, self.shapes.table, value=value)
+        most = [count for _, count in self.parts]
+        first = self._fewest(places, 1, most, [0] * len(most))
+        if first is None or not any(first):
+            return []
+        for_all = first if blocked == 1 else self._for_all(places, blocked, most, first)
+        if for_all is None:
+            return []
+        return [_addition(shape, count, everything, self.labels)
+                for (shape, _), count, everything in zip(self.parts, first, for_all, strict=True) if everything]
+
+    def _for_all(self, places: Sequence[int], blocked: int, most: Sequence[int], first: list[int]) -> list[int] | None:
+        """Return how many nodes of each shape all replicas need; None if that is not known.
+
+        Beyond MAX_TRIED_TOGETHER each batch has nodes of its own.
+        """
+        alone = self._fewest([], 1, most, [0] * len(most))  # later replicas may find nothing free on existing nodes
+        if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
+            limit = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
+            return self._fewest(places, blocked, limit, first)
+        if alone is None:
+            return None
+        together = BATCH // self.shape.size or 1
+        batches, rest = divmod(blocked - 1, together)
+        found = first
+        for replicas, times in ((together, batches), (rest, 1)):
+            if replicas and times:
+                limit = [replicas * one for one in alone]
+                more = self._fewest([], replicas, limit, alone) or limit
+                found = [one + times * another for one, another in zip(found, more, strict=True)]
+        return found
+
+    def _fewest(
+        self, places: Sequence[int], replicas: int, most: Sequence[int], least: Sequence[int]
+    ) -> list[int] | None:
+        """Return how many nodes of each shape it takes, between `least` and `most`; None if `most` is not enough."""
+        def enough(counts: Sequence[int]) -> bool:
+            fresh: list[Fresh] = []
+            for (shape, _), count in zip(self.parts, counts, strict=True):
+                fresh += shape.fresh(count, self.shapes.policies, self.labels, start=len(fresh))
+            return count_placed(self.shape, self.shapes.table, places, fresh=fresh, replicas=replicas) == replicas
+
+        return fewest(most, least, enough) if enough(most) else None
+
+
+def _addition(shape: NodeShape, count: int, for_all: int, labels: Labels) -> Addition:
+    total, cards = shape.node.resources.total, shape.node.gpus
+    known = [card.memory_total for card in cards if card.memory_total]
+    own = shape.node.labels if shape.like is None else {}
+    return Addition(
+        nodes=count, nodes_for_all=for_all, shape=shape.words, like=shape.like,
+        gpus=round(total.gpu * SHARE), vram=min(known) if known and len(known) == len(cards) else None,
+        cpus=round(total.cpu * SHARE), memory=total.memory, labels={**own, **labels},
+    )

@@ -9,9 +9,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger
-from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Crowds, Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable

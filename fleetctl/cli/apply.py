@@ -1,0 +1,180 @@
+"""`fleetctl apply`: carry out a plan as far as it fits, and report the outcome of every replica. Removes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
+from fleetctl.cli import flags
+from fleetctl.cli.apply_run import ApplyOutput, FormatOption, agreed_to, attach_to, carry_out, offer_new_plan
+from fleetctl.cli.commands import command_app
+from fleetctl.cli.console import say
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import InventoryError, LockHeld, UsageError
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.planner.options import PlanOptions
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, proposed_by_plan, refuse_by_policy
+
+app = command_app(
+    "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
+    "fleetctl apply -f fleets/prod.yaml --yes   # in CI",
+    "fleetctl apply prod.fleetplan              # a plan saved by plan --out",
+    "fleetctl apply --attach                    # follow a running apply",
+    exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
+               "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
+               "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
+POLL_S = 3.0
+PlanNow = Callable[[], AbstractContextManager[Proposal]]
+"""Plans on the current state of the cluster."""
+STILL_REQUESTED = "they stay requested from Ray's autoscaler"
+
+
+@app.command()
+def apply(
+    *,
+    named: Annotated[list[str] | None, typer.Argument(
+        metavar="PLAN|FILE", show_default=False,
+        help="Plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")] = None,
+    files: flags.OptionalFiles = None,
+    where: flags.Cluster,
+    yes: flags.Yes = False,
+    attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
+    output_format: FormatOption = "table",
+    planning: flags.Planning,
+    parallelism: flags.Parallelism = 10,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+    wait_for_nodes: Annotated[float | None, typer.Option(
+        "--wait-for-nodes", metavar="DURATION", parser=flags.duration, show_default=False,
+        help="How long to wait for nodes requested from Ray's autoscaler (spec.cluster.grow), creating replicas as "
+             "they come. [default: do not wait]")] = None,
+    no_wait: Annotated[bool, typer.Option(
+        "--no-wait", help="End once everything is created, before it is ready; exit with 0 unless blocked.",
+    )] = False,
+) -> int:
+    """Start missing replicas, as many as fit, and wait until they are ready.
+
+    No running replica is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C
+    stops it: nothing more is started. A second Ctrl-C within a second detaches and leaves it running.
+    """
+    plan_file, files = split_arguments(named or [], files or [], attach=attach)
+    if plan_file and files and not attach:
+        raise UsageError("give a saved plan or fleet files, not both")
+    if not plan_file and not files and not attach:
+        raise UsageError("nothing to apply", hint="give -f FLEET, a saved PLAN, or --attach")
+    choices = {"--target": planning.targets, "--exclude": planning.excludes, "--selector": planning.selector,
+               "--adopt-from": planning.adopt_from, "--namespace": where.namespace,
+               "--force": planning.force and attach, "--ignore-cooldown": planning.ignore_cooldown,
+               "--wait-for-nodes": wait_for_nodes}
+    given = [flag for flag, value in choices.items() if value]
+    if given and (plan_file is not None or attach):  # they would have no effect
+        raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
+                         hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
+    options = replace(planning, files=tuple(files))
+    output, invocation = ApplyOutput(output_format), this_invocation()
+    with output.ends_with_summary():
+        if attach:
+            return attach_to(invocation, plan_file, files, where.address, output, wait_timeout)
+        with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
+            task = proposal.task
+            output.plan = task.plan
+            if not agreed_to(invocation, proposal, output_format, force=options.force, yes=yes):
+                return 1
+            options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
+            output.goes_on = wait_for_nodes is not None and task.plan.waits_for_nodes
+            code = carry_out(task, options_of_run, output, wait_timeout)
+        if not output.goes_on or proposal.loaded is None:
+            return code
+        # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
+        quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
+        plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
+        return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
+                                  wait_for_nodes or 0,
+                                  lambda task: carry_out(task, options_of_run, output, wait_timeout))
+
+
+def split_arguments(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:
+    """Return the saved plan or job, and the fleet files: a YAML file or a folder is never a plan."""
+    fleets = [one for one in named if not attach and (flags.names_fleet(one) or Path(one).is_dir())]
+    others = [one for one in named if one not in fleets]
+    if len(others) > 1:
+        raise UsageError(f"give one plan or job, not {' and '.join(others)}")
+    return others[0] if others else None, [*files, *fleets]
+
+
+def proposed(
+    invocation: Invocation, plan_file: str | None, options: PlanOptions, where: Where, *, yes: bool
+) -> AbstractContextManager[Proposal]:
+    """Return the proposal for the saved plan, or for a plan made now from the files."""
+    if plan_file is None:
+        return proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where)
+    offer = partial(offer_new_plan, invocation, where.address, force=options.force, yes=yes)
+    return proposed_by_plan(invocation, plan_file, where.address, offer)
+
+
+def apply_on_new_nodes(
+    plan_now: PlanNow, check_policy: Callable[[Plan], None], output: ApplyOutput, wait_s: float,
+    run: Callable[[ApplyTask], int],
+) -> int:
+    """Apply again whenever there is something to create, until nothing waits for nodes or the time is over.
+
+    Each round is a separate apply, so that the lock is free in between. Returns the exit code of the whole.
+    """
+    until, waits_for, shown = time.monotonic() + wait_s, "", set[str]()
+    try:
+        while True:
+            late = time.monotonic() >= until
+            try:
+                code, nodes = _run_round(plan_now, check_policy, output, run, shown, late=late)
+            except InventoryError:
+                if late or not output.goes_on:
+                    raise
+                nodes = waits_for  # the dashboard may be away for a moment
+            if not output.goes_on:
+                return code
+            if nodes not in ("", waits_for):
+                waits_for = nodes
+                say("note", f"waiting for {nodes}; if this command ends, {STILL_REQUESTED}")
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        return output.detach(f"no longer waiting for nodes; {STILL_REQUESTED}")
+
+
+def _run_round(
+    plan_now: PlanNow, check_policy: Callable[[Plan], None], output: ApplyOutput, run: Callable[[ApplyTask], int],
+    shown: set[str], *, late: bool,
+) -> tuple[int, str]:
+    """Plan, and apply if there is something to create or this is the last round.
+
+    Returns the exit code, and the nodes it waits for. Each message of the autoscaler is shown once.
+    """
+    code = 0
+    with plan_now() as proposal:
+        plan = proposal.task.plan
+        for sentence in proposal.shown.autoscaler:
+            if sentence not in shown:
+                say("note", sentence)
+        shown.update(proposal.shown.autoscaler)
+        if plan.actions or late or not plan.waits_for_nodes:
+            if late and plan.waits_for_nodes:
+                say("warning", f"the time to wait for nodes is over; {STILL_REQUESTED}")
+            check_policy(plan)
+            output.goes_on = plan.waits_for_nodes and not late
+            output.plan = plan
+            try:
+                code = run(proposal.task)
+            except LockHeld:
+                if late:
+                    raise
+                output.goes_on = True  # another apply runs, perhaps for the same nodes
+    return code, plan.new_nodes

@@ -1,1 +1,0 @@
-"""`fleetctl apply`: the command, its questions and output, and following a run."""

@@ -1,0 +1,170 @@
+"""Notes about a node (`fleetctl cordon`, `uncordon`, `slots`), and `release-nodes` of the autoscaler; nothing is ended.
+
+`drain` cordons a node by the same note, and then replaces what runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.follow import CONTINUE_HINT, Wording
+from fleetctl.apply.jobs import Patience
+from fleetctl.apply.node_jobs import NOTE_WORDING, JobRunner, write_note
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say, working
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
+from fleetctl.cli.replica_argument import absent
+from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.errors import UsageError
+from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.notes import cordon_note, note_text
+from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, read_records
+from fleetctl.workflow.cluster import cluster_of, fleet_of
+from fleetctl.workflow.dashboard import live_source
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.planning import expiry
+
+app = command_app()
+NodeArgument = Annotated[str, typer.Argument(
+    metavar="NODE", show_default=False, help="Name of a node, as in `fleetctl inventory`, or its id.")]
+Lasting = Annotated[float | None, flags.option(
+    "--for", metavar="DURATION", parser=flags.expiry_duration,
+    help="How long the cordon lasts; at most 30d. [default: until `fleetctl uncordon`]")]
+Reason = Annotated[str, flags.option(
+    "--reason", metavar="TEXT", help="Reason for the cordon, shown by plans that avoid the node.")]
+EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 7 not noted in time, 64 usage"
+
+
+@app.command(epilog=epilog(
+    'fleetctl cordon node-a --for 2h --reason "new driver"',
+    "fleetctl cordon node-a -f fleets/prod.yaml",
+    exit_codes=EXIT_CODES))
+def cordon(
+    node: NodeArgument,
+    lasting: Lasting = None,
+    reason: Reason = "",
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+) -> int:
+    """Keep new replicas off a node; running replicas stay.
+
+    The cordon applies to every fleet. It ends after --for, with `fleetctl uncordon`, or with the Ray session.
+    """
+    with found_node(node, files, address) as (source, _, found):
+        write(source, CORDON, found, cordoning(reason, lasting))
+    return 0
+
+
+@app.command(epilog=epilog("fleetctl uncordon node-a", exit_codes=EXIT_CODES))
+def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
+    """Allow new replicas on a node again.
+
+    It also declares the node healthy: earlier failures there no longer count, so nothing on it cools down, and `doctor`
+    no longer reports a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not affected.
+    """
+    with found_node(node, files, address) as (source, seen, found):
+        failed = any(found.id in failure.node_ids for failure in seen.failures)
+        sure = seen.complete and not failed and found.cordon is None
+        if sure and cordon_note(found, read_records(source.client)) is None:
+            say("note", f"no note cordons {found.name}")
+        else:
+            write(source, UNCORDON, found, {})
+    return 0
+
+
+@app.command(epilog=epilog(
+    "fleetctl slots node-a 4",
+    "fleetctl slots node-a --clear   # back to the fleet file or the node's label",
+    exit_codes=EXIT_CODES))
+def slots(
+    node: NodeArgument,
+    number: Annotated[int | None, typer.Argument(
+        metavar="N", show_default=False, min=0, max=MAX_SLOTS, help="Maximum number of replicas of one model.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the limit set by this command.")] = False,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+) -> int:
+    """Set how many replicas of one model a node may hold.
+
+    The limit overrides `maxReplicasPerModel` in fleet files and the label of the node. Replicas beyond it stay.
+    """
+    if (number is None) != clear:
+        raise UsageError("give either N or --clear")
+    with found_node(node, files, address) as (source, _, found):
+        write(source, SLOTS, found, {"slots": "" if number is None else str(number)})
+    return 0
+
+
+@app.command("release-nodes", epilog=epilog(
+    "fleetctl release-nodes old-fleet --address http://ray-head:8265 --dry-run",
+    "fleetctl release-nodes old-fleet --address http://ray-head:8265",
+    exit_codes="0 withdrawn, or no nodes were requested, 1 error, or not confirmed, 64 usage"))
+def release_nodes(
+    fleet: Annotated[str, typer.Argument(
+        metavar="FLEET", show_default=False, help="Name of a fleet that is no longer applied.")],
+    where: flags.Cluster,
+    dry_run: flags.DryRun = False,
+    yes: flags.Yes = False,
+) -> int:
+    """Withdraw a fleet's node requests from Ray's autoscaler.
+
+    An apply of a fleet with spec.cluster.grow requests nodes, and its requests stay until the next apply. This is for a
+    fleet that will not be applied again. Nothing is ended: Ray removes idle nodes that no other fleet requests.
+    """
+    invocation = invocation_on_one_cluster(where.address)
+    question = f"Withdraw the node requests of fleet {fleet}?"
+    if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
+        return 1
+    with live_source(invocation, where, cluster_of(None)) as source:
+        wording = Wording("job", afterwards="`fleetctl release-nodes FLEET --dry-run` shows what is requested",
+                          died=CONTINUE_HINT)
+        asker = JobRunner(source.client, source.namespace, starter(), wording)
+        with invocation.working("asking the cluster"):
+            events = asker.run("release", new_job_id("release"), {"fleet": fleet, "dryRun": dry_run})
+    for event in events[1:]:  # the first is the agent's version
+        say("note", event.message)
+    return 0
+
+
+@contextmanager
+def found_node(
+    name: str, files: Sequence[str] | None, address: str | None
+) -> Iterator[tuple[Live, Inventory, Node]]:
+    """Look up a node of a running cluster by name or id; raises the errors of `node_of`."""
+    invocation = this_invocation()
+    with live_source(invocation, Where(None, address), cluster_of(fleet_of(invocation, files))) as source:
+        seen = source.read()
+        yield source, seen, node_of(seen, name)
+
+
+def node_of(seen: Inventory, name: str) -> Node:
+    """Return the node with this name or id. Raises FleetctlError, or InventoryError if it may not have been read."""
+    found = next((node for node in seen.nodes if name in (node.name, node.id)), None)
+    if found is None:
+        raise absent(seen, f"there is no node {name}", hint=did_you_mean(name, [node.name for node in seen.nodes])
+                     or "`fleetctl inventory` lists the nodes")
+    return found
+
+
+def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
+    """Return the fields of the note for a cordon that begins now."""
+    until = expiry(this_invocation().now(), lasting_s) if lasting_s is not None else None
+    return {"reason": reason, **({"until": until} if until else {})}
+
+
+def write(source: Live, verb: str, node: Node, fields: Mapping[str, str] | None) -> None:
+    """Write a note and report it; `fields` None = write nothing."""
+    if fields is None:
+        return
+    runner = JobRunner(source.client, source.namespace, starter(), NOTE_WORDING,
+                       Patience(report=lambda line: say("note", line)))
+    with working("writing the note"):
+        write_note(runner, verb, node, fields, new_job_id(verb))
+    say("note", note_text({"verb": verb, "nodeName": node.name, **fields}))

@@ -1,0 +1,228 @@
+"""Answers about a fleet: capacity, what if, the placement map, all its files merged into one document.
+
+Shares are integers of 1/10000 of a card, memory is in bytes. Rows of a capacity share the same free capacity: `now`
+counts beside what runs; `afterPlan` also beside the plan's new replicas; `withNewNodes` is the same with all nodes that
+the autoscaler may add. Every drawing is made from the placement map alone: the pieces of a card and its free share add
+up to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored, Versioned
+from fleetctl.documents.inventory import NodeState
+from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
+from fleetctl.documents.position import FleetSource, Position
+from fleetctl.documents.weights import is_absent
+
+
+class EqualNodes(Stored):
+    """Nodes of one kind that take equally many members."""
+
+    hardware: str = Field(description="the kind of node, such as 8xH200")
+    members_each: int = Field(description="members of new replicas on each node")
+    nodes: list[str] = Field(description="names of the nodes")
+
+
+class Room(Stored):
+    """How many more replicas fit, an upper bound, and what prevents one more."""
+
+    fits: int
+    at_most: int = Field(description="no placement holds more replicas than this")
+    status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no placement fits more")
+    method: str = Field(description="the argument behind atMost")
+    capped: bool = Field(False, description="counting stopped at the limit; more may fit")
+    code: str | None = Field(None, description="what prevents one more; null if counting stopped at the limit")
+    message: str = Field("", description="the same with the arithmetic: need, best, short")
+    where: list[EqualNodes] = Field(default_factory=list)
+
+
+class CapacityRow(Stored):
+    """One model of the fleet, or one shape from the command line."""
+
+    model: str | None = None
+    shape: str | None = Field(None, description="as the user wrote it")
+    need: str = Field(description="what one replica claims")
+    create: int | None = Field(None, description="replicas the plan creates; null without a fleet")
+    blocked: int | None = Field(None, description="replicas the plan cannot place; null without a fleet")
+    now: Room
+    after_plan: Room | None = Field(None, description="null without a fleet")
+    with_new_nodes: Room | None = Field(
+        None, description="with every node that spec.cluster.grow may add, beside the plan and the replicas that wait "
+                          "for such nodes; null without spec.cluster.grow")
+
+
+class Capacity(Versioned):
+    """How many more replicas of each model or shape fit."""
+
+    kind: Literal["Capacity"] = "Capacity"
+    fleet: str | None = None
+    inventory: PlanInventory
+    limit: int = Field(description="counting stops here")
+    rows: list[CapacityRow]
+
+
+class Change(Stored):
+    """One hypothetical change."""
+
+    op: Literal["loseNode", "cordon", "addNode", "scale"]
+    about: str = Field(description="as the user wrote it")
+    message: str = Field(description="its effect in words")
+    nodes: list[str] = Field(default_factory=list)
+
+
+class Counts(Stored):
+    """The counts of one model in one plan, or of all."""
+
+    wanted: int
+    live: int
+    create: int
+    blocked: int
+    on_new_nodes: int = Field(0, description="of the blocked ones: would run on nodes that may be added")
+
+
+class ModelChange(Stored):
+    """One model before and after. `lost` = live before but not after.
+
+    Of these, `replaced` get a new place, `surplus` are not needed for the target, and `missing` fit nowhere.
+    """
+
+    key: str
+    before: Counts
+    after: Counts
+    lost: int = 0
+    replaced: int = 0
+    surplus: int = 0
+    missing: int = 0
+
+
+class NewReplica(Stored):
+    """A replica that the plan after the changes would create."""
+
+    model: str
+    replica_id: int
+    members: list[ActionMember]
+
+
+class LostModel(Stored):
+    """The effect of losing one node on one model. `lost` includes the plan's new replicas there."""
+
+    model: str
+    lost: int
+    replaced: int
+    surplus: int = Field(0, description="lost, but not needed for the target")
+    missing: int = Field(0, description="lost, needed, and without a new place")
+    on_new_nodes: int = Field(0, description="of the missing ones: would run on nodes that may be added")
+    code: str | None = None
+    message: str = Field("", description="why a missing replica fits nowhere, for the first of these nodes")
+
+
+class NodeLoss(Stored):
+    """Nodes whose loss, one at a time, has the same effect."""
+
+    hardware: str
+    nodes: list[str]
+    models: list[LostModel] = Field(default_factory=list)
+    unmanaged: int = Field(0, description="lost replicas that are not this fleet's")
+
+
+class WhatIf(Versioned):
+    """The comparison; nothing was changed. `before` counts today's plan, `after` the plan after the changes."""
+
+    kind: Literal["WhatIf"] = "WhatIf"
+    fleet: str
+    inventory: PlanInventory
+    changes: list[Change] = Field(default_factory=list)
+    before: Counts
+    after: Counts
+    models: list[ModelChange] = Field(default_factory=list, description="every model, in the order of the fleet file")
+    unmanaged_lost: list[str] = Field(
+        default_factory=list, description="replicas on lost nodes that are not this fleet's")
+    created: list[NewReplica] = Field(default_factory=list, description="what the plan would create after the changes")
+    blocked: list[Blocked] = Field(default_factory=list, description="replicas without a place, and why")
+    growth: list[Growth] = Field(default_factory=list, description="after: the node types that may be added")
+    certificate: Certificate
+    each_node: list[NodeLoss] | None = Field(
+        None, description="with --each-node: the effect of losing each node, worst first")
+    exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 replicas without a place")
+
+
+Holder = Literal["live", "new", "foreign", "unknown"]
+
+
+class Piece(Stored):
+    """A share of one card, and its holder."""
+
+    holder: Holder = Field(
+        description="live = runs; new = the plan would create it; foreign = runs, but is not this fleet's; "
+                    "unknown = granted to an unknown holder")
+    share: int
+    model: str | None = None
+    replica: str | None = Field(None, description="model/id, or the actor's own name")
+    certain: bool = Field(True, description="false = the card was inferred from Ray's rule, not reported")
+
+
+class MapCard(Stored):
+    """One card of a node."""
+
+    index: int
+    hardware: str | None = Field(None, description="the card's model, if known")
+    memory: int | None = None
+    free_share: int = 0
+    dirty: bool = Field(False, description="more of it is used than granted, so it is not offered")
+    pieces: list[Piece] = Field(default_factory=list)
+
+
+class Beside(Stored):
+    """A member that runs on the node without a card."""
+
+    holder: Holder
+    model: str
+    replica: str
+    warm: int | None = Field(None, exclude_if=is_absent, description="if WARM: bytes of its weights in memory")
+
+
+class MapNode(Stored):
+    """One node. `cordonedBy` names the policy that keeps new replicas away."""
+
+    id: str
+    name: str
+    hardware: str
+    state: NodeState
+    new: bool = Field(False, description="it does not exist yet: Ray's autoscaler would be asked for it")
+    cordoned_by: str | None = None
+    cards: list[MapCard] = Field(default_factory=list)
+    beside: list[Beside] = Field(default_factory=list)
+
+
+class LegendEntry(Stored):
+    """One model on the map."""
+
+    model: str
+    live: int = Field(0, description="managed replicas that run")
+    new: int = Field(0, description="replicas the plan would create")
+    foreign: int = Field(0, description="running replicas of another fleet, or of none")
+
+
+class PlacementMap(Versioned):
+    """Where each replica runs, and with a fleet also which ones the plan would add."""
+
+    kind: Literal["PlacementMap"] = "PlacementMap"
+    fleet: str | None = None
+    inventory: PlanInventory
+    legend: list[LegendEntry] = Field(default_factory=list, description="by the amount they hold, largest first")
+    nodes: list[MapNode] = Field(default_factory=list, description="by name")
+
+
+class RenderedFleet(Stored):
+    """One fleet document with everything that its files extend merged into it."""
+
+    format_version: str = Field(FORMAT_VERSION, description="the format of this document")
+    kind: Literal["RenderedFleet"] = Field("RenderedFleet", description="always RenderedFleet")
+    files: list[FleetSource] = Field(description="every file that was read, extended ones included")
+    masked: bool = Field(description="whether values of engine environments are replaced by ***")
+    fleet: dict[str, Any] = Field(description="the merged document, as fleet.schema.json describes it")
+    origins: dict[str, Position] = Field(description="the position of each value, by paths as spec.models[0].replicas")

@@ -1,0 +1,255 @@
+"""Imports a container as an engine, with its environment: references become fromNode, and no message shows a value.
+
+Its image has no counterpart: fleetctl starts a program that is installed on the node. In its command line the variables
+of another system are renamed to ours, and the rest stays byte for byte. Readiness and liveness probes map one to one,
+and a startup probe becomes startupTimeout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from fleetctl.documents.position import Path
+from fleetctl.documents.quantity import number_in
+from fleetctl.importers.draft import PLACEHOLDER, filled
+from fleetctl.importers.reading import Reading
+
+_NAME = re.compile(r"(?P<mark>\$?\$[({]?|)(?<![A-Za-z0-9_])(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape
+_ARITHMETIC = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)")
+"""A shell's `$((N * 2))`, in which a name without `$` is a variable."""
+_PORT = re.compile(r"--port(?:=|\s+)([0-9]+)\b")
+_LEADER_PORT = re.compile(r"_LEADER_ADDRESS[)}]?:([0-9]+)\b")
+
+OURS = "FLEETCTL_"
+_FOREIGN = ("LWS_", "MODELPLANE_")
+Variables = Mapping[str, str]
+"""Our name for each variable of another system; other names with a prefix in _FOREIGN are reported."""
+
+
+def texts_with_our_variables(
+    container: Reading, key: str, variables: Variables, environment: Collection[str]
+) -> list[str]:
+    """Return the list of texts under a key, with the variables in `$(NAME)`, `${NAME}`, `$NAME`, `$((NAME))` renamed.
+
+    Reported are: every renaming, a `$(NAME)` that neither fleetctl nor `environment` sets, every other word that is a
+    variable of another system, and fixed ports.
+    """
+    found = container.texts(key)
+    renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
+    for number, (text, path) in enumerate(found):
+        match, previous = _PORT.search(text), found[number - 1][0] if number else ""
+        port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
+        if port is not None:
+            container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
+                                          "$(FLEETCTL_PORT), a free port for each member", "todo")
+        if leader := _LEADER_PORT.search(text):
+            container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: "
+                                          "use $(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")
+    return renamed
+
+
+def _renamed(text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]) -> str:
+    arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
+
+    def ours(match: re.Match[str]) -> str:
+        name, mark = match["name"], match["mark"]
+        is_reference = mark in ("$", "$(", "${") or (
+            not mark and any(start < match.start() < end for start, end in arithmetic))
+        if name in variables and is_reference:
+            container.at(path).note(None, f"${name} is written ${variables[name]}", "changed")
+            return mark + variables[name]
+        if name not in environment and (name.startswith(_FOREIGN) or (mark == "$(" and not name.startswith(OURS))):
+            instead = f"use {variables[name]}" if name in variables else "replace it"
+            container.at(path).note(None, f"{name} is not set here: {instead}", "todo")
+        return match[0]
+
+    return _NAME.sub(ours, text)
+
+
+_ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
+                "llama.cpp": "llama-server"}
+"""The entrypoints of the most common images; given as a hint, never filled in."""
+
+_HOMES = {"command": ("engine", "command"), "args": ("engine", "args"), "env": ("engine", "env"),
+          "readinessProbe": ("engine", "readiness"), "livenessProbe": ("engine", "liveness"),
+          "resources": ("resources",)}
+"""The place in a member that each part of a container becomes, so that its losses are shown there."""
+
+_LOST = {
+    "imagePullPolicy": "there is no image to pull",
+    "volumeMounts": "nothing is mounted: the paths must exist on the nodes",
+    "volumeDevices": "nothing is mounted: the devices must exist on the nodes",
+    "securityContext": "an engine runs as Ray's user",
+    "lifecycle": "there are no hooks before or after an engine",
+    "terminationMessagePath": "the engine's last output is reported instead",
+    "terminationMessagePolicy": "the engine's last output is reported instead",
+    "tty": "an engine has no terminal",
+    "stdin": "an engine has no standard input",
+}
+SET_BY_US = "CUDA_VISIBLE_DEVICES"
+_SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
+
+
+def engine(container: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
+    """Return the engine of a container; `probes_readiness` is False for a Worker, whose readiness is never probed."""
+    image = container.text("image")
+    if image is not None:
+        container.note("image", f"no image is started: the content of {image} must be on the nodes", "lost")
+    container.skip("name")
+    for key, steps in _HOMES.items():
+        container.leads_to(key, *steps)
+    env = environment(container)
+
+    def texts(owner: Reading, key: str) -> list[str]:
+        return texts_with_our_variables(owner, key, variables, env)
+
+    command, args, workdir = texts(container, "command"), texts(container, "args"), container.text("workingDir")
+    if workdir is not None and not workdir.startswith("/"):
+        container.lose("workingDir", "not an absolute path")
+        workdir = None
+    if not command:
+        known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
+        hint = f" (in {image} probably {known})" if known else ""
+        container.note("command", f"no command, so the image's entrypoint was started: write it here{hint}", "todo")
+    found = filled({
+        "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": workdir,
+        "readiness": readiness(container, texts) if probes_readiness else None, "liveness": liveness(container, texts),
+    })
+    if not probes_readiness:
+        container.lose("readinessProbe", "never used on a Worker: a gang is ready when its Leader is")
+    container.lose("ports", "a pod has ports of its own, but members on one node share its ports: use "
+                            "$(FLEETCTL_PORT), a free port for each member")
+    container.lose_each(_LOST)
+    return found
+
+
+def environment(container: Reading) -> dict[str, Any]:
+    """Return the `env` of an engine; of a duplicate name the last value counts, as in Kubernetes."""
+    env: dict[str, Any] = {}
+    entries = container.items("env")
+    last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
+    for number, entry in enumerate(entries):
+        name = entry.text("name")
+        ours = name is not None and (name == SET_BY_US or name.startswith(OURS))
+        if not name or "=" in name or ours:
+            entry.lose(None, f"{name} is set by fleetctl itself" if ours else
+                       "not a valid variable name" if name else "a variable without a name")
+            continue
+        if last[name] != number:
+            entry.lose(None, f"{name} is set again below, and the last value counts")
+            continue
+        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name)
+        if value is not None:
+            env[name] = value
+    container.lose("envFrom", "all variables of a config map or secret: list each of them in env as {fromNode: NAME}",
+                   "todo")
+    return env
+
+
+def _literal(entry: Reading, name: str) -> str:
+    value = entry.scalar("value") if "value" in entry else ""
+    if value and "$$" in value:
+        entry.note("value", f"each $$ in {name} is written as $: environment values have no escapes here", "changed")
+    if value and "$(" in value.replace("$$", ""):
+        entry.note("value", f"{name} refers to a variable as $(NAME), which is not expanded in an environment value",
+                   "todo")
+    elif foreign := [one["name"] for one in _NAME.finditer(value or "") if one["name"].startswith(_FOREIGN)]:
+        entry.note("value", f"{name} refers to {foreign[0]}, which is not set here: replace it", "todo")
+    return (value or "").replace("$$", "$")
+
+
+def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
+    """Return a reference to the node's environment; None if the value comes from the pod."""
+    source = entry.child("valueFrom")
+    for kind, words in _SOURCES.items():
+        if kind in source:
+            reference = source.child(kind)
+            where = f"key {reference.text('key')} of the {words} {reference.text('name')}"
+            reference.skip("optional")
+            source.note(kind, f"{name} came from {where}: set {name} in the environment of the Ray nodes", "todo")
+            return {"fromNode": name}
+    entry.lose("valueFrom", f"{name} came from its pod or container, which do not exist here")
+    return None
+
+
+Texts = Callable[[Reading, str], list[str]]
+"""Reads the list of texts under a key, with variables renamed to ours."""
+
+_SECONDS = {"periodSeconds": "period", "timeoutSeconds": "timeout"}
+_DEFAULT_PERIOD, _DEFAULT_TIMEOUT, _DEFAULT_FAILURES = 10, 1, 3
+
+
+def readiness(container: Reading, texts: Texts) -> dict[str, Any] | None:
+    """Return the readiness probe in our format; None if it is missing or has no counterpart."""
+    found = _probe(container, "readinessProbe", texts)
+    container.child("readinessProbe").lose("failureThreshold", "readiness is probed until startupTimeout is over")
+    return found
+
+
+def liveness(container: Reading, texts: Texts) -> dict[str, Any] | None:
+    """Return the liveness probe with Kubernetes' default times: ours are shorter and would restart more often."""
+    found = _probe(container, "livenessProbe", texts)
+    if found is None:
+        return None
+    threshold = container.child("livenessProbe").whole("failureThreshold")
+    rhythm = {"period": f"{_DEFAULT_PERIOD}s", "timeout": f"{_DEFAULT_TIMEOUT}s"}
+    limit = {"failureThreshold": threshold} if threshold else {}
+    return {**found, **{key: value for key, value in rhythm.items() if key not in found}, **limit}
+
+
+def _probe(container: Reading, key: str, texts: Texts) -> dict[str, Any] | None:
+    if key not in container:
+        return None
+    source = container.child(key)
+    kind = _kind(source, container, texts)
+    if kind is None:
+        source.lose(None, "not a probe of httpGet, tcpSocket or exec")
+        return None
+    rhythm = {ours: f"{seconds}s" for theirs, ours in _SECONDS.items()
+              if (seconds := source.whole(theirs))}
+    source.lose("initialDelaySeconds", "probes start at once; failures do not count until readiness passes")
+    source.lose("successThreshold", "one success is enough")
+    return {**kind, **rhythm}
+
+
+def startup_seconds(container: Reading) -> int | None:
+    """Return the startup time that a startup probe allows, in seconds; the probe itself is reported."""
+    source = container.child("startupProbe")
+    if not source.names:
+        return None
+    numbers = {name: source.natural(name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")}
+    seconds = (numbers["initialDelaySeconds"] or 0) + (numbers["periodSeconds"] or _DEFAULT_PERIOD) * (
+        numbers["failureThreshold"] or _DEFAULT_FAILURES)
+    container.lose("startupProbe", f"written as a startupTimeout of {seconds} s; only the readiness probe is sent")
+    return seconds
+
+
+def _kind(source: Reading, container: Reading, texts: Texts) -> dict[str, Any] | None:
+    if "httpGet" in source:
+        target = source.child("httpGet")
+        if target.scalar("scheme") not in (None, "HTTP"):
+            target.note("scheme", "the probe uses http", "lost")
+        target.lose("host", "the probe goes to the member itself")
+        return {"http": {"path": target.text("path") or "/", **_port(target, container)}}
+    if "tcpSocket" in source:
+        target = source.child("tcpSocket")
+        target.lose("host", "the probe goes to the member itself")
+        return {"tcp": _port(target, container)}
+    if "exec" in source:
+        command = texts(source.child("exec"), "command")
+        return {"exec": {"command": command}} if command else None
+    return None
+
+
+def _port(target: Reading, container: Reading) -> dict[str, int]:
+    """Return the port as a number; a name is looked up in the container's ports."""
+    written = target.scalar("port")
+    named = {one.peek("name"): one.peek("containerPort") for one in container.items("ports")
+             if isinstance(one.peek("name"), str)}
+    port = named.get(written or "") if (number := number_in(written)) is None else number
+    if isinstance(port, int) and 1 <= port <= 65535:
+        return {"port": port}
+    target.note("port", "no such port: the probe uses the member's $(FLEETCTL_PORT)", "todo")
+    return {}

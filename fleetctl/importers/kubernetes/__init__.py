@@ -1,1 +1,0 @@
-"""Shared parts of the importers of Kubernetes kinds: objects, pods, containers, probes."""

@@ -1,0 +1,210 @@
+"""The page of a plan, and the placement map on it: the nodes a plan changes, before and after; then the others.
+
+A node is its name and a small box per card. A card with a single holder is one element, as a large fleet has thousands
+of cards. The title of a box says in words what its letters say, so it can be read without a script.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.plan import Action, ActionMember, Plan
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
+from fleetctl.render import map_legend
+from fleetctl.render.map_legend import Legend
+from fleetctl.render.page.markup import Markup, el
+from fleetctl.render.page.report_page import Part, fold, omission_note, report_page
+from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_plan import plan_report
+
+NODES_SHOWN = 2_000
+"""The most nodes drawn, changed nodes first; the page says how many are omitted."""
+
+OPEN_UP_TO = 60
+"""The list of unchanged nodes is folded if it is longer than this."""
+
+LEGEND_SHOWN = 24
+ONLY_THE_PLAN = ("Made from the plan alone: shows only the nodes it places on, and only their new replicas. "
+                 "With an inventory, fleetctl draws the whole fleet before and after.")
+DEAD, FREE = "x", "·"
+SHORT = 2
+"""Longer labels have smaller letters."""
+NAMED = 4
+"""The most models with new replicas named beside a node."""
+
+
+def plan_page(plan: Plan, picture: PlacementMap | None, report: Report | None = None) -> str:
+    """Return the page of a plan: its report, or `report` instead, and the placement map before and after.
+
+    `picture` is the placement map with this plan's new replicas. None if only the plan is known; then the map
+    shows only the nodes the plan places on.
+    """
+    drawn = picture or planned_alone(plan)
+    return report_page(report or plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
+
+
+def map_part(picture: PlacementMap, *, whole: bool) -> Part:
+    """Return the map; `whole` = the picture has every node and the replicas that run now."""
+    legend = Legend.of(picture)
+    touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
+    same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
+    note = f"{map_legend.totals(picture)}." if whole else ONLY_THE_PLAN
+    long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
+    unchanged = el("details", el("summary", f"{count_of(len(same), 'node')} unchanged"),
+                   el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
+                   open=len(same) <= OPEN_UP_TO) if same else None
+    body = el(
+        "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
+        _changed(touched, legend, whole=whole), unchanged,
+        omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
+        id="map", class_=f"map{long}", aria_label="Placement map")
+    return Part("map", "Placement map", body)
+
+
+def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup:
+    if not nodes:
+        return el("p", "No node changes.", class_="soft")
+    heads = ("node", "before", "after", "new here") if whole else ("node", "new", "replicas")
+    head = el("div", (el("span", name) for name in heads), class_="heads", aria_hidden="true")
+    sides = ("before", "after") if whole else ("after",)
+    title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
+    return el("div", title, head, el("ul", (_drawn(node, legend, *sides, name_new=True) for node in nodes)),
+              class_="changed" if whole else "changed alone")
+
+
+def _legend(picture: PlacementMap, legend: Legend) -> Markup:
+    """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
+    entries = []
+    for entry in picture.legend:
+        color = model_class(entry.model, legend)
+        sign = el("span", legend.codes[entry.model],
+                  class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")
+        name = el("a", entry.model, href="#map", class_="key", data_model=color)
+        entries.append(el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft"))))
+    rest = entries[LEGEND_SHOWN:]
+    more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
+    signs = [(sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign])
+             for sign, meaning in map_legend.signs_used(picture)]
+    signs += [(DEAD, "dead", "its node is dead")] if any(node.state == "DEAD" for node in picture.nodes) else []
+    signs.append((FREE, "free", "free"))
+    shown = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
+                      for sign, classes, words in signs), class_="signs")
+    return el("div", el("ul", entries[:LEGEND_SHOWN]), more, shown, class_="legend")
+
+
+def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -> Markup:
+    """Return a node with its cards before, after, or both; `name_new` lists its new replicas."""
+    state = map_legend.node_state(node)
+    about = el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ",
+               el("span", state, class_="state warn") if state else None, class_="about-node",
+               title=map_legend.node_title(node))
+    strips = []
+    for side in sides:
+        shown = before(node) if side == "before" else node
+        strips.append(el("div", (_cell(shown, card, legend) for card in shown.cards), _beside(shown.beside, legend),
+                         class_="strip", role="group", aria_label="before and after" if side == "both" else side,
+                         data_side=side))
+    models = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
+    holds = " ".join(model_class(model, legend) for model in dict.fromkeys(models)).strip()  # for the filter
+    return el("li", about, strips, _new_replicas(node) if name_new else None, class_="node", data_node=node.name,
+              data_holds=holds or None)
+
+
+def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
+    title, label = map_legend.card_title(node, card), legend.label(card) or FREE
+    marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
+    if node.state == "DEAD":
+        return el("span", DEAD, class_="cell dead", title=title)
+    if len(card.pieces) == 1 and card.pieces[0].share == SHARE:
+        (piece,) = card.pieces
+        return el("span", label, class_=f"{marks} {piece_class(piece, legend)}", data_r=piece.replica, title=title)
+    pieces = [el("i", class_=f"{piece_class(piece, legend)} s{piece.share}", data_r=piece.replica)
+              for piece in card.pieces]
+    return el("span", pieces, el("b", label), title=title, class_=f"{marks} {'part' if pieces else 'free'}")
+
+
+def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
+    chips = [el("span", map_legend.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
+                class_=f"cell {model_class(one.model, legend)} {one.holder}",
+                title=f"without a card: {one.replica} ({one.holder}){map_legend.warm_text(one)}") for one in members]
+    return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
+
+
+def _new_replicas(node: MapNode) -> Markup:
+    """Return the new replicas of a node, grouped by model: `+ org/a/2-5`."""
+    new = [piece.replica for card in node.cards for piece in card.pieces if piece.holder == "new"]
+    new += [one.replica for one in node.beside if one.holder == "new"]
+    lines = sorted(replica_ranges(replica for replica in new if replica))
+    more = len(lines) - NAMED
+    return el("div", (el("div", f"+ {line}", class_="key") for line in lines[:NAMED]),
+              el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="new-replicas")
+
+
+def model_class(model: str | None, legend: Legend) -> str:
+    """Return the class of a model's color; "" if it has none."""
+    number = legend.numbers.get(model or "")
+    return "" if number is None else f"m{number}"
+
+
+def piece_class(piece: Piece, legend: Legend) -> str:
+    """Return the classes of a piece: its model's color and its holder."""
+    return f"{model_class(piece.model, legend)} {piece.holder}".strip()
+
+
+def map_rules(picture: PlacementMap) -> str:
+    """Return the style rules of a map."""
+    shares = {piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}
+    return "".join([
+        *(f".m{number}{{--m:{map_legend.color_of(number)}}}" for number in range(len(picture.legend))),
+        *(f".s{share}{{height:{share / 100:g}%}}" for share in sorted(shares - {SHARE}))])
+
+
+def is_touched(node: MapNode) -> bool:
+    """Return whether the plan would create a replica on a node."""
+    return any(piece.holder == "new" for card in node.cards for piece in card.pieces) or any(
+        member.holder == "new" for member in node.beside)
+
+
+def before(node: MapNode) -> MapNode:
+    """Return a node as it is now, without the replicas the plan would create."""
+    cards = [card.model_copy(update={
+        "pieces": [piece for piece in card.pieces if piece.holder != "new"],
+        "free_share": card.free_share + sum(piece.share for piece in card.pieces if piece.holder == "new"),
+    }) for card in node.cards]
+    return node.model_copy(update={"cards": cards, "beside": [one for one in node.beside if one.holder != "new"]})
+
+
+def planned_alone(plan: Plan) -> PlacementMap:
+    """Return a map of the nodes that a plan places on, with only the replicas it would create.
+
+    For a saved plan, which contains neither the running replicas nor the number of cards of a node.
+    """
+    by_node = grouped((member.node_id, (action, member)) for action in plan.actions for member in action.members)
+    nodes = [_planned_node(node_id, planned) for node_id, planned in by_node.items()]
+    new = Counter(action.model for action in plan.actions)
+    return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),
+                        legend=[LegendEntry(model=model, new=count) for model, count in new.most_common()])
+
+
+def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> MapNode:
+    cards: list[list[Piece]] = []
+    for action, member in planned:
+        whole, part = divmod(member.gpus, SHARE)
+        for share in [SHARE] * whole + ([part] if part else []):
+            piece = Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
+            # on the first card with room, as Ray does; else on a new card
+            card = next((pieces for pieces in cards if sum(other.share for other in pieces) + share <= SHARE), None)
+            if card is None:
+                cards.append([piece])
+            else:
+                card.append(piece)
+    beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in planned
+              if not member.gpus]
+    gpus = sum(member.gpus for _, member in planned)
+    return MapNode(
+        id=node_id, name=planned[0][1].node, hardware=f"{amount_of(gpus, 'GPU')} planned", state="ALIVE", beside=beside,
+        cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
+               for index, pieces in enumerate(cards)])

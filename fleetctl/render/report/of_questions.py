@@ -1,0 +1,198 @@
+"""Answers of the planner as reports. Capacity: a row per model or shape, then where the replicas fit and what prevents
+one more. What-if: the assumed changes, each model before and after, placements, and the loss of each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, Room, WhatIf
+from fleetctl.documents.quantity import count_of, first_few, some
+from fleetctl.render.place_text import scope_text
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
+
+PLACES_SHOWN = 6
+"""The most lines of `where` per model if there are several models; a single model is shown in full."""
+
+DETAILS_SHOWN = 20
+"""The most models for which more than the numbers is shown."""
+
+BESIDE_FROM = 76
+DETAIL_ROW = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
+SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
+LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
+MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
+             Column("lost", "lost", terminal="beside"))
+LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
+            Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
+            Column("missing", "unplaced", numeric=True), Column("without", "without a place", terminal="beside"))
+
+
+def capacity_report(answer: Capacity) -> Report:
+    """Return the report of `capacity`."""
+    rows, named = answer.rows, [(row.model or row.shape or "", row, _last(row)) for row in answer.rows]
+    name = "model" if any(row.model for row in rows) else "shape"
+    columns = (
+        Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
+        Column("now", "fits now", numeric=True),
+        Column("afterPlan", "after plan", numeric=True, terminal="always" if answer.fleet is not None else "never"),
+        Column("withNewNodes", "new nodes", numeric=True,
+               terminal="always" if any(row.with_new_nodes for row in rows) else "never"),
+        Column("atMost", "at most", numeric=True))
+    numbers = [(key, row.need, _number(row.now), _number(row.after_plan or row.now), _number(last), str(last.at_most))
+               for key, row, last in named]
+    tables = [Table("capacity", "Capacity", columns, tuple(numbers), beside_from=BESIDE_FROM)] if rows else []
+    if 0 < len(rows) <= DETAILS_SHOWN:
+        details = [(key, _sentence(row, last), tuple(_places(last, answer))) for key, row, last in named]
+        tables.append(Table("where", "Where, and what prevents one more", DETAIL_ROW, tuple(details),
+                            line="{model}: {sentence}"))
+    notes = [] if rows else ["The fleet has no models; --shape counts a shape of your own."]
+    if len(rows) > 1:
+        notes.append("Each row is counted separately, but all rows share the same room.")
+    if len(rows) > DETAILS_SHOWN:
+        notes.append("--model MODEL shows where, and what prevents one more; --format json has everything.")
+    return Report(
+        kind="answer",
+        title="Capacity",
+        heading=(f"Capacity: {scope_text(answer.fleet, answer.inventory)}",),
+        tables=tuple(tables),
+        notes=tuple(notes),
+        conclusion="")
+
+
+def _last(row: CapacityRow) -> Room:
+    """Return the room that the details describe: with new nodes, else after the plan, else now."""
+    return row.with_new_nodes or row.after_plan or row.now
+
+
+def _number(room: Room) -> str:
+    return f"{room.fits}+" if room.capped else str(room.fits)
+
+
+def _sentence(row: CapacityRow, room: Room) -> str:
+    context = ""
+    if row.after_plan is not None:
+        context = f" alongside the plan's {row.create} new" if row.create else " after the plan"
+    if row.with_new_nodes:
+        context += " with all new nodes that may be added"
+    if not room.at_most:
+        return f"no more fit{context}"
+    if room.status == "optimal":
+        proof = "and no placement holds more"
+    elif room.capped:
+        proof = "or more"
+    else:
+        proof = f"and no placement holds more than {room.at_most}"
+    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{context}, {proof}"
+
+
+def _places(room: Room, answer: Capacity) -> Iterator[str]:
+    in_full = len(answer.rows) == 1
+    shown = room.where if in_full else room.where[:PLACES_SHOWN]
+    gang = sum(equal.members_each * len(equal.nodes) for equal in room.where) > room.fits
+    for equal in shown:
+        many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
+        count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
+        yield f"{count} on {many}{equal.hardware}: {some(equal.nodes, 20 if in_full else 5)}"
+    rest: Sequence[EqualNodes] = room.where[len(shown):]
+    if rest:
+        yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
+    yield (f"counting stopped at {answer.limit}" if room.capped
+           else f"one more does not fit: {room.message} ({room.code})")
+
+
+def what_if_report(answer: WhatIf) -> Report:
+    """Return the report of `what-if`."""
+    changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
+    tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"),
+              growth_table(answer.growth))
+    each, notes = answer.each_node, list(_notes(answer)) if answer.changes else []
+    if each is not None:
+        notes += _loss_notes(each)
+    return Report(
+        kind="answer",
+        title="What if",
+        heading=(f"What if: {scope_text(answer.fleet, answer.inventory)}; nothing is changed", *changes),
+        tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
+                     if table.rows),
+        notes=tuple(notes[:-1]),
+        conclusion=notes[-1] if notes else "")
+
+
+def _models(answer: WhatIf) -> Table:
+    rows = []
+    for row in answer.models:
+        if row.before == row.after:
+            continue
+        fates = [f"{count} {words}" for count, words in (
+            (row.replaced, "placed again"), (row.missing, "without a place"), (row.surplus, "beyond the target"))
+            if count]
+        rows.append(("!" if row.after.blocked > row.before.blocked else "+", row.key,
+                     *(_step(getattr(row.before, one.key), getattr(row.after, one.key)) for one in COUNTS),
+                     f"{row.lost} lost: {', '.join(fates)}" if row.lost else ""))
+    return Table("model", "Models", MODEL_ROW, tuple(rows), beside_from=BESIDE_FROM)
+
+
+def _step(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} -> {after}"
+
+
+def _notes(answer: WhatIf) -> Iterator[str]:
+    same = sum(row.before == row.after for row in answer.models)
+    if same:
+        yield f"Not listed: {count_of(same, 'unchanged model')}"
+    if answer.unmanaged_lost:
+        yield f"Not this fleet's, but lost with the nodes: {some(answer.unmanaged_lost)}"
+    lost, replaced, surplus, missing = (sum(getattr(row, name) for row in answer.models)
+                                        for name in ("lost", "replaced", "surplus", "missing"))
+    if lost:
+        beyond = f", {surplus} beyond the target" if surplus else ""
+        yield f"Lost: {count_of(lost, 'replica')}; {replaced} placed again, {missing} without a place{beyond}"
+    yield f"Today: {_counts(answer.before)}. Then: {_counts(answer.after)}"
+
+
+def _counts(counts: Counts) -> str:
+    return (f"{counts.live} live, {counts.create} to create, {counts.blocked} blocked"
+            + (f" ({counts.on_new_nodes} of them would run on new nodes)" if counts.on_new_nodes else ""))
+
+
+def _losses(losses: Sequence[NodeLoss]) -> Table:
+    """Return the cost of losing each node alone; nodes with the same cost share a row."""
+    rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
+             *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
+            for loss in losses if loss.models]
+    return Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM, most=LOSSES_SHOWN,
+                 note="If one node is lost, with the plan applied")
+
+
+def _without(loss: NodeLoss) -> str:
+    found = []
+    for model in loss.models:
+        why = model.code or ""
+        if model.code and model.on_new_nodes:
+            some_of_them = f"{model.on_new_nodes} " if model.on_new_nodes < model.missing else ""
+            why += f"; {some_of_them}would run on new nodes"
+        found += [f"{model.missing} of {model.model}{f' ({why})' if why else ''}"] if model.missing else []
+    if not found:
+        surplus = _sum(loss, "surplus")
+        return f"{surplus} beyond the target" if surplus else ""
+    return "; ".join(first_few(found, MODELS_SHOWN))
+
+
+def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:
+    nodes = sum(len(loss.nodes) for loss in losses)
+    critical = sum(len(loss.nodes) for loss in losses if _sum(loss, "missing"))
+    unused = sum(len(loss.nodes) for loss in losses if not loss.models)
+    if unused:
+        yield f"{count_of(unused, 'node')} ha{'s' if unused == 1 else 've'} no replica of this fleet"
+    if not nodes:
+        yield "There are no nodes to lose"
+    elif critical:
+        yield f"{critical} of {count_of(nodes, 'node')} cannot be lost without leaving a replica without a place"
+    else:
+        yield f"Any one of the {count_of(nodes, 'node')} can be lost, and every replica can be placed again"
+
+
+def _sum(loss: NodeLoss, name: str) -> int:
+    return sum(getattr(model, name) for model in loss.models)

@@ -1,0 +1,150 @@
+"""Weights as tables and reports: the sources that a plan chose, those that the replicas used when they started, and the
+results of `prefetch` and `prune`. Predicts no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
+from fleetctl.documents.quantity import count_of, format_bytes, grouped
+from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
+from fleetctl.render.place_text import ids_text, name_of, replica_name
+from fleetctl.render.report.model import Cell, Column, Report, Table
+
+if TYPE_CHECKING:
+    from fleetctl.documents.cold import CachedArtifact, Prefetched, Pruned
+    from fleetctl.documents.events import ReplicaOutcome
+    from fleetctl.documents.plan import Action, Prefetch, Reloaded
+
+LINES_SHOWN = 20
+PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
+FETCHED = (Column("model", "model", name=True), Column("nodes", "onto", name=True), Column("from", "weights from"))
+AMOUNTS = tuple(Column(key, title, numeric=True)
+                for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time")))
+GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *AMOUNTS)
+WRONG = (Column("node", "node", name=True), Column("file", "file", name=True), Column("piece", "piece", numeric=True),
+         Column("found", "found"), Column("replicas", "loaded by, perhaps", name=True), Column("now", "now"))
+WRONG_NOW = {"wrong": "no longer served", "fetched": "fetched again, for the next start",
+             "unfetched": "could not be fetched again"}
+ID_SHOWN = 12
+PREFETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
+CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
+          Column("result", "state"))
+RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("newest", "newest"),
+        Column("found", "found", numeric=True), Column("removed", "deleted", numeric=True))
+
+
+def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
+    """Return the weights' source for each replica that starts or reloads; replicas with the same source share a row."""
+    by_source = grouped(((action.model, ", ".join(dict.fromkeys(sources))), action.replica_id) for action in actions
+                        if (sources := [_planned(member.weights) for member in action.members if member.weights]))
+    rows = [(f"{model}/{ids_text(ids)}", source) for (model, source), ids in by_source.items()]
+    return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
+                 line="{replicas}: weights from {from}")
+
+
+def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
+    """Return the weights that nodes would fetch to keep on disk; nodes with the same source share a row."""
+    rows = []
+    for one in prefetches:
+        by_source = grouped((", ".join(dict.fromkeys(_planned(member.weights) for member in node.members)), node.node)
+                            for node in one.nodes)
+        rows += [(one.model, ", ".join(names), source) for source, names in by_source.items()]
+    return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, most=LINES_SHOWN,
+                 line="weights of {model} onto {nodes} from {from}", signs=("+",) * len(rows))
+
+
+def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
+    """Return the source of each started replica's weights, and the sources it abandoned."""
+    rows = [(replica_name(row.model, row.replica_id), *got_cells(row.weights, row.notes))
+            for row in outcomes if row.weights]
+    return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
+
+
+def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
+    """Return the source of weights, with the sources abandoned for it (`left`), and the cells of AMOUNTS."""
+    return ((" ".join(filter(None, (got.source, got.from_))), *left), format_bytes(got.bytes),
+            format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
+
+
+def served_text(served: ServedWeights | None) -> str:
+    """Return what a member serves: artifact, part and size; since when it is verified, or why it is not served."""
+    if served is None:
+        return ""
+    part = f" part {served.view}" if served.view else ""
+    size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
+    verified = f", verified since {served.verified}" if served.verified else ""
+    unserved = f", not served: {served.unserved}" if served.unserved else ""
+    return f"{served.artifact[:ID_SHOWN]}{part}{size}{verified}{unserved}"
+
+
+def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
+    """Return the files on nodes' disks that were found wrong, with the replicas whose engines may have loaded them."""
+    rows = [(node.name, wrong.file, str(wrong.piece), wrong.at, ", ".join(map(name_of, may_have_loaded(
+        node, wrong, replicas))), WRONG_NOW[wrong.now] + (f": {wrong.trouble}" if wrong.trouble else ""))
+        for node in nodes for wrong in open_cases(node, replicas)]
+    return Table("wrong", "Wrong weights on disks", WRONG, tuple(rows))
+
+
+def _planned(weights: PlannedWeights) -> str:
+    if not weights.sources:
+        return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
+    best = weights.sources[0]
+    parts = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
+    details = ", ".join(filter(None, parts))
+    return f"{best.replica} on {best.node}" + (f" ({details})" if details else "")
+
+
+def prefetched_report(answer: Prefetched) -> Report:
+    """Return the report of `prefetch`: the weights each node has now."""
+    fetched = sum(row.fetched is not None for row in answer.rows)
+    one_artifact = len({row.artifact for row in answer.rows}) == 1
+    rows = [(row.node, row.artifact[:ID_SHOWN],
+             *(got_cells(row.fetched, row.fetched.left) if row.fetched else (f"failed: {row.trouble}", "", "", "")))
+            for row in answer.rows]
+    return Report(
+        kind="answer", identity="prefetch", fleet=answer.fleet, title="Prefetch",
+        tables=(Table("fetched", f"Weights of {answer.model}", PREFETCHED, tuple(rows)),),
+        conclusion=f"the weights of {answer.model} are on {fetched} of {count_of(len(answer.rows), 'node')}"
+        if one_artifact else f"{fetched} of {len(answer.rows)} fetched",
+        exit_code=answer.exit_code)
+
+
+def pruned_report(answer: Pruned) -> Report:
+    """Return the report of `prune`: the weights or runs that were removed, or would be."""
+    if answer.runs is not None:
+        found, removed = sum(row.found for row in answer.runs), sum(row.removed for row in answer.runs)
+        sentence = "no run to delete" if not found else (
+            f"{count_of(found, 'run')} can be deleted" if answer.dry_run else f"{removed} of {found} runs deleted")
+        table = Table("runs", "Runs that no history keeps", RUNS, tuple(
+            (row.fleet or "-", row.verb, row.newest or "", str(row.found), str(row.removed)) for row in answer.runs))
+    else:
+        sentence, rows = _pruned_sentence(answer), []
+        for node in answer.nodes:
+            rows += [(node.node, "", "", f"failed: {node.trouble}")] if node.trouble else [
+                (node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
+                for one in node.artifacts]
+        table = Table("cached", "Weights that no file names", CACHED, tuple(rows))
+    return Report(kind="answer", identity="prune", title="Prune", tables=(table,) if table.rows else (),
+                  conclusion=sentence, exit_code=answer.exit_code)
+
+
+def _pruned_sentence(answer: Pruned) -> str:
+    removed = [[one for one in node.artifacts if (not one.used if answer.dry_run else one.removed)]
+               for node in answer.nodes]
+    nodes = count_of(sum(map(bool, removed)) or len(removed), "node")
+    if not any(node.artifacts for node in answer.nodes):
+        return f"nothing to remove on {nodes}"
+    size = sum(one.bytes for artifacts in removed for one in artifacts)
+    amount = format_bytes(size) if any(removed) else "nothing"
+    return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
+
+
+def _state(one: CachedArtifact, *, dry_run: bool) -> str:
+    if one.removed:
+        return "removed"
+    if one.used:
+        return "in use, kept"
+    return "would be removed" if dry_run else f"not removed{f': {one.trouble}' if one.trouble else ''}"
