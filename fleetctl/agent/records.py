@@ -214,9 +214,14 @@ def _bounded(kind: str, records: Records) -> Records:
 
 
 def _is_over(kind: str, record: Record) -> bool:
-    """Return whether a record no longer matters much: its actor or node is gone, or its run has ended."""
+    """Return whether a record no longer matters much: its actor or node is gone, or its run has ended.
+
+    A cordon or a number of slots matters although its node is gone: it is also for the next node with this name.
+    """
     if kind == RUN:
         return bool(parse(RunRecord, record.payload).ended)
+    if kind in (CORDON, SLOTS) and (record.payload.get("verb") == CORDON or record.payload.get("slots")):
+        return False
     subject = record.subject.partition("/")[0]
     return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 
@@ -252,10 +257,20 @@ def _publish(row: str, number: int, text: str) -> None:
 
 def _table() -> Dict[str, str]:
     """Return which rows of records there are, and the numbers of rows of jobs, of our runs and of drivers."""
+    _restore_rows()
     jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
     return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
             "runs": str(sum(job.startswith(OUR_JOBS) for job in jobs)),
             "drivers": str(int.from_bytes(driver, "little"))}
+
+
+def _restore_rows() -> None:
+    """Write the rows again that someone has deleted, such as a script for ended jobs; the originals have all."""
+    originals = _internal_kv_list(b"records:", namespace=KV_NAMESPACE)
+    known = {key.decode()[len("records:"):].rpartition(":")[0] for key in originals}
+    for row in known - {ROW + RUN, *_jobs(ROW)}:
+        number, records = _newest(row)
+        _publish(row, number, _packed(records.values()))
 
 
 def _packed(records: Iterable[Record]) -> str:

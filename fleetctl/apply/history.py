@@ -328,13 +328,16 @@ class Recorded:
     whole: bool
 
 
-def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
+def find_recorded(
+    client: DashboardClient, fleet: str, wanted: Collection[SpecOf], *, all_runs: bool = False
+) -> dict[SpecOf, Recorded]:
     """Return the record of the newest apply that created or reloaded each of `wanted`, if there is one.
 
-    Stops reading logs when all are found. Raises InventoryError if no run is known.
+    Stops reading logs when all are found. `all_runs` = wait for the list of jobs, however long it is: replicas may be
+    older than the newest runs. Raises InventoryError if no run is known.
     """
     found: dict[SpecOf, Recorded] = {}
-    applies = filter(may_record, recent_runs(client, fleet))
+    applies = filter(may_record, (runs_of if all_runs else recent_runs)(client, fleet))
     while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
         for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
             for recorded in recorded_in(text or "", job.submission_id):

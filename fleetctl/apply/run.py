@@ -6,13 +6,13 @@ the second one detaches from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
-from fleetctl.apply.history import recent_runs
+from fleetctl.apply.history import recent_runs, runs_of
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter, apply_metadata
 from fleetctl.apply.replan import WANTED, Replanner, answer_agent
@@ -82,5 +82,12 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
 
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:
-    """Return the running applies of one fleet or of all, oldest first."""
-    return [job for job in recent_runs(client, fleet)[::-1] if not job.ended and job.metadata.get("verb") == "apply"]
+    """Return the running applies of one fleet or of all, oldest first.
+
+    An apply that Ray is about to start, or one of an earlier release, has no record: only the list of jobs has it.
+    """
+    return _running(recent_runs(client, fleet)) or _running(runs_of(client, fleet))
+
+
+def _running(runs: Sequence[Job]) -> list[Job]:
+    return [job for job in reversed(runs) if not job.ended and job.metadata.get("verb") == "apply"]

@@ -10,7 +10,7 @@ Any program of the cluster can write such a row: what cannot be read is left out
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -39,6 +39,8 @@ LIST_S, ONLY_LIST_S = 2.5, 10.0
 """How long the list of jobs may take, and if no row of records exists, so that only the list may have notes."""
 MAX_ROWS, MAX_TEXT, MAX_RECORDS, MAX_LOOKED_UP = 500, 8 << 20, 5000, 100
 _ROW_NAME = re.compile(r"fleetctl\.records\.[a-z]{1,40}(\.[a-z0-9.-]{1,80})?", re.ASCII)
+_RUN_NAME = re.compile(r"[\w-]{1,200}", re.ASCII)
+"""The form of a run's id: others would be another request, such as that for the list of jobs."""
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 UNKNOWN = "the history, and notes by earlier releases, are not known"
 
@@ -115,12 +117,16 @@ def read_rows(client: DashboardClient) -> Records:
     index = _row(client, ROW + RUN)
     if index is None:
         return NOTHING_KNOWN
-    names = [name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)][:MAX_ROWS]
-    others = [name for name in names if name != ROW + RUN] if names else [ROW + kind for kind in OF_CLUSTER]
-    rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client), others)]
+    of_cluster = [ROW + kind for kind in OF_CLUSTER]
+    named = {name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)}
+    others = sorted(named - {ROW + RUN}, key=lambda name: (name not in of_cluster, name)) or of_cluster
+    rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client, named), others[:MAX_ROWS])]
+    if len(others) > MAX_ROWS:
+        rows.append(_Row(failure=f"{len(others)} rows hold records; only {MAX_ROWS} of them were read"))
     found = _newest(record for row in rows for record in row.records)
     jobs, drivers, runs = (number_in(index.get(key)) or 0 for key in ("jobs", "drivers", "runs"))
-    return Records(found, _in_order(_run_of(record) for record in found if record.kind == RUN), has_rows=True,
+    runs_noted = [_run_of(record) for record in found if record.kind == RUN and _RUN_NAME.fullmatch(record.subject)]
+    return Records(found, _in_order(runs_noted), has_rows=True,
                    table_rows=max(jobs, drivers), run_rows=runs, failures=[row.failure for row in rows if row.failure],
                    warnings=[row.warning for row in rows if row.warning])
 
@@ -185,9 +191,12 @@ def _row(client: DashboardClient, name: str) -> Mapping[str, Any] | None:
     return job.metadata if job else None
 
 
-def _read(client: DashboardClient, name: str) -> _Row:
+def _read(client: DashboardClient, named: Collection[str], name: str) -> _Row:
     try:
-        return _records_in(name, _row(client, name))
+        metadata = _row(client, name)
+        if metadata is None and name in named:
+            return _Row(warning=f"{name} is gone: someone has deleted it; the next run of the agent restores it")
+        return _records_in(name, metadata)
     except InventoryError as error:
         return _Row(failure=f"the records in {name} could not be read: {error.message}")
 
@@ -200,7 +209,7 @@ def _records_in(name: str, metadata: Mapping[str, Any] | None) -> _Row:
     if metadata.get("tool") != ROW_TOOL or major is None:
         return _Row(warning=f"{name} has no records of fleetctl; it is left out")
     if major > ROW_VERSION:
-        return _Row(warning=f"{name} was written by a newer fleetctl, which is needed to read it; it is left out")
+        return _Row(failure=f"{name} was written by a newer fleetctl, which is needed to read it")
     kind, rows = name.removeprefix(ROW).partition(".")[0], _parsed(metadata.get("records"))
     if not isinstance(rows, list) or len(rows) > MAX_RECORDS:
         return _Row(warning=f"the records in {name} cannot be read; they are left out")

@@ -25,7 +25,7 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
         problem = "An inventory document has no commands: import from the cluster itself to find them."
     else:
         try:
-            recorded = find_recorded(source.client, fleet, wanted)
+            recorded = find_recorded(source.client, fleet, wanted, all_runs=True)
         except (ApplyError, InventoryError) as error:
             problem = f"The cluster's list of applies, which has the commands, could not be read: {error.message}"
     draft = live_draft(seen, fleet, recorded, namespace)

@@ -306,3 +306,39 @@ def test_a_run_whose_work_hangs_ends_with_its_summary(monkeypatch: pytest.Monkey
     finally:
         over.set()
     assert taken == ["j"]
+
+
+def test_a_row_that_someone_has_deleted_is_restored_by_the_next_run(keys: Keys) -> None:
+    records.add("cordon", "n1", {"verb": "cordon"})
+    keys.delete(f"{records.JOB_KEY}fleetctl.records.cordon".encode(), namespace=JOBS)
+    add_job(keys, "fleetctl-apply-8dd5457ba23d", status="RUNNING", verb="apply")
+    records.begin_run("fleetctl-apply-8dd5457ba23d")
+    assert in_row(keys, "cordon") == {"n1": {"verb": "cordon"}}
+    assert "fleetctl.records.cordon" in row(keys, "run")["metadata"]["rows"]
+
+
+def test_old_notes_that_could_not_be_written_are_adopted_by_the_next_run(
+        keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_job(keys, "fleetctl-cordon-8dd5457ba23d", verb="cordon", node="n1")
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "change", lambda *_: False)
+        records.adopt_old_notes()
+    records.adopt_old_notes()
+    assert in_row(keys, "cordon")["n1"]["node"] == "n1"
+
+
+def test_a_made_up_job_ends_no_adoption(keys: Keys) -> None:
+    add_job(keys, "fleetctl-x", verb="apply", fleet="lab", reloads="[" * 99_999)
+    add_job(keys, "fleetctl-y", start_time=10 ** 30, verb="cordon", node="n2")
+    add_job(keys, "fleetctl-cordon-8dd5457ba23d", verb="cordon", node="n1")
+    records.adopt_old_notes()
+    assert in_row(keys, "cordon")["n1"]["node"] == "n1"
+
+
+def test_a_cordon_of_a_machine_that_came_back_with_another_id_outlasts_uncordons(
+        keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "KEPT", 2)
+    records.add("cordon", "gone", {"verb": "cordon", "nodeName": "host-a"})
+    for node in ("n1", "n2"):  # n1 is the node that exists
+        records.add("cordon", node, {"verb": "uncordon"})
+    assert set(in_row(keys, "cordon")) == {"gone", "n1"}

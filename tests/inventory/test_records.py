@@ -93,7 +93,7 @@ def test_a_damaged_record_is_left_out_and_its_row_is_named(
 @pytest.mark.parametrize(("metadata", "words"), [
     ({"records": "{}"}, "cannot be read"), ({"records": "[" * 9999}, "cannot be read"),
     ({"records": "no JSON"}, "cannot be read"), ({"records": json.dumps([GOOD] * 6000)}, "cannot be read"),
-    ({"version": "2.0"}, "written by a newer fleetctl"), ({"version": "x"}, "has no records of fleetctl"),
+    ({"version": "x"}, "has no records of fleetctl"),
     ({"tool": "fleetctl"}, "has no records of fleetctl"), ({"version": "1.7"}, ""),
 ])
 def test_a_row_that_cannot_be_read_is_left_out_with_a_warning(
@@ -104,6 +104,34 @@ def test_a_row_that_cannot_be_read_is_left_out_with_a_warning(
     assert len(found.of("cordon")) == (0 if words else 1)
     assert len(found.of("slots")) == 1
     assert [words in text and "fleetctl.records.cordon" in text for text in found.warnings] == ([True] if words else [])
+
+
+def test_a_row_of_a_newer_fleetctl_is_a_failure(dashboard: FakeDashboard, client: DashboardClient) -> None:
+    dashboard.records.put("cordon", [GOOD], version="2.0")
+    assert "was written by a newer fleetctl" in read_records(client).failures[0]
+
+
+def test_a_row_that_someone_has_deleted_is_named(dashboard: FakeDashboard, client: DashboardClient) -> None:
+    dashboard.records.put("cordon", [GOOD])
+    del dashboard.records.rows["fleetctl.records.cordon"]
+    assert "fleetctl.records.cordon is gone" in read_records(client).warnings[0]
+
+
+def test_made_up_rows_hide_no_notes_about_nodes(
+        dashboard: FakeDashboard, client: DashboardClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_module, "MAX_ROWS", 4)
+    dashboard.records.put("slots", [record("n1", slots="4")])
+    for number in range(6):
+        dashboard.records.put("reload", [], f"a{number}")
+    found = read_records(client)
+    assert (len(found.of("slots")), found.failures) == (1, [
+        "7 rows hold records; only 4 of them were read"])
+
+
+def test_a_made_up_run_asks_for_no_list(dashboard: FakeDashboard, client: DashboardClient) -> None:
+    dashboard.records.put("run", [record("", verb="apply"), record("../x", verb="apply")], jobs="9999")
+    assert read_records(client).runs == []
+    assert JOBS not in {request.path for request in dashboard.requests}
 
 
 @pytest.mark.parametrize("rows", ["7", "[7]", "no JSON", '["../x", "raysubmit_1", "fleetctl.records.x y", ""]', "{}"])
