@@ -115,11 +115,16 @@ def _card_and_parts(nvml: Any, index: int) -> List[Card]:
 
 def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided: bool = False) -> Optional[Card]:
     try:
-        memory, uuid = _memory(nvml, handle), nvml.nvmlDeviceGetUUID(handle)
+        memory, uuid = _memory(nvml, handle), _uuid(nvml, handle)
         return Card(str(index), uuid, memory.total, memory.used, memory.free, is_part, is_divided,
                     pids=_pids(nvml, handle))
     except nvml.NVMLError:
         return None
+
+
+def _uuid(nvml: Any, handle: Any) -> str:
+    uuid = nvml.nvmlDeviceGetUUID(handle)
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)  # the binding of Ray 2.49 returns bytes
 
 
 def _pids(nvml: Any, handle: Any) -> Tuple[int, ...]:
@@ -136,7 +141,7 @@ def _unified(nvml: Any) -> List[Card]:
         _memory(nvml, handle)
     except nvml.NVMLError_NotSupported:
         total, free = host_memory()
-        return [Card("0", nvml.nvmlDeviceGetUUID(handle), total, total - free, free, is_unified=True)]
+        return [Card("0", _uuid(nvml, handle), total, total - free, free, is_unified=True)]
     except nvml.NVMLError:
         pass
     return []

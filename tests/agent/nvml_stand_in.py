@@ -31,7 +31,8 @@ class NVMLError_NotSupported(NVMLError):
 
 @dataclass
 class Nvml:
-    """The binding. `old` = that of Ray 2.49, with only one memory query; `old_driver` supports only that query."""
+    """The binding. `old` = that of Ray 2.49, with only one memory query, and bytes for text; `old_driver` supports
+    only that query."""
 
     devices: list[Device] = field(default_factory=list)
     trouble: str | None = None
@@ -59,8 +60,8 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
         return self.devices[index]
 
-    def nvmlDeviceGetUUID(self, device: Device) -> str:
-        return device.uuid
+    def nvmlDeviceGetUUID(self, device: Device) -> str | bytes:
+        return device.uuid.encode() if self.old else device.uuid
 
     def nvmlDeviceGetMemoryInfo(self, device: Device, **version: int) -> SimpleNamespace:
         if version and (self.old or self.old_driver):

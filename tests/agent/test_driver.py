@@ -69,6 +69,13 @@ def test_the_drivers_own_memory_counts_as_used_if_it_is_not_reported_separately(
     assert (card.used, card.free) == (600 * MIB, (81_559 - 600) * MIB)
 
 
+def test_ids_of_cards_are_text_also_if_the_binding_returns_bytes() -> None:
+    """A replica writes them into its repr, as JSON."""
+    cards = query_nvml(Nvml([Device("GPU-a"), DIVIDED], old=True)).cards
+    assert [card.uuid for card in cards] == ["GPU-a", "GPU-b", "MIG-1", "MIG-2"]
+    assert query_nvml(Nvml([Device("GPU-spark", None)], old=True)).cards[0].uuid == "GPU-spark"
+
+
 def test_a_card_without_a_memory_report_is_left_out() -> None:
     assert [card.uuid for card in query_nvml(Nvml([Device("GPU-a", None), Device("GPU-b")])).cards] == ["GPU-b"]
 
