@@ -15,7 +15,7 @@ import pytest
 from fake_dashboard import JOBS, FakeDashboard, answer
 from ray_keys import Keys
 
-from fleetctl.agent import cluster, records
+from fleetctl.agent import cluster, lock, records
 from fleetctl.agent.messages import ApplyRequest
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -40,7 +40,7 @@ def seen(dashboard: FakeDashboard, read: Callable[..., Inventory]) -> Inventory:
 def test_a_run_of_this_release_makes_records_of_all_its_notes(
     seen: Inventory, dashboard: FakeDashboard, read: Callable[..., Inventory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = Keys().install(monkeypatch, records)
+    keys = Keys().install(monkeypatch, records, lock)
     monkeypatch.setattr(records, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "2c010000")))
     monkeypatch.setattr(cluster, "alive_nodes", dict)
