@@ -93,6 +93,13 @@ class Job(NamedTuple):
     metadata: Mapping[str, str]
 
 
+class NodeNote(NamedTuple):
+    """What a user's note about a node does: cordon or uncordon it, or set a number of slots."""
+
+    verb: Json = None
+    slots: Json = None
+
+
 class OldNotes(NamedTuple):
     """The notes that releases without records left in the metadata of a job; lists are JSON texts."""
 
@@ -220,8 +227,10 @@ def _is_over(kind: str, record: Record) -> bool:
     """
     if kind == RUN:
         return bool(parse(RunRecord, record.payload).ended)
-    if kind in (CORDON, SLOTS) and (record.payload.get("verb") == CORDON or record.payload.get("slots")):
-        return False
+    if kind in (CORDON, SLOTS):
+        note = parse(NodeNote, record.payload)
+        if note.verb == CORDON or note.slots:
+            return False
     subject = record.subject.partition("/")[0]
     return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
 

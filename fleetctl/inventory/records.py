@@ -119,7 +119,7 @@ def read_rows(client: DashboardClient) -> Records:
         return NOTHING_KNOWN
     of_cluster = [ROW + kind for kind in OF_CLUSTER]
     named = {name for name in texts_of(_parsed(index.get("rows"))) if _ROW_NAME.fullmatch(name)}
-    others = sorted(named - {ROW + RUN}, key=lambda name: (name not in of_cluster, name)) or of_cluster
+    others = sorted(named - {ROW + RUN}, key=lambda name: (name not in of_cluster, name)) if named else of_cluster
     rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client, named), others[:MAX_ROWS])]
     if len(others) > MAX_ROWS:
         rows.append(_Row(failure=f"{len(others)} rows hold records; only {MAX_ROWS} of them were read"))
@@ -194,17 +194,16 @@ def _row(client: DashboardClient, name: str) -> Mapping[str, Any] | None:
 def _read(client: DashboardClient, named: Collection[str], name: str) -> _Row:
     try:
         metadata = _row(client, name)
-        if metadata is None and name in named:
-            return _Row(warning=f"{name} is gone: someone has deleted it; the next run of the agent restores it")
-        return _records_in(name, metadata)
+        if metadata is not None:
+            return _records_in(name, metadata)
+        gone = f"{name} is gone: someone has deleted it; the next run of the agent restores it"
+        return _Row(warning=gone if name in named else "")
     except InventoryError as error:
         return _Row(failure=f"the records in {name} could not be read: {error.message}")
 
 
-def _records_in(name: str, metadata: Mapping[str, Any] | None) -> _Row:
+def _records_in(name: str, metadata: Mapping[str, Any]) -> _Row:
     """Return the records of a row of the job table; any program may have written it."""
-    if metadata is None:
-        return _Row()
     major = number_in(str(metadata.get("version")).partition(".")[0])
     if metadata.get("tool") != ROW_TOOL or major is None:
         return _Row(warning=f"{name} has no records of fleetctl; it is left out")
