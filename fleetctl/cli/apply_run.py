@@ -21,7 +21,7 @@ from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, all_outcomes, final_exi
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli import console
-from fleetctl.cli.console import confirm, moves, say, show_report, working, write_result
+from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report, working, write_result
 from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.process import now_text
 from fleetctl.documents.base import FORMAT_VERSION
@@ -48,7 +48,6 @@ ApplyFormat = Literal["table", "json", "jsonl"]
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="Output format; json is the result, jsonl every event and the result.")
 ]
-NOTHING_DONE = "--dry-run: nothing was done"
 
 
 class ApplyOutput:

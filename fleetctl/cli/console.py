@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 120
 READER_GONE = 141  # 128 + SIGPIPE, the exit code of any program whose reader is gone
 _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
+NOTHING_DONE = "--dry-run: nothing was done"
 WORKING_AFTER_S = 0.7
 """Work that takes less time shows no progress line."""
 _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")

@@ -12,9 +12,9 @@ import typer
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
-from fleetctl.cli.apply_run import NOTHING_DONE, CollectedOutput, agreed_to, carry_out
+from fleetctl.cli.apply_run import CollectedOutput, agreed_to, carry_out
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import confirm, say
+from fleetctl.cli.console import NOTHING_DONE, confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
 from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, cordoning, node_of, write

@@ -17,9 +17,8 @@ import typer
 from fleetctl.apply.explicit import NOUNS, STATUS_HINT, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
-from fleetctl.cli.apply_run import NOTHING_DONE
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import confirm, say, show_report, write_result
+from fleetctl.cli.console import NOTHING_DONE, confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import invocation_on_one_cluster, now_text

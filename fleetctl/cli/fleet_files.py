@@ -20,7 +20,6 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
-from fleetctl.render.problems import render_problems
 from fleetctl.render.report.of_problems import problems_conclusion, problems_report
 from fleetctl.workflow.output_files import write_file
 
@@ -65,6 +64,8 @@ def _folders_below(folder: str) -> list[str]:
 def problem_formats(loaded: LoadedFleet) -> Formats:
     """Return the problems of fleet files in every format."""
     document = {"valid": not loaded.errors, "problems": [problem.as_json() for problem in loaded.problems]}
+    from fleetctl.render.problems import render_problems  # loads rich, which `fmt` does not need
+
     return Formats(table=lambda console: render_problems(loaded.problems, console),
                    json=lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n",
                    report=lambda: problems_report(loaded))
