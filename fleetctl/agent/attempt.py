@@ -14,7 +14,7 @@ from . import cluster
 from .cards import REFUSED
 from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards
 from .create import CardTurns, CreatedHere, Grants, check, create, take_back
-from .failure import Refused, decode_failure, kept_failure
+from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
 from .mark import actor_name, read_mark
 from .messages import FailedStart, Mark, Outcome, Place, Replica
@@ -93,7 +93,7 @@ class Attempt(Task):
                 if self._phase == phase:
                     break
         except Exception as error:
-            self._end("failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+            self._end("failed", "AGENT_ERROR", first_line(error))
         self.granted = self.granted or self.outcome is not None
         if self.granted:
             self._context.turns.done(self.key)

@@ -44,6 +44,11 @@ class Refused(Exception):
         self.code = code
 
 
+def first_line(error: Exception) -> str:
+    """Return the kind of an unexpected error and the first line of its text."""
+    return f"{error.__class__.__name__}: {error}".splitlines()[0]
+
+
 def start_failure(error: Exception) -> StartFailed:
     """Return any error of a start as StartFailed: even a full disk must not use up a replica's restarts."""
     if isinstance(error, StartFailed):

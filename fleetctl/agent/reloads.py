@@ -13,6 +13,7 @@ import ray
 
 from . import cluster
 from .engine import RELOAD_ENDED, RELOAD_FAILED
+from .failure import first_line
 from .lock import HeldLock, LockBusy
 from .mark import actor_name, utc_now
 from .messages import (
@@ -155,8 +156,7 @@ class Reload(Task):
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # old and new weights may not both fit
             self.outcome = self._ended_meanwhile()
         except Exception as error:
-            why = f"{error.__class__.__name__}: {error}".splitlines()[0]
-            self.outcome = self._failed("AGENT_ERROR", why, asked=True)
+            self.outcome = self._failed("AGENT_ERROR", first_line(error), asked=True)
         if self.outcome is not None:
             if self.outcome.outcome != "ready":
                 self._shared.failed.setdefault(self.row.model, self.key)

@@ -15,6 +15,7 @@ from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optiona
 import ray
 
 from .events import EventStream, Requested
+from .failure import first_line
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .messages import GotWeights, Holder, Outcome, Place, PlannedReload, Replica, Target
 from .ports import host_port
@@ -93,8 +94,7 @@ class Task:
         except StopIteration as end:
             self.outcome = end.value
         except Exception as error:
-            why = f"{error.__class__.__name__}: {error}".splitlines()[0]
-            self.outcome = outcome_of(self.subject, "failed", "AGENT_ERROR", why)
+            self.outcome = outcome_of(self.subject, "failed", "AGENT_ERROR", first_line(error))
 
     def steps(self) -> Steps:
         """Do the task: yield where it waits, and return its outcome."""
