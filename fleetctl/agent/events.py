@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import datetime, timezone
+import time
 from typing import Any, Protocol, Sequence
 
 import ray
 
+from .mark import moment
 from .messages import Outcome
 from .wire import document_of
 
@@ -40,7 +41,7 @@ class EventStream:
         with self._lock:
             event = {
                 "seq": self._seq,
-                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "time": moment(time.time()),
                 "type": kind,
                 "level": level,
                 "message": message,

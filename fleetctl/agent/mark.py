@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import datetime, timezone
 from typing import Any, Dict, Optional, Sequence
 
 from .messages import FailedStart, Mark, Member, Place, Replica
@@ -19,6 +20,11 @@ INJECTED = (
 def utc_now() -> str:
     """Return the time in UTC, RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def moment(seconds: float) -> str:
+    """Return a time since the epoch in UTC, RFC 3339 with milliseconds, so that texts sort by time."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def compact(value: Any) -> str:

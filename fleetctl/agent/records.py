@@ -16,7 +16,6 @@ import json
 import random
 import time
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
@@ -27,6 +26,7 @@ from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .lock import Numbered
+from .mark import moment
 from .messages import Json
 from .wire import document_of, parse
 
@@ -119,7 +119,7 @@ Records = Dict[str, Record]
 
 def add(kind: str, subject: str, payload: Json, fleet: str = "") -> bool:
     """Write a record; returns whether that succeeded."""
-    record = Record(subject, _moment(time.time() * 1000), payload)
+    record = Record(subject, moment(time.time()), payload)
     return change(kind, lambda found: {**found, subject: record}, fleet)
 
 
@@ -149,12 +149,13 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
 
 def begin_run(job: str) -> None:
     """Record that this run begins, before it creates or ends anything."""
+    adopt_old_notes()
+    with suppress(Exception):
+        _restore_rows()
     try:
-        with suppress(Exception):  # the next run tries again
-            adopt_old_notes()
         info, driver = _job(job), ray.get_runtime_context().get_job_id()
         run = parse(RunRecord, info.metadata)._replace(driver=driver)
-        began = Record(job, _moment(info.start_time), document_of(run))
+        began = Record(job, moment(info.start_time / 1000), document_of(run))
         change(RUN, lambda found: {**{key: _checked(record) for key, record in found.items()}, job: began})
     except Exception:  # a Ray that stores jobs in another way: the list of jobs has the run
         pass
@@ -266,7 +267,6 @@ def _publish(row: str, number: int, text: str) -> None:
 
 def _table() -> Dict[str, str]:
     """Return which rows of records there are, and the numbers of rows of jobs, of our runs and of drivers."""
-    _restore_rows()
     jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
     return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
             "runs": str(sum(job.startswith(OUR_JOBS) for job in jobs)),
@@ -286,11 +286,6 @@ def _packed(records: Iterable[Record]) -> str:
     return json.dumps(document_of(list(records)), separators=(",", ":"))
 
 
-def _moment(ms: float) -> str:
-    text = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
 def _jobs(prefix: str) -> List[str]:
     keys = _internal_kv_list((JOB_KEY + prefix).encode(), namespace=KV_NAMESPACE_JOB)
     return [key.decode()[len(JOB_KEY):] for key in keys]
@@ -302,9 +297,16 @@ def _job(job: str) -> Job:
 
 
 def adopt_old_notes() -> None:
-    """Make records of the notes that earlier releases have left in the metadata of their jobs; once per cluster."""
-    if _internal_kv_get(ADOPTED, namespace=KV_NAMESPACE) is not None:
-        return
+    """Make records of the notes that earlier releases have left in the metadata of their jobs; once per cluster.
+
+    It never raises, as a record must not fail a run: the next one tries again.
+    """
+    with suppress(Exception):
+        if _internal_kv_get(ADOPTED, namespace=KV_NAMESPACE) is None and _adopt():
+            _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
+
+
+def _adopt() -> bool:
     found: Dict[Tuple[str, str], Records] = {}
     for name in _jobs(OUR_JOBS):
         try:
@@ -316,13 +318,12 @@ def adopt_old_notes() -> None:
             continue
     written = [change(kind, lambda newer, older=records: {**older, **newer}, fleet)  # type: ignore[misc]
                for (kind, fleet), records in found.items()]
-    if all(written):  # otherwise the next run tries again
-        _internal_kv_put(ADOPTED, b"", overwrite=True, namespace=KV_NAMESPACE)
+    return all(written)
 
 
 def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:
     """Yield the old notes of a job as records, each with its kind and fleet."""
-    notes, at = parse(OldNotes, job.metadata), _moment(job.start_time)
+    notes, at = parse(OldNotes, job.metadata), moment(job.start_time / 1000)
     if notes.tool != TOOL:
         return
     if notes.verb in ("cordon", "uncordon", "slots"):
