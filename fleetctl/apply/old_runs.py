@@ -25,7 +25,17 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import read_ended
 from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of
 from fleetctl.inventory.json_values import moment_of, text_of
-from fleetctl.inventory.records import CORDON, RELOAD, SLOTS, Record, Records, read_rows, records_of, with_jobs
+from fleetctl.inventory.records import (
+    CORDON,
+    RELOAD,
+    SLOTS,
+    Record,
+    Records,
+    count_jobs,
+    read_rows,
+    records_of,
+    with_jobs,
+)
 from fleetctl.inventory.reloads import reloads_in
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.uptimes import with_deaths
@@ -225,11 +235,11 @@ def delete_old_runs(
     """
     keep, until, client = plan.fleet.history or default_history(), clock() + WITHIN_S, client.within(WITHIN_S)
     try:
-        rows = read_rows(client)
-        if 0 < rows.run_rows <= keep.keep_runs + SLACK:
+        table_rows, run_rows = count_jobs(client)
+        if 0 < run_rows <= keep.keep_runs + SLACK:
             return Deletion()
-        if rows.table_rows > MOST_ROWS:
-            return Deletion(problem=f"with {rows.table_rows} jobs it takes too long to read after an apply")
+        if table_rows > MOST_ROWS:
+            return Deletion(problem=f"with {table_rows} jobs it takes too long to read after an apply")
     except InventoryError as error:
         return Deletion(problem=error.message)
     old = find_old(client, plan.fleet.name, plan.fleet.namespace, keep, now_s, slack=SLACK)

@@ -60,15 +60,14 @@ class Records:
     """The newest record of each kind and subject, and our runs, both from oldest to newest.
 
     `has_rows` = the cluster has records of its own. `table_rows` = how many rows the list of jobs had at the latest
-    run, `run_rows` = how many of them were runs of ours. `listed` = the list was read, so no run is missing. `failures`
-    = what could not be read and is needed; `warnings` = what else is not known; `unknown` = why no run is known at all.
+    run. `listed` = the list was read, so no run is missing. `failures` = what could not be read and is needed;
+    `warnings` = what else is not known; `unknown` = why no run is known at all.
     """
 
     newest: Sequence[Record] = ()
     runs: Sequence[Job] = ()
     has_rows: bool = False
     table_rows: int = 0
-    run_rows: int = 0
     listed: bool = False
     failures: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -124,11 +123,23 @@ def read_rows(client: DashboardClient) -> Records:
     if len(others) > MAX_ROWS:
         rows.append(_Row(failure=f"{len(others)} rows hold records; only {MAX_ROWS} of them were read"))
     found = _newest(record for row in rows for record in row.records)
-    jobs, drivers, runs = (number_in(index.get(key)) or 0 for key in ("jobs", "drivers", "runs"))
     runs_noted = [_run_of(record) for record in found if record.kind == RUN and _RUN_NAME.fullmatch(record.subject)]
-    return Records(found, _in_order(runs_noted), has_rows=True,
-                   table_rows=max(jobs, drivers), run_rows=runs, failures=[row.failure for row in rows if row.failure],
+    return Records(found, _in_order(runs_noted), has_rows=True, table_rows=_counts(index)[0],
+                   failures=[row.failure for row in rows if row.failure],
                    warnings=[row.warning for row in rows if row.warning])
+
+
+def count_jobs(client: DashboardClient) -> tuple[int, int]:
+    """Return how many rows the list of jobs had at the latest run, and how many of them were runs of ours.
+
+    0 = not known. It reads one row. Raises InventoryError.
+    """
+    return _counts(_row(client, ROW + RUN) or {})
+
+
+def _counts(index: Mapping[str, Any]) -> tuple[int, int]:
+    jobs, drivers, runs = (number_in(index.get(key)) or 0 for key in ("jobs", "drivers", "runs"))
+    return max(jobs, drivers), runs
 
 
 def with_jobs(records: Records, jobs: Sequence[Job]) -> Records:
