@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import evict, reload
+from fleetctl.agent import evict, lock, records, reload
 from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
@@ -72,7 +72,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     monkeypatch.setattr(evict.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(evict, "kept_failure", lambda _: None)
-    cluster.keys.install(monkeypatch, reload)
+    cluster.keys.install(monkeypatch, lock, records, reload)
     monkeypatch.setattr(run_module, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
     return cluster
