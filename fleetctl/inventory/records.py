@@ -25,8 +25,8 @@ from fleetctl.inventory.jobs import TOOL, Job, find_job, list_jobs, noted_list
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of
 
-CORDON, UNCORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = (
-    "cordon", "uncordon", "slots", "draining", "run", "reload", "unfetched")
+CORDON, UNCORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
+    "cordon", "uncordon", "slots", "draining", "run", "reload", "unfetched", "notready")
 """The kinds of records, and the verb of a cordon that ends one; see agent/records.py."""
 OF_CLUSTER = (CORDON, SLOTS, DRAINING)
 """The kinds with one row for the whole cluster, beside that of the runs."""
