@@ -73,6 +73,7 @@ class Summary(Stored):
     lost: int = 0
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
     restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
+    not_ready: int = Field(0, exclude_if=is_zero, description="of the live ones: up, but no longer ready")
     outdated: int = Field(0, description="of the live ones: started with a different spec than the file's")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 

@@ -243,6 +243,7 @@ def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold],
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
+        not_ready=sum(len(row.not_ready) for row in rows),
         outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
     )
 

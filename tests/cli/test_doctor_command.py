@@ -138,6 +138,7 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
     "CLAIM_REFUSED": (replica_elsewhere, "replica", "ModelActor:org/one:1:0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
+    "NO_LONGER_READY": (lambda it: (replica_of(it), it.stop_answering(0)), "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
@@ -375,7 +376,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 18 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 19 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -383,7 +384,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 19 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 20 checks")
     assert cluster.writes() == []
 
 
