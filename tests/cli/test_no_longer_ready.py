@@ -1,5 +1,4 @@
-"""A replica that was ready and no longer answers its readiness: shown, without requests, counted as live, never replaced.
-"""
+"""A replica that was ready and no longer answers its readiness: shown, without requests, counted as live, kept."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def test_status_has_its_own_word_and_says_since_when_and_why(cli: Cli, two: Clus
 
 
 @pytest.mark.parametrize("more", [
-    {"readyAt": "2026-03-04T11:00:00Z"}, {"readyAt": 7}, {"since": "noon"}, {"since": None}, {"since": [], "readyAt": []}])
+    {"readyAt": "2026-03-04T11:00:00Z"}, {"readyAt": 7}, {"since": "noon"}, {"since": None}, {"readyAt": []}])
 def test_a_record_of_another_life_or_without_a_time_does_not_count(
     cli: Cli, two: ClusterStandIn, more: dict[str, Any]
 ) -> None:
