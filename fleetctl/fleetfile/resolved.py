@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.fleet import (
+    PERIODS_S,
     Cluster,
     FleetDocument,
     History,
@@ -132,8 +133,11 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
 def spec_document(model: ResolvedModel) -> dict[str, Any]:
     """Return the shape of one replica in the form of a plan: all defaults filled in, integer amounts, seconds."""
     workers = [group.as_json() for group in model.workers]
-    for member in (member for group in workers for member in group["members"] if member["role"] == "Worker"):
-        member.setdefault("count", 1)
+    for member in (member for group in workers for member in group["members"]):
+        if member["role"] == "Worker":
+            member.setdefault("count", 1)
+        for kind in PERIODS_S.keys() & member["engine"].keys():
+            member["engine"][kind].setdefault("period", PERIODS_S[kind])
     return {"workers": workers, "placement": model.placement.as_json()}
 
 
@@ -148,10 +152,25 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
     """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
+    workers = [{**group, "members": list(map(_as_hashed, group["members"]))} for group in as_set["workers"]]
+    return _hash_without_origins({**as_set, "workers": workers})
+
+
+def _as_hashed(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a member without a liveness period of 1 s: it was the default, so the hashes of running replicas lack it.
+    """
+    liveness = member["engine"].get("liveness", {})
+    if liveness.get("period") != 1:
+        return member
+    former = {key: value for key, value in liveness.items() if key != "period"}
+    return {**member, "engine": {**member["engine"], "liveness": former}}
+
+
+def _hash_without_origins(shape: Mapping[str, Any]) -> str:
     workers = [{**group, "members": [
         {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
-        if member.get("weights") else member for member in group["members"]]} for group in as_set["workers"]]
-    return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
+        if member.get("weights") else member for member in group["members"]]} for group in shape["workers"]]
+    return sha256_hex(canonical_json({**shape, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
 def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
@@ -161,13 +180,14 @@ def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | N
     shape = shape_as_set(workers, placement)
     for group in shape["workers"]:
         group["members"] = [{**member, "weights": {}} if "weights" in member else member
-                            for member in group["members"]]
+                            for member in map(_as_hashed, group["members"])]
     return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
     """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
-    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
+    return _hash_without_origins(
+        {"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:
@@ -181,6 +201,8 @@ def _as_meant(group: WorkerGroup) -> dict[str, Any]:
     for member in shape["members"]:
         if member.get("count") == 1:
             del member["count"]
+        if (readiness := member["engine"].get("readiness", {})).get("period") == PERIODS_S["readiness"]:
+            del readiness["period"]
         if "nodeSelector" in member:
             member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
     return shape
