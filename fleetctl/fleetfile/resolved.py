@@ -150,27 +150,22 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
             "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
-def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
-    workers = [{**group, "members": list(map(_as_hashed, group["members"]))} for group in as_set["workers"]]
-    return _hash_without_origins({**as_set, "workers": workers})
+def hash_of_shape(as_set: Mapping[str, Any], *, as_spelled: bool = False) -> str:
+    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files.
 
-
-def _as_hashed(member: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a member without a liveness period of 1 s: it was the default, so the hashes of running replicas lack it.
+    A liveness period of 1 s is left out: it was the default when running replicas got their hash. `as_spelled` = the
+    shape is as spelled in the file, which has only what is written there.
     """
-    liveness = member["engine"].get("liveness", {})
-    if liveness.get("period") != 1:
-        return member
-    former = {key: value for key, value in liveness.items() if key != "period"}
-    return {**member, "engine": {**member["engine"], "liveness": former}}
-
-
-def _hash_without_origins(shape: Mapping[str, Any]) -> str:
-    workers = [{**group, "members": [
-        {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
-        if member.get("weights") else member for member in group["members"]]} for group in shape["workers"]]
-    return sha256_hex(canonical_json({**shape, "workers": workers}))[:SPEC_HASH_DIGITS]
+    shape = {**as_set, "workers": [{**group, "members": [dict(member) for member in group["members"]]}
+                                   for group in as_set["workers"]]}
+    for member in (member for group in shape["workers"] for member in group["members"]):
+        if member.get("weights"):
+            member["weights"] = {key: value for key, value in member["weights"].items() if key != "from"}
+        liveness = member["engine"].get("liveness", {})
+        if liveness.get("period") == 1 and not as_spelled:
+            former = {key: value for key, value in liveness.items() if key != "period"}
+            member["engine"] = {**member["engine"], "liveness": former}
+    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
 
 
 def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
@@ -180,14 +175,14 @@ def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | N
     shape = shape_as_set(workers, placement)
     for group in shape["workers"]:
         group["members"] = [{**member, "weights": {}} if "weights" in member else member
-                            for member in map(_as_hashed, group["members"])]
-    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+                            for member in group["members"]]
+    return hash_of_shape(shape)
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
     """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
-    return _hash_without_origins(
-        {"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
+    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)},
+                         as_spelled=True)
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:

@@ -112,4 +112,4 @@ def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | N
 
 
 def _serves(replica: Replica) -> bool:
-    return replica.state not in STARTING_STATES and replica.not_ready is None
+    return replica.state not in STARTING_STATES and replica.not_ready_since is None

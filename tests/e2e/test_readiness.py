@@ -29,8 +29,8 @@ def test_an_engine_that_stops_answering_is_not_ready_until_it_answers_again(worl
         return world.run_with(OFTEN, "apply", "-f", world.file, "--yes").returncode
 
     def not_ready() -> dict[str, Any]:
-        return {f"{one['model']}/{one['replicaId']}": one["notReady"]["reason"] for one in world.replicas()
-                if "notReady" in one}
+        return {f"{one['model']}/{one['replicaId']}": one["notReadyReason"] for one in world.replicas()
+                if "notReadySince" in one}
 
     def endpoints() -> list[str]:
         listed = json.loads(world.run("endpoints", "-f", world.file, "--format", "json").stdout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from shlex import quote
 
-from fleetctl.documents.base import clock_text
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.plan import Certificate, GitFacts, Plan
 from fleetctl.documents.position import Position
@@ -159,9 +158,10 @@ def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Fin
             verb = "is" if row.restarting == 1 else "are"
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
-        for late in row.not_ready:
-            yield Finding("warning", "NO_LONGER_READY", row.key, f"replica {late.replica_id} does not answer its "
-                          f"readiness since {clock_text(late.since, plan.inventory.observed_at)}: {late.reason}",
+        if row.not_ready:
+            verb = "does" if row.not_ready == 1 else "do"
+            yield Finding("warning", "NO_LONGER_READY", row.key,
+                          f"{count_of(row.not_ready, 'live replica')} {verb} not answer the readiness probe",
                           row.source)
     surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
