@@ -200,7 +200,8 @@ class PathOrigin(Origin):
             if real is None:
                 raise SourceFailed(f"{path} is a link that leaves the folder")
             file = open(real, "rb", buffering=0)  # noqa: SIM115  # its reader closes it
-            file.seek(start)
+            if start:
+                file.seek(start)
             return file
 
         try:
@@ -285,7 +286,8 @@ class FilesystemOrigin(Origin):
         """Open a file at byte `start`."""
         def open_file() -> Any:
             file = self._system.open(f"{self._folder}/{path}", "rb", block_size=8 << 20)
-            file.seek(start)
+            if start:
+                file.seek(start)
             return file
 
         try:
