@@ -49,6 +49,13 @@ class Probe(NamedTuple):
         return probed.port if probed else None
 
 
+class Stop(NamedTuple):
+    """How an engine is ended: the signal that its first process gets, and how long it may then take, in seconds."""
+
+    signal: str = "SIGTERM"
+    grace: float = 30.0
+
+
 class Engine(NamedTuple):
     """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
 
@@ -58,6 +65,7 @@ class Engine(NamedTuple):
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
+    stop: Stop = Stop()
 
 
 class Lifecycle(NamedTuple):
