@@ -17,7 +17,7 @@ from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
-from .node import engine_environment, expand
+from .node import engine_environment, expand, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
@@ -59,6 +59,7 @@ class EngineProcess:
         self._member, self._engine = member, member.engine
         self._env = engine_environment(self._engine, injected)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
+        refuse_too_long(self._argv, self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])

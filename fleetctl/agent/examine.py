@@ -11,7 +11,7 @@ from . import node, sockets
 from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
-from .node import node_environment
+from .node import expand, node_environment
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
@@ -71,7 +71,7 @@ def disk(path: str) -> Disk:
 def unmet_needs(needs: Sequence[Need], environ: Mapping[str, str]) -> List[Unmet]:
     """Return the unmet needs; `environ` = the environment of engines."""
     checks: Mapping[str, Callable[[Need], Problem]] = {
-        "command": lambda need: command(need.value, need.path or environ.get("PATH", os.defpath)),
+        "command": lambda need: command(need.value, expand(need.path or "$(PATH)", {"PATH": os.defpath, **environ})),
         "variable": lambda need: variable(need.value, environ), "workdir": lambda need: workdir(need.value),
         "port": lambda need: port(int(need.value))}
     problems = ((need, checks[need.kind](need)) for need in needs)

@@ -57,11 +57,15 @@ class Stop(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
+    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`.
+
+    `ports` = the names of ports that it needs beside its own.
+    """
 
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     env: Mapping[str, Union[str, FromNode]] = {}
+    ports: Sequence[str] = ()
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None

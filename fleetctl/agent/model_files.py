@@ -203,7 +203,7 @@ def _replicas(wanted: Sequence[str]) -> Iterator[Tuple[str, cluster.ActorRecord]
 
 def wanted_by(weights: PlannedWeights, engine: Engine, injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return the weights that the plan wants for a member, with variables replaced as in its engine's arguments."""
-    env = engine_environment(engine, injected)
+    env = engine_environment(engine, injected, partial=True)  # before the start, some of ours are not known
     view = read_view(expand(weights.view, env))
     origins = [expand(origin, env) for origin in weights.from_]
     return Wanted(weights.artifact, view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),

@@ -8,7 +8,7 @@ import time
 from typing import List, Optional, Sequence, Tuple
 
 from . import sockets
-from .mark import INJECTED
+from .mark import MARKED
 from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
 from .supervisor import ALONE_S
@@ -19,9 +19,9 @@ SHOWN = 200
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return a process's values of the INJECTED variables; None if it lacks one, or belongs to another user."""
+    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user."""
     environ = environment_of(pid)
-    values = [environ.get(name.encode()) for name in INJECTED]
+    values = [environ.get(name.encode()) for name in MARKED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 

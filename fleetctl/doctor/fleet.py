@@ -76,10 +76,14 @@ def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
 
 
 def needs_of(engine: Engine) -> list[Need]:
-    """Return an engine's needs on its node. A command with a `$(...)` reference is unknown before the start."""
-    path, needs = engine.env.get("PATH"), list[Need]()
-    if "$(" not in engine.command[0]:
-        needs.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
+    """Return an engine's needs on its node.
+
+    A command with a `$(...)` reference is unknown before the start, or one on a PATH with another one than `$(PATH)`.
+    """
+    own, needs = engine.env.get("PATH"), list[Need]()
+    path = own if isinstance(own, str) else None
+    if "$(" not in engine.command[0] + (path or "").replace("$(PATH)", ""):
+        needs.append(Need("command", engine.command[0], path))
     needs += [Need("variable", value.from_node) for value in engine.env.values() if isinstance(value, FromNode)]
     if engine.workdir:
         needs.append(Need("workdir", engine.workdir))

@@ -62,6 +62,8 @@ class GrowType(Authored):
         description="the most nodes of this type, existing ones included")
 
 
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 EnvName = Annotated[
     str,
@@ -111,6 +113,12 @@ class Probe(OneOf):
         3, description="liveness only: failures in a row before the engine counts as down")
 
 
+def _once_each(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise refusal("repeated_port", "a port is named twice", names, "each name once")
+    return names
+
+
 class Engine(Authored):
     """The engine's command line, environment and probes; fleetctl adds no flags."""
 
@@ -120,6 +128,9 @@ class Engine(Authored):
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
         default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
+    ports: Annotated[list[DnsLabel], Field(max_length=16), AfterValidator(_once_each)] = Field(
+        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
+        description="names of the ports it needs beside FLEETCTL_PORT: nixl is in FLEETCTL_PORT_NIXL")
     workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
@@ -177,8 +188,6 @@ MIN_KEPT_S = 3600
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",

@@ -6,7 +6,8 @@ fleetctl must set every name with its prefix. Any other name is one of the engin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from math import prod
 
@@ -72,17 +73,23 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_COPY": "the index of the group's copy, from 0",
     "FLEETCTL_RANK": "the member's rank in its gang, 0 for the Leader",
     "FLEETCTL_GROUP_SIZE": "the number of members in the group",
-    "FLEETCTL_LEADER_ADDRESS": "the host of rank 0 of the group",
-    "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
+    "FLEETCTL_RANKS": "the ranks of this member for an engine that counts one per card, such as `8,9,10,11`",
+    "FLEETCTL_LEADER_ADDRESS": "the address of rank 0 of the group",
+    "FLEETCTL_LEADER_PORT": "a second free port at that address",
+    "FLEETCTL_LEADER_ENDPOINT": "both as one, `10.0.0.7:7002` or `[fd00::7]:7002`",
+    "FLEETCTL_HOST": "the address of this member's node",
+    "FLEETCTL_NODE": "the name of this member's node",
     "FLEETCTL_PORT": "a free port for this member",
+    "FLEETCTL_ENDPOINT": "the member's own address and port as one",
+    "FLEETCTL_NAME": "a name that no other member of the cluster has, a DNS label: for a container, or files",
     "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only set if it has weights",
 }
 """The variables that fleetctl sets for an engine, with their meaning."""
-MODEL_DIR = "FLEETCTL_MODEL_DIR"
+MODEL_DIR, PORT_PREFIX = "FLEETCTL_MODEL_DIR", "FLEETCTL_PORT_"
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")
-_WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([A-Z_][A-Z0-9_]*\))")
+_WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 
 
@@ -92,30 +99,46 @@ def check_references(member: Raw) -> Iterator[Problem]:
     environment = engine.child("env")
     texts = [found for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness")))
              for found in command_line(owner)]
-    texts += [((*environment.path, name), value) for name, value in environment.value.items() if isinstance(value, str)]
+    values = {name: value for name, value in environment.value.items() if isinstance(value, str)}
+    texts += [((*environment.path, name), value) for name, value in values.items()]
+    ports = [port_variable(name) for _, name in engine.texts("ports")]
     for path, text in texts:
         for name in references(text):
-            if name not in INJECTED:
-                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
-                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
-            elif name == MODEL_DIR and member.get("weights") is None:
+            if name == MODEL_DIR and member.get("weights") is None:
                 yield member.document.problem("FL048", path, f"$({name}) is not set for a member without weights",
                                               allowed="weights in this member")
-            elif path[-2] == "env":
-                yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
-                                              allowed="command and args; the engine's environment has the variable too")
+            elif name.startswith(PORT_PREFIX) and name not in ports:
+                yield member.document.problem("FL048", path, f"$({name}) is no port of this engine",
+                                              allowed=", ".join(ports) or "a name in ports, beside command",
+                                              suggestion=_meant(name, ports))
+            elif name not in INJECTED and name not in ports:
+                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
+                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
+    yield from _circle(environment, values)
     yield from _variables_as_values(environment)
     yield from _shell_variables(engine)
     yield from _secrets(engine)
+
+
+def _circle(environment: Raw, values: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the first circle of references between values; a value that refers to its own name has the node's."""
+    below = {name: [one for one in all_references(text) if one in values and one != name]
+             for name, text in values.items() if "$(" in text}
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        circle = sorted({*error.args[1]})
+        yield environment.problem("FL089", f"{' and '.join(circle)} refer to each other", key=circle[0],
+                                  allowed="text, variables that fleetctl sets, the node's, and others of env")
 
 
 def _variables_as_values(environment: Raw) -> Iterator[Problem]:
     """Warn about values that are only a variable. The value is shown only if it is the variable's own name."""
     for name, value in environment.value.items():
         if isinstance(value, str) and _WHOLE_VARIABLE.fullmatch(value) and "FLEETCTL" not in value:
-            suggestion = f"{{fromNode: {name}}}" if value.strip("${()}") == name else None
-            yield environment.problem("FL068", f"the value of {name} looks like a variable, but is not expanded",
-                                      key=name, allowed="text, or {fromNode: NAME}", suggestion=suggestion)
+            suggestion = f"{{fromNode: {name}}}" if value.strip("${}") == name else None
+            yield environment.problem("FL068", f"the value of {name} looks like a shell variable: it is not expanded",
+                                      key=name, allowed="text, $(NAME) or {fromNode: NAME}", suggestion=suggestion)
 
 
 def _secrets(engine: Raw) -> Iterator[Problem]:
@@ -157,8 +180,13 @@ def all_references(text: str) -> Iterator[str]:
     yield from (match[1] for match in _REFERENCE.finditer(text) if match[1] is not None)
 
 
-def _meant(name: str) -> str | None:
-    meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in INJECTED else nearest(name, list(INJECTED))
+def port_variable(name: str) -> str:
+    """Return the variable with the port that `ports` of an engine calls by this name."""
+    return PORT_PREFIX + name.upper().replace("-", "_")
+
+
+def _meant(name: str, known: Sequence[str] = tuple(INJECTED)) -> str | None:
+    meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in known else nearest(name, known)
     return f"$({meant})" if meant else None
 
 
