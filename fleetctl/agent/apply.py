@@ -98,6 +98,10 @@ class Apply(Run):
         for task in self.tasks:
             if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
                 self._report(task)
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Fetch the weights that nodes keep, except those of models that are paused now."""
         for task in self._fetches:
             if paused := self.why_paused(task.subject.model):
                 task.outcome = outcome_of(task.subject, "blocked", PAUSED, paused, level="COLD")

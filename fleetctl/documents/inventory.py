@@ -95,7 +95,7 @@ class Cordon(Stored):
 
 
 class Pause(Stored):
-    """A note that keeps new replicas of a model, or of a whole fleet, from being created. One that has ended is left out."""
+    """A note that no replicas of a model, or of a whole fleet, may be created. One that has ended is left out."""
 
     fleet: str
     model: str | None = Field(None, description="null = all models of the fleet")
