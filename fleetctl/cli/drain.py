@@ -17,7 +17,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import NOTHING_DONE, confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
-from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, cordoning, node_of, write
+from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, lasting_note, node_of, write
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
@@ -79,7 +79,7 @@ def drain(
         require_complete(before)
         held = found.node.cordon
         keeps = held is not None and not reason and lasting is None
-        cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
+        cordon = None if keeps else lasting_note(reason or (held.reason if held else ""), lasting, before.observed_at)
         wanted = Wanted(files, evict, drain_time, cordon, start, output_format)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():

@@ -89,7 +89,9 @@ class Chosen:
                                      if self.has(one.model)],
                              cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
                                       if one.node or one.name not in hidden] if self.fleet else (),
-                             cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes)
+                             cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes,
+                             pauses=[one for one in seen.pauses if (self.fleet is None or one.fleet == self.fleet.name)
+                                     and (one.model is None or self.has(one.model))])
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Yield each shown model with `cold`, the nodes that keep its weights, and the nodes that lack them."""

@@ -40,6 +40,7 @@ CHECKS = (
     Check("no cordon has expired", "node", "cluster", nodes.check_cordons),
     Check("no replica is lost", "replica", "cluster", replicas.check_lost),
     Check("no replica keeps restarting", "replica", "cluster", replicas.check_restarts),
+    Check("nothing is paused", "replica", "cluster", replicas.check_pauses),
     Check("nothing has failed lately", "replica", "cluster", replicas.check_failures),
     Check("no replica runs an older fleetctl", "replica", "cluster", replicas.check_agents),
     Check("the fleet files have no problems", "fleet", "fleet", fleet.check_files),

@@ -94,6 +94,17 @@ class Cordon(Stored):
     by: str = Field("", description="the name its author gave")
 
 
+class Pause(Stored):
+    """A note that no replicas of a model, or of a whole fleet, may be created. One that has ended is left out."""
+
+    fleet: str
+    model: str | None = Field(None, description="null = all models of the fleet")
+    since: Moment
+    until: Moment | None = Field(None, description="null = until it is resumed")
+    by: str = Field("", description="the name its author gave")
+    reason: str = ""
+
+
 class Slots(Stored):
     """A note that says how many replicas of one model a node may hold."""
 
@@ -265,6 +276,8 @@ class Inventory(Versioned):
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
         description="replicas that are gone but became ready after a failure of their spec or on one of their nodes")
+    pauses: list[Pause] = Field(
+        default_factory=list, exclude_if=is_zero, description="the pauses in force, of any fleet in this Ray namespace")
 
 
 def address_of(value: object) -> str | None:

@@ -20,7 +20,7 @@ from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
 from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
-from fleetctl.inventory.notes import with_draining, with_notes
+from fleetctl.inventory.notes import has_ended, pauses_in, with_draining, with_notes
 from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
@@ -123,7 +123,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         nodes=with_unfetched(with_notes(built, records, live.observed_at), records),
         replicas=replicas,
         failures=failed,
-        successes=list(after_failures([*answers.ended.successes, *lost], failed)))
+        successes=list(after_failures([*answers.ended.successes, *lost], failed)),
+        pauses=[one for one in pauses_in(records, live.namespace) if not has_ended(one, live.observed_at)])
 
 
 def _ask(client: DashboardClient, namespace: str) -> _Answers:

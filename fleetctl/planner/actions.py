@@ -114,7 +114,8 @@ def find_reloads(
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
-            objection = _objection(fleet, model, replica) or ended or _cooling(limits, place, replica, left)
+            objection = (states[model.key].paused or _objection(fleet, model, replica) or ended
+                         or _cooling(limits, place, replica, left))
             by_objection.setdefault(objection, []).append(name)
             if not objection:
                 left -= 1

@@ -92,10 +92,10 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
 
 
 def capacity_findings(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
-    """Return findings that change capacity silently: foreign memory, expired cordons, cooling, recent failures.
+    """Return findings that change capacity silently: foreign memory, expired cordons, pauses, cooling, recent failures.
 
     Raises InventoryError when the records, which have the cordons, cannot be read.
     """
     evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(records=read_records(client)))
     return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
-            *replicas.check_failures(evidence)]
+            *replicas.check_pauses(evidence), *replicas.check_failures(evidence)]

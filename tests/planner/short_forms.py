@@ -101,6 +101,7 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
         "failures": [short_failure(failure) for failure in short.get("failures", [])],
         "successes": [{"model": one["model"], "specHash": one["hash"], "nodeIds": [one["node"]],
                        "at": before(one["ago"])} for one in short.get("successes", [])],
+        "pauses": [{"fleet": FLEET, **one, "since": before(one["since"])} for one in short.get("pauses", [])],
     })
 
 

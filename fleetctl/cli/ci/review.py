@@ -300,9 +300,9 @@ def drift(
     """Check on a schedule that the cluster matches the files.
 
     Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
-    in use by others, expired cordons, cooldowns and recent failures are warnings, and do not change the exit code. On a
-    forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
-    the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
+    in use by others, expired cordons, pauses, cooldowns and recent failures are warnings, and do not change the exit
+    code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is
+    changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
     """
     job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
               reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))

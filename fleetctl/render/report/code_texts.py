@@ -27,6 +27,7 @@ BLOCKED = {
     "MAX_NODES": "the autoscaler may not add more nodes of the required type",
     "COOLING_DOWN": "the model has failed several times in a row and is cooling down",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
+    "PAUSED": "a person has paused the model, or its fleet",
 }
 POLICY = {
     "MAX_NEW_REPLICAS": "more new replicas than the fleet's policy allows",
