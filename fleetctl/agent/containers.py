@@ -64,19 +64,18 @@ def container_of(pid: int) -> str:
     return found[1][:12] if found else ""
 
 
-def in_other_namespaces(names: Sequence[str]) -> Iterator[int]:
+def in_other_namespaces(names: Sequence[bytes]) -> Iterator[int]:
     """Yield the processes in other PID namespaces that have one of these variables, the first of each container.
 
     Those of a container inside that container, and of other users unless we are root, are not visible or readable.
     """
     own = _pid_namespace("self")
     found: Set[int] = set()
-    wanted = [name.encode() for name in names]
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
         namespace = _pid_namespace(str(pid))
         if namespace not in ("", own) and not found.intersection(ancestors(pid)):
             environ = environment_of(pid)
-            if any(name in environ for name in wanted):
+            if any(name in environ for name in names):
                 found.add(pid)
                 yield pid
 

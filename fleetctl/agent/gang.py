@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
@@ -245,13 +244,9 @@ class GangCoordinator(ReplicaActor):
 
     def _start_engines(self) -> None:
         """Start all engines once all members have their weights, and return when every gang's leader is ready."""
-        sizes = Counter((place.group, place.copy) for place in self._places)
         lifecycle, deadline = self._replica.lifecycle, deadline_after(self._replica.lifecycle)
-        variables = []
-        for member, place in zip(self._replica.members, self._places):
-            gang = (place.group, place.copy)
-            host, port = self._leader_addresses[gang]
-            variables.append(injected_variables(self._replica, member, sizes[gang], place.port or 0, host, port))
+        variables = [injected_variables(self._replica, member, place, self._leader_addresses[place.group, place.copy])
+                     for member, place in zip(self._replica.members, self._places)]
         with_weights = {index: (variables[index], deadline - time.monotonic())
                         for index, member in enumerate(self._replica.members) if member.weights}
         if with_weights:

@@ -8,7 +8,7 @@ import time
 from typing import Collection, Iterator, List, Optional, Sequence, Tuple
 
 from . import containers, sockets
-from .mark import INJECTED
+from .mark import MARKED
 from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
 from .supervisor import GRACE_S
@@ -16,12 +16,14 @@ from .supervisor import GRACE_S
 GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
 WORKER = b"ray::"
 SHOWN = 200
+IN_CONTAINER = tuple(name.encode() for name in (*MARKED, "FLEETCTL_NAME"))
+"""Each of these shows that a container has an engine of ours; the command line tool reads none of them."""
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return a process's values of the INJECTED variables; None if it lacks one, or belongs to another user."""
+    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user."""
     environ = environment_of(pid)
-    values = [environ.get(name.encode()) for name in INJECTED]
+    values = [environ.get(name.encode()) for name in MARKED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
@@ -36,19 +38,20 @@ def find_orphans() -> List[Orphan]:
     guarded_marks = {marks[pid] for pid in guarded}
     found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
              for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
-    return [*found, *_in_containers(guarded_marks)]
+    return [*found, *_in_containers(guarded)]
 
 
-def _in_containers(guarded_marks: Collection[Tuple[str, ...]]) -> Iterator[Orphan]:
-    """Yield one process of each container with an orphan. A container may have only some of our variables."""
-    for pid in containers.in_other_namespaces(INJECTED):
+def _in_containers(guarded: Collection[int]) -> Iterator[Orphan]:
+    """Yield one process of each container with an orphan. A container may have been given only some variables."""
+    engines = [environment_of(pid) for pid in guarded]
+    for pid in containers.in_other_namespaces(IN_CONTAINER):
         environ = environment_of(pid)
-        given = {number: os.fsdecode(environ[name.encode()]) for number, name in enumerate(INJECTED)
-                 if name.encode() in environ}
-        client = any(all(mark[number] == value for number, value in given.items()) for mark in guarded_marks)
-        if given and not client and not is_guarded(pid):
-            yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), given.get(0, ""), given.get(1, ""),
-                         containers.container_of(pid) or "unknown")
+        given = {name: environ[name] for name in IN_CONTAINER if name in environ}
+        has_client = any(given.items() <= engine.items() for engine in engines)
+        if given and not has_client and not is_guarded(pid):
+            model, replica_id = (os.fsdecode(given.get(name, b"")) for name in IN_CONTAINER[:2])
+            container = containers.container_of(pid) or "unknown"
+            yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), model, replica_id, container)
 
 
 def is_guarded(pid: int) -> bool:

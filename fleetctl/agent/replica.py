@@ -126,7 +126,7 @@ class ModelActor(ReplicaActor):
         deadline = deadline_after(self._replica.lifecycle)
         self._seat = seat = MemberSeat(self._replica.members[0])
         self._places = [seat.place()]
-        injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
+        injected = injected_variables(self._replica, seat.member, self._places[0], (seat.ip, seat.leader_port))
         seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:

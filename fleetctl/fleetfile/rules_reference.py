@@ -73,9 +73,14 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_COPY": "the index of the group's copy, from 0",
     "FLEETCTL_RANK": "the member's rank in its gang, 0 for the Leader",
     "FLEETCTL_GROUP_SIZE": "the number of members in the group",
-    "FLEETCTL_LEADER_ADDRESS": "the host of rank 0 of the group",
-    "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
+    "FLEETCTL_RANKS": "the ranks of this member for an engine that counts one per card, such as `8,9,10,11`",
+    "FLEETCTL_LEADER_ADDRESS": "the address of rank 0 of the group",
+    "FLEETCTL_LEADER_PORT": "a second free port at that address",
+    "FLEETCTL_LEADER_ENDPOINT": "both as one, `10.0.0.7:7002` or `[fd00::7]:7002`",
+    "FLEETCTL_HOST": "the address of this member's node",
+    "FLEETCTL_NODE": "the name of this member's node",
     "FLEETCTL_PORT": "a free port for this member",
+    "FLEETCTL_NAME": "a name that no other member of the cluster has, a DNS label: for a container, or files",
     "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only set if it has weights",
 }
 """The variables that fleetctl sets for an engine, with their meaning."""

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl.agent import examine, orphans, ports, processes
-from fleetctl.agent.mark import INJECTED
+from fleetctl.agent.mark import MARKED
 from fleetctl.agent.messages import Need
 
 pytestmark = pytest.mark.slow
-MARK = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
+MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
