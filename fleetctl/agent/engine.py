@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
+from .containers import MISSING, image_is_missing
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
@@ -101,6 +102,11 @@ class EngineProcess:
         is_oom = code - 128 == signal.SIGKILL and oom_kills() > self._oom_kills_before
         return f"the engine was ended by signal {code - 128}" + (OOM_TEXT if is_oom else "")
 
+    def code_of_end(self) -> str:
+        """Return the code of an engine that ended before it was ready: a missing image is its node's lack, not its."""
+        missing = image_is_missing(self._run.exit_code or 0, self._log.end_of_this_life(LAST_OUTPUT_BYTES))
+        return MISSING if missing else "ENGINE_EXITED"
+
     def become_ready(self, deadline: float, allowed_s: float) -> None:
         """Return once readiness passes; raises StartFailed if the engine ends, or at `deadline` (monotonic).
 
@@ -114,7 +120,8 @@ class EngineProcess:
                 self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
             if not self._restart_without_ports():
-                raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
+                raise StartFailed(
+                    self.code_of_end(), self._with_last_output(self.how_it_ended() + " before it was ready"))
 
     def _await_readiness(self, deadline: float, allowed_s: float) -> bool:
         """Return True once the engine is ready, False if it ends first; raises StartFailed at `deadline`."""

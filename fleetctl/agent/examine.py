@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import node, sockets
+from . import containers, node, sockets
 from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
@@ -73,7 +73,8 @@ def unmet_needs(needs: Sequence[Need], environ: Mapping[str, str]) -> List[Unmet
     checks: Mapping[str, Callable[[Need], Problem]] = {
         "command": lambda need: command(need.value, expand(need.path or "$(PATH)", {"PATH": os.defpath, **environ})),
         "variable": lambda need: variable(need.value, environ), "workdir": lambda need: workdir(need.value),
-        "port": lambda need: port(int(need.value))}
+        "port": lambda need: port(int(need.value)),
+        "image": lambda need: image(need.path or "", need.value, environ)}
     problems = ((need, checks[need.kind](need)) for need in needs)
     return [Unmet(*need, *problem) for need, problem in problems if problem]
 
@@ -91,6 +92,12 @@ def command(name: str, path: str) -> Problem:
 def variable(name: str, environ: Mapping[str, str]) -> Problem:
     """Check that the variable of a `fromNode` exists."""
     return None if name in environ else ("VARIABLE_MISSING", f"the node has no variable {name}")
+
+
+def image(runtime: str, reference: str, environ: Mapping[str, str]) -> Problem:
+    """Check that the image of an engine in a container is on the node."""
+    lacking = containers.lacks_image(runtime, reference, environ)
+    return (containers.MISSING, lacking) if lacking else None
 
 
 def workdir(folder: str) -> Problem:

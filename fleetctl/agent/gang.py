@@ -77,7 +77,7 @@ class GangMember:
             if self._seat.member.rank == 0:
                 engine.become_ready(deadline, lifecycle.startup_timeout)
                 self._report = Report(True, engine.served_port())
-            reason, code = engine.watch(self._serving), "ENGINE_EXITED"
+            reason, code = engine.watch(self._serving), engine.code_of_end()
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code

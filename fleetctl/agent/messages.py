@@ -523,7 +523,10 @@ class PrefetchRequest(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What an engine needs on its node; `kind` is command, variable, workdir or port."""
+    """What an engine needs on its node; `kind` is command, variable, workdir, port or image.
+
+    `path` = the engine's PATH for a command, the container runtime for an image.
+    """
 
     kind: str
     value: str
@@ -564,13 +567,17 @@ class LeftLock(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares."""
+    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares.
+
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    """
 
     pid: int
     began: int
     command: str
     model: str
     replica_id: str
+    container: str = ""
 
 
 class RepairRequest(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
-from fleetctl.documents.diagnosis import Diagnosed, Disk
+from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
 from fleetctl.documents.inventory import may_have_loaded, open_cases
 from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.inventory.cards import card_warnings
@@ -59,7 +59,11 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each engine without its replica once, for all its processes. Ray grants its cards to others."""
     names = {node.id: node.name for node in evidence.inventory.nodes}
     for node_id, node in (evidence.nodes or {}).items():
-        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans)
+        for process in node.orphans:
+            if process.container:
+                yield _left_container(names.get(node_id, node_id), process)
+        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans
+                          if not process.container)
         for replica, processes in engines.items():
             first, number = processes[0], len(processes)
             yield Diagnosed(
@@ -68,6 +72,18 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
                         + (f" and {number - 1} more" if number > 1 else ""),
                 advice="--fix ends it: its environment has fleetctl's variables, and it has no replica as an ancestor",
                 command="fleetctl doctor --nodes --fix")
+
+
+def _left_container(node: str, process: OrphanProcess) -> Diagnosed:
+    engine = f"an engine of {process.model or 'an unknown model'}" + (
+        f"/{process.replica_id}" if process.replica_id else "")
+    return Diagnosed(
+        code="ORPHAN_CONTAINER", severity="error", area="node", subject=node,
+        message=f"{engine} runs in a container without its replica: container {process.container}, process "
+                f"{process.pid} ({process.command})",
+        advice="end the container there, as with `docker rm -f`; --fix leaves it alone, because the daemon that runs "
+               "it may start it again. To make it end with its replica, use podman or apptainer, or a script that ties "
+               "it to its client")
 
 
 def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:

@@ -63,9 +63,12 @@ class Diagnosis(Versioned):
 
 
 class Need(NamedTuple):
-    """What an engine needs on its node; `path` = the engine's PATH, if the fleet file sets it."""
+    """What an engine needs on its node.
 
-    kind: Literal["command", "variable", "workdir", "port"]
+    `path` = the engine's PATH for a command, if the fleet file sets it; the container runtime for an image.
+    """
+
+    kind: Literal["command", "variable", "workdir", "port", "image"]
     value: str
     path: str | None = None
 
@@ -96,13 +99,17 @@ class Disk(Stored):
 
 
 class OrphanProcess(Stored):
-    """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid."""
+    """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid.
+
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    """
 
     pid: int
     began: int
     command: str
     model: str
     replica_id: str
+    container: str = ""
 
 
 class ExaminedNode(Stored):

@@ -14,6 +14,7 @@ from math import prod
 from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.containers import MENTIONED, find_container
 from fleetctl.fleetfile.nodes import Raw
 from fleetctl.problem import Problem
 
@@ -115,6 +116,8 @@ def check_references(member: Raw) -> Iterator[Problem]:
                 yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
     yield from _circle(environment, values)
+    if MENTIONED.search("\0".join(text for _, text in command_line(engine))):
+        yield from _containers(engine)
     yield from _variables_as_values(environment)
     yield from _shell_variables(engine)
     yield from _secrets(engine)
@@ -130,6 +133,18 @@ def _circle(environment: Raw, values: Mapping[str, str]) -> Iterator[Problem]:
         circle = sorted({*error.args[1]})
         yield environment.problem("FL089", f"{' and '.join(circle)} refer to each other", key=circle[0],
                                   allowed="text, variables that fleetctl sets, the node's, and others of env")
+
+
+def _containers(engine: Raw) -> Iterator[Problem]:
+    """Warn about a container that a daemon starts: it is no process of the engine, and goes on when that has ended."""
+    words = list(command_line(engine))
+    container = find_container([text for _, text in words])
+    if container and container.is_apart:
+        yield engine.document.problem(
+            "FL077", words[container.word][0], f"{container.runtime} lets a daemon start the container, which goes on"
+            " running, on its cards, when the engine is ended",
+            allowed="podman or apptainer, whose containers end with the engine, or a script that ties the container to "
+                    "its client: see the page about containers in the documentation")
 
 
 def _variables_as_values(environment: Raw) -> Iterator[Problem]:
