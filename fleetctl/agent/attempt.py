@@ -219,7 +219,7 @@ class Attempt(Task):
             self._answer = self._handle.__ray_ready__.remote()
             return self._enter(self._await_answer)
         if record.state == "DEAD":
-            return self._died(self._cause_of_death(record.death))
+            return self._died(self._cause_of_death(record))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
@@ -229,9 +229,11 @@ class Attempt(Task):
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 
-    def _cause_of_death(self, death: str) -> FailedStart:
-        """Return the failure that a gang has kept or the constructor has raised; else NODE_GONE if a node is dead."""
-        failure = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
+    def _cause_of_death(self, record: cluster.ActorRecord) -> FailedStart:
+        """Return the failure that a gang has kept or the constructor has raised; else EVICTED, or NODE_GONE."""
+        failure = kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)
+        if record.killed and failure.code == "REPLICA_DIED":
+            return FailedStart("EVICTED", "it was evicted; the next apply starts another")
         for member in self.replica.members if failure.code == "REPLICA_DIED" else ():
             trouble = cluster.node_trouble(member.node_id)
             if trouble and trouble[0] == "NODE_GONE":
@@ -239,7 +241,7 @@ class Attempt(Task):
         return failure
 
     def has_gone_down(self) -> bool:
-        """Return whether a replica that was ready is down now, with its new outcome; not if it was evicted."""
+        """Return whether a replica that was ready is down now, with its new outcome."""
         if self.outcome is None or self.outcome.outcome != "ready":
             return False
         try:
@@ -248,11 +250,9 @@ class Attempt(Task):
                 return False
             code, why = "STILL_STARTING", "it was ready, went down and is restarting"
             if record.state == "DEAD":
-                failure = self._cause_of_death(record.death)
+                failure = self._cause_of_death(record)
                 code, why = failure.code, f"it was ready and went down: {failure.message}"
         except Exception:  # Ray does not say
-            return False
-        if record.killed and code == "REPLICA_DIED":  # evicted; a gang that ended itself has kept its reason
             return False
         self.outcome = outcome_of(self.replica, "failed" if record.state == "DEAD" else "starting", code, why)
         return True

@@ -23,6 +23,7 @@ from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
+from .readiness import NotReady, keep_probing
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
 
@@ -169,6 +170,11 @@ class EngineProcess:
             code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
             why = str(failure).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
             raise StartFailed(code, f"{answer}; then {why}") from None
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the readiness probe, if there is one, until the engine ends; see readiness.py."""
+        if self._engine.readiness:
+            keep_probing(self._engine.readiness, self._build, self._run.ended, tell)
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore liveness failures for this time, then count from zero; 0 = count again now."""

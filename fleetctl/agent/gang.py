@@ -22,6 +22,7 @@ from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
+from .readiness import NotReady
 from .replica import EVICTED_S, ReplicaActor
 
 POLL_S = 0.5
@@ -42,13 +43,15 @@ class OutOfReach(StartFailed):
 class Report(NamedTuple):
     """What a member says of its engine, or of its latest step. `code` = it has failed, and is no longer at it.
 
-    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended.
+    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended. `not_ready` = the
+    engine of a leader was ready and no longer is.
     """
 
     is_done: bool = False
     answer: Any = None
     code: str = ""
     reason: str = ""
+    not_ready: Optional[NotReady] = None
 
 
 class GangMember:
@@ -61,6 +64,7 @@ class GangMember:
             raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
         self._report = self._step = Report()
         self._serving = threading.Event()
+        self._not_ready: Optional[NotReady] = None
 
     def seat(self) -> Tuple[Place, int]:
         """Return the member's place, and the port for its gang if it is the leader."""
@@ -91,8 +95,13 @@ class GangMember:
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
+        if self._seat.member.rank == 0:
+            self._engine.keep_probing(self._tell)
         self._seat.check_weights()
         return self._seat.served_weights()
+
+    def _tell(self, state: Optional[NotReady]) -> None:
+        self._not_ready = state
 
     def take_step(self, step: str, *given: Any) -> None:
         """Run a step of a start or a reload, a method of the seat, in a thread; `step` reports its end."""
@@ -116,7 +125,7 @@ class GangMember:
 
     def poll(self) -> Report:
         """Return the report of the engine."""
-        return self._report
+        return self._report._replace(not_ready=self._not_ready)
 
 
 class GangCoordinator(ReplicaActor):
@@ -330,7 +339,11 @@ class GangCoordinator(ReplicaActor):
         while True:
             try:
                 time.sleep(POLL_S)
-                self._raise_if_failed(self._call_all("poll"))
+                reports: List[Report] = self._call_all("poll")
+                self._raise_if_failed(reports)
+                self._see_readiness(next(
+                    (found._replace(reason=f"rank {place.rank} of group {place.group}: {found.reason}")
+                     for found, place in zip((report.not_ready for report in reports), self._places) if found), None))
             except Exception as error:
                 failure = start_failure(error)
                 if not self._leaving:

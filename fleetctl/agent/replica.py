@@ -1,7 +1,7 @@
 """A replica: the detached actor `ModelActor:<key>:<id>`, here with one member. Its constructor returns once ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
-down and is being restarted, DEAD = it went down for good.
+down and is being restarted, DEAD = it went down for good. A record says that a replica is ALIVE but no longer ready.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
+from .readiness import NotReady, Recorder
 from .reload import Reloading, Steps, as_reloaded
 from .wire import from_parts, parse
 
@@ -56,6 +57,7 @@ class ReplicaActor:
             self._fail(start_failure(error), restarted)
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
+        self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
@@ -77,6 +79,11 @@ class ReplicaActor:
         finally:
             if not self._leaving:
                 os._exit(1)
+
+    def _see_readiness(self, state: Optional[NotReady]) -> None:
+        """Let the cluster know whether the engines answer; once they are being ended, they need not."""
+        if not self._leaving:
+            self._recorder.see(state)
 
     def _end_members(self) -> None:
         """End the members' actors, if they have their own."""
@@ -143,6 +150,7 @@ class ModelActor(ReplicaActor):
         super()._fail(failure, restarted)
 
     def _await_end(self) -> StartFailed:
+        self._engine.keep_probing(self._see_readiness)
         reason = self._engine.watch()
         if not self._leaving:
             log_of(self._replica.members[0]).end(reason)

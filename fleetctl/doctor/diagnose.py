@@ -39,6 +39,7 @@ CHECKS = (
     Check("weights on disks are what their index says", "node", "cluster", nodes.check_weights),
     Check("no cordon has expired", "node", "cluster", nodes.check_cordons),
     Check("no replica is lost", "replica", "cluster", replicas.check_lost),
+    Check("every replica that was ready still is", "replica", "cluster", replicas.check_readiness),
     Check("no replica keeps restarting", "replica", "cluster", replicas.check_restarts),
     Check("nothing is paused", "replica", "cluster", replicas.check_pauses),
     Check("nothing has failed lately", "replica", "cluster", replicas.check_failures),

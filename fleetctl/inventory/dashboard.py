@@ -21,9 +21,9 @@ from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
 from fleetctl.inventory.notes import has_ended, pauses_in, with_draining, with_notes
-from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
+from fleetctl.inventory.records import DRAINING, NOT_READY, NOTHING_KNOWN, Records, read_records, with_runs_of
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
-from fleetctl.inventory.replicas import find_replicas
+from fleetctl.inventory.replicas import find_replicas, with_readiness
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.uptimes import with_deaths, with_uptimes
 
@@ -95,6 +95,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     found_replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
+    if not_ready := records.of(NOT_READY):
+        found_replicas = with_readiness(found_replicas, not_ready)
     parts = Parts(nodes, actors, found_replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)

@@ -25,8 +25,8 @@ from fleetctl.inventory.jobs import TOOL, Job, find_job, list_jobs, noted_list
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of
 
-CORDON, UNCORDON, SLOTS, PAUSE, RESUME, DRAINING, RUN, RELOAD, UNFETCHED = (
-    "cordon", "uncordon", "slots", "pause", "resume", "draining", "run", "reload", "unfetched")
+CORDON, UNCORDON, SLOTS, PAUSE, RESUME, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
+    "cordon", "uncordon", "slots", "pause", "resume", "draining", "run", "reload", "unfetched", "notready")
 """The kinds of records, and the verbs of notes that end a cordon or a pause; see agent/records.py."""
 OF_CLUSTER = (CORDON, SLOTS, PAUSE, DRAINING)
 """The kinds with one row for the whole cluster, beside that of the runs."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, clock_text
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, was_restarted_recently
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, serves, was_restarted_recently
 from fleetctl.documents.plan import (
     NEWEST_PLAN,
     Blocked,
@@ -20,6 +20,7 @@ from fleetctl.documents.plan import (
     Growth,
     Hold,
     ModelRow,
+    NotReadyReplica,
     Plan,
     PlanFlags,
     PlanFleet,
@@ -306,6 +307,9 @@ def model_row(
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
+        not_ready=[NotReadyReplica(replica_id=replica.replica_id or 0, actor_id=replica.actor_id or "",
+                                   since=replica.not_ready.since, reason=replica.not_ready.reason)
+                   for replica in state.live if replica.not_ready],
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
@@ -338,13 +342,17 @@ def _reason(
         yield obstacle
         yield live if notes and not row.create else ""
     else:
-        yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
+        changes = row.starting or row.not_ready or row.restarted or row.outdated
+        yield live if changes else f"nothing to do: {live}"
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     yield from _restart_notes(state.live, state.observed_at)
+    if late := row.not_ready:
+        when = clock_text(min(one.since for one in late), state.observed_at)
+        yield f"{len(late)} not ready since {when} ({row.key}/{late[0].replica_id}: {late[0].reason})"
     if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:
@@ -379,7 +387,7 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     progress = f"{row.current} current of {row.wanted}"
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
-    removable = min(row.outdated, max(0, row.live - row.starting - row.wanted))
+    removable = min(row.outdated, max(0, row.live - row.starting - len(row.not_ready) - row.wanted))
     if not removable:
         return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
@@ -394,7 +402,7 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
     outdated, live = state.outdated(model), len(state.live)
     if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
         return blocked
-    serving = max(0, live - state.starting - 1)
+    serving = max(0, sum(map(serves, state.live)) - 1)
     return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
         f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
         f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})

@@ -76,9 +76,10 @@ def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Se
 
 def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metric]:
     fleet = plan.fleet.name
-    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting,
-                        "starting": row.starting - row.restarting, "restarting": row.restarting,
-                        "outdated": row.outdated, "missing": row.create + row.blocked} for row in plan.models}
+    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - len(row.not_ready),
+                        "not_ready": len(row.not_ready), "starting": row.starting - row.restarting,
+                        "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
+              for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
     yield _gauges("model_cooling", "Whether the model is cooling down after several failures.", ("fleet", "model"),

@@ -100,6 +100,8 @@ OUTCOME = {
     "LOCK_LOST": "a replica that was not started because the lock was lost",
     "AGENT_ERROR": "an error in fleetctl itself",
     "TARGET_REACHED": "a replica that was no longer needed",
+    "EVICTED": "a replica that was evicted while the apply waited for it or for others",
+    "NO_LONGER_READY": "a replica that was ready, and no longer answers its readiness probe",
 }
 """Codes of `ReplicaOutcome` that are not in plans."""
 VERB = {

@@ -20,7 +20,7 @@ from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.live import paused_text
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
-from fleetctl.render.place_text import ids_text, name_of, state_text
+from fleetctl.render.place_text import ids_text, name_of, note_text, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "unknown"
@@ -56,7 +56,8 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
         nodes += _node_rows(node, in_use[node.id], holders, slots, policies[node.id].cordoned_by or "")
     names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
     replicas = [(name_of(one), state_text(one, dead), one.fleet or "",
-                 tuple(_where(member, names, alone=len(one.members) == 1) for member in one.members), one.error or "")
+                 tuple(_where(member, names, alone=len(one.members) == 1) for member in one.members),
+                 note_text(one, inventory.observed_at))
                 for one in inventory.replicas]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
               Table("replica", "Replicas", REPLICA_ROW, tuple(replicas), beside_from=0))
@@ -72,7 +73,7 @@ def totals_line(inventory: Inventory) -> str:
     used = sum(in_use[node.id].gpu for node in usable)
     hot = [replica for replica in inventory.replicas if replica.level == "HOT"]
     warm = len(inventory.replicas) - len(hot)
-    up = sum(replica.state == "ALIVE" for replica in hot)
+    up = sum(replica.state == "ALIVE" and replica.not_ready is None for replica in hot)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
     return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
             f"{count_of(len(hot), 'replica')} live ({up} up){f', {warm} WARM' if warm else ''}")

@@ -10,14 +10,14 @@ from fleetctl.documents.base import age_text
 from fleetctl.documents.inventory import Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
-from fleetctl.render.place_text import name_of, node_text, state_text, status_word
+from fleetctl.render.place_text import name_of, node_text, note_text, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
-STATES = ("ready", "starting", "restarting", "draining", "lost", "never constructed")
+STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
 MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
              *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
                for state in STATES),
@@ -113,7 +113,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
                age, "" if observed_at else since, ", ".join(filter(None, serving)),
-               "" if of_one_fleet else replica.fleet or "(unmanaged)", replica.error or "")
+               "" if of_one_fleet else replica.fleet or "(unmanaged)", note_text(replica, observed_at))
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
