@@ -14,6 +14,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster, mailbox
 from .attempt import Attempt, Context, EarlierAttempt
+from .cards import CARD_FAILURES
 from .containers import MISSING
 from .create import CardTurns, Grants, replica_of
 from .events import EventStream
@@ -33,7 +34,7 @@ HEARTBEAT_S = 10.0
 MAX_REPLANS = 3
 REPLAN_S = 60.0
 """How long the client may take to plan again."""
-NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", MISSING)
+NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", MISSING, *CARD_FAILURES)
 """Codes of refusals that another node may avoid."""
 LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
 """The level of the event of each outcome; any other is an error."""

@@ -15,7 +15,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .cards import REFUSED
+from .cards import CARD_FAILURES, REFUSED
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
@@ -57,11 +57,13 @@ class Report(NamedTuple):
 class GangMember:
     """One member's actor. It reports its state; the coordinator decides."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, restarted: bool) -> None:
         try:
-            self._seat = MemberSeat(member)
+            self._seat = MemberSeat(member, restarted)
         except StartFailed as failure:
-            raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
+            cards = failure.places[0] if failure.places else Place()
+            raise RuntimeError(encode_failure(FailedStart(
+                failure.code, str(failure), gpu_uuids=cards.gpu_uuids, gpu_indices=cards.gpu_indices))) from None
         self._report = self._step = Report()
         self._serving = threading.Event()
         self._not_ready: Optional[NotReady] = None
@@ -234,7 +236,7 @@ class GangCoordinator(ReplicaActor):
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
-            ).remote(member))
+            ).remote(member, self._restarted))
         seats: List[Tuple[Place, int]] = []
         refusals: List[StartFailed] = []
         for answer in [actor.seat.remote() for actor in self._members]:
@@ -246,7 +248,8 @@ class GangCoordinator(ReplicaActor):
                 refusals.append(failure)
         if refusals:
             refused = [place for refusal in refusals for place in refusal.places]
-            raise StartFailed(refusals[0].code, str(refusals[0]), refused)
+            first = next((one for one in refusals if one.code in CARD_FAILURES), refusals[0])
+            raise StartFailed(first.code, str(first), refused)
         self._places = [place for place, _ in seats]
         self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats
                                   if place.rank == 0}
@@ -307,6 +310,9 @@ class GangCoordinator(ReplicaActor):
             cause, died = decode_failure(str(error)), getattr(error, "actor_id", None)
             seats = self._places or list(map(place_of, self._replica.members))
             places = [place for actor, place in zip(self._members, seats) if actor._actor_id.hex() == died]
+            if cause.code in CARD_FAILURES:
+                places = [place._replace(gpu_uuids=cause.gpu_uuids, gpu_indices=cause.gpu_indices or ())
+                          for place in places]
             subject = f"rank {places[0].rank} of group {places[0].group}" if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None

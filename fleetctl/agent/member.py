@@ -20,7 +20,7 @@ from .ports import LEADER, port_variable, reserve_port
 class MemberSeat:
     """A member that has its node, ports and cards, and no engine yet."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, restarted: bool = False) -> None:
         self.member = member
         self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None
@@ -32,10 +32,12 @@ class MemberSeat:
         self._ports = {name: int(port.getsockname()[1]) for name, port in zip(names, self._reserved)}
         self.port, self.leader_port = self._ports[""], self._ports.get(LEADER, 0)
         self._granted = node.granted_cards()
-        self._cards = cards.wait_for_clean_cards(
-            self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards)
-        if self._cards.objection:
-            raise StartFailed(self._cards.code, f"{self._cards.objection} (node {member.node})")
+        self._cards = check = cards.wait_for_clean_cards(
+            self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards,
+            residents=member.residents, restarted=restarted)
+        if check.objection:
+            raise StartFailed(check.code, f"{check.objection} (node {member.node})", [self._failed_card()]
+                              if check.failed else ())
 
     def place(self) -> Place:
         """Return this member's place for the replica's repr; its `unchecked` says why its cards were not checked."""
@@ -43,6 +45,14 @@ class MemberSeat:
             node_id=ray.get_runtime_context().get_node_id(), ip=self.ip, port=self.port,
             gpu_indices=cards.numbers(self._granted, self._cards), gpu_uuids=cards.uuids(self._cards),
             unchecked=self._cards.unchecked)
+
+    def _failed_card(self) -> Place:
+        """Return this member's place with only the card that has failed, for plans that must not use it."""
+        failed = self._cards.failed
+        return place_of(self.member)._replace(
+            node_id=ray.get_runtime_context().get_node_id(),
+            gpu_indices=[int(one) for one in failed if one.isdigit()],
+            gpu_uuids=[one for one in failed if one and not one.isdigit()])
 
     def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights, if it has any, are on this node; raises StartFailed.
@@ -105,8 +115,9 @@ class MemberSeat:
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
         named = {port_variable(name): str(self._ports[name]) for name in self.member.engine.ports}
+        granted = cards.names_for_engine(self._granted, self._cards)
         variables = {**injected, **named, **node.other_accelerators(),
-                     **node.visible_devices(self._granted, node_environment()),
+                     **node.visible_devices(granted, node_environment()),
                      **({MODEL_DIR: self._weights.folder} if self._weights else {})}
         engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)
         engine.start()

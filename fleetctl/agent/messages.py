@@ -125,6 +125,13 @@ class ServedWeights(NamedTuple):
     verified: Optional[str] = None
 
 
+class Resident(NamedTuple):
+    """What may use memory of each card of a node beside engines, in bytes; `process` = only one of this name."""
+
+    memory: int = 0
+    process: Optional[str] = None
+
+
 class Member(NamedTuple):
     """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
 
@@ -144,6 +151,7 @@ class Member(NamedTuple):
     memory: int = 0
     weights: Optional[PlannedWeights] = None
     cooling_cards: Sequence[str] = ()
+    residents: Sequence[Resident] = ()
     engine: Engine = Engine()
     supervisor: str = ""
     log: str = ""
@@ -220,6 +228,7 @@ class FailedStart(NamedTuple):
     node_ids: Sequence[str] = ()
     gpu_uuids: Sequence[str] = ()
     earlier_tries: Optional[Sequence[str]] = None
+    gpu_indices: Optional[Sequence[int]] = None
 
 
 class Mark(NamedTuple):

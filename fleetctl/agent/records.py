@@ -182,6 +182,8 @@ def why_paused(fleet: str, namespace: str, model: str) -> str:
     what = "paused" if note.model is not None else f"fleet {fleet} is paused"
     return (what + (f" by {note.who}" if note.who else "") + (f", until {note.until}" if note.until else "")
             + (f": {note.reason}" if note.reason else ""))
+
+
 def records_of(kind: str, fleet: str = "") -> Records:
     """Return the records of a row, by subject, from Ray's own table."""
     return _newest(ROW + kind + (f".{fleet}" if fleet else ""))[1]

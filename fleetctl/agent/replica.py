@@ -39,13 +39,15 @@ class ReplicaActor:
     _take_step: Steps
     """Run a step of a start or a reload, a method of the members' seats."""
 
+    _restarted = False
+
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(Replica, parts)
         self._places: List[Place] = []
         self._ready_at = ""
         self._failed: Optional[FailedStart] = None
         self._leaving = False
-        restarted = node.was_restarted()
+        self._restarted = restarted = node.was_restarted()
         threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
         if restarted:
             node.back_off(self._replica.lifecycle)
@@ -131,7 +133,7 @@ class ModelActor(ReplicaActor):
 
     def _start(self) -> None:
         deadline = deadline_after(self._replica.lifecycle)
-        self._seat = seat = MemberSeat(self._replica.members[0])
+        self._seat = seat = MemberSeat(self._replica.members[0], self._restarted)
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, self._places[0], (seat.ip, seat.leader_port))
         seat.fetch_weights(injected, deadline - time.monotonic())

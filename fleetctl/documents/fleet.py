@@ -361,6 +361,15 @@ class Reserve(Authored):
     vram: Bytes = Field(0, description="memory kept free on every card")
 
 
+class Resident(Authored):
+    """What may use memory of each card beside replicas: a display server, a daemon that keeps weights."""
+
+    memory: Bytes = Field(description="the memory of each card that belongs to it")
+    process: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="its process by name, or a word of its command line; what another process uses counts as in "
+                          "use. Absent = whatever it is")
+
+
 class NodePolicy(Authored):
     """Settings of the selected nodes; later entries win key by key."""
 
@@ -370,6 +379,9 @@ class NodePolicy(Authored):
                           "models that claim GPU or VRAM, 1 for others")
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, if the cluster cannot report it")
+    residents: Annotated[list[Resident], Field(max_length=MAX_CARDS)] | None = Field(
+        None, description="what may use memory of each card beside replicas; plans subtract it, and whole cards with no "
+                          "other use are offered")
     cordon: bool | None = Field(None, description="place no new replicas on these nodes")
     warm: Bytes | None = Field(
         None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "
