@@ -11,6 +11,7 @@ import pytest
 import ray
 
 from fleetctl.agent import member as member_module
+from fleetctl.agent.cards import CardCheck
 from fleetctl.agent.member import MemberSeat
 from fleetctl.agent.messages import Engine, Member
 
@@ -30,7 +31,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mapping[str, str]]]:
     monkeypatch.setattr(member_module, "log_of", lambda _: None)
     monkeypatch.setattr(member_module.node, "granted_cards", list)
     monkeypatch.setattr(member_module.node, "ray_gpu_variable", lambda: None)
-    monkeypatch.setattr(member_module.cards, "wait_for_clean_cards", lambda *_, **__: SimpleNamespace(objection=None))
+    monkeypatch.setattr(member_module.cards, "wait_for_clean_cards", lambda *_, **__: CardCheck())
     monkeypatch.setattr(member_module, "EngineProcess", engine)
     yield seen
     for port in reserved:
