@@ -204,6 +204,11 @@ class Replica(NamedTuple):
         """The names of its planned nodes, each once."""
         return list(dict.fromkeys(member.node for member in self.members))
 
+    @property
+    def grace_s(self) -> float:
+        """How long its engines may take to end, in seconds; they end at the same time."""
+        return max(member.engine.stop.grace for member in self.members)
+
 
 class WarmCopy(NamedTuple):
     """A WARM replica and the places of its members; `made_from` = the actor id of the HOT one."""
