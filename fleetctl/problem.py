@@ -81,6 +81,8 @@ CODES: dict[str, str] = {
     "FL068": "a shell variable in an environment value, which is not expanded",
     "FL069": "a tiny amount of memory, probably without its unit",
     "FL070": "a secret in plain text",
+    "FL071": "a flag with a blank in one word, usually its value",
+    "FL072": "a typographic dash or quote where programs expect one of ASCII",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that matches no model",
     "FL077": "a container that goes on running when its engine is ended",
@@ -94,6 +96,7 @@ CODES: dict[str, str] = {
     "FL087": "house rules that take too long, or too much memory",
     "FL088": "spec.history set twice in one fleet",
     "FL089": "environment variables that refer to each other in a circle",
+    "FL090": "an argument or a variable that is too long for Linux",
 }
 
 

@@ -99,7 +99,7 @@ class GangMember:
         """
         self._serving.set()
         if self._seat.member.rank == 0:
-            self._engine.keep_probing(self._tell)
+            self._seat.keep_probing(self._tell)
         self._seat.check_weights()
         return self._seat.served_weights()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Mapping, Optional
+from typing import Callable, Mapping, Optional
 
 import ray
 
@@ -15,6 +15,7 @@ from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, Served
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .node import node_environment
 from .ports import LEADER, port_variable, reserve_port
+from .readiness import NotReady
 
 
 class MemberSeat:
@@ -94,6 +95,11 @@ class MemberSeat:
         """Ignore the engine's liveness for this time, while it may be busy."""
         assert self._engine is not None
         self._engine.hold_liveness(for_s)
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the engine's readiness probe: it, or the whole gang, is ready."""
+        assert self._engine is not None
+        self._engine.keep_probing(tell)
 
     def reload_engine(self, call: HttpCall, within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""

@@ -1,8 +1,8 @@
 """What the agent exchanges with the client, actors and older releases: requests, replicas, outcomes, as typed values.
 
 `wire.parse` reads them where they arrive, `wire.document_of` writes them where they leave; in between the agent has no
-other form, so mypy finds a renamed field. tests/agent/test_messages.py holds them against the client's models. In JSON
-a field has its name in camel case, without a `_` at its end.
+other form, so mypy finds a renamed field, and a test holds them against the client's models. In JSON a name is in camel
+case, without a `_` at its end.
 
 No `from __future__ import annotations` here: `parse` reads the types of fields, also in an actor, whose process gets
 these classes by value and cannot import this module.
@@ -57,10 +57,7 @@ class Stop(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`.
-
-    `ports` = the names of ports that it needs beside its own.
-    """
+    """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`."""
 
     command: Sequence[str] = ()
     args: Sequence[str] = ()
@@ -224,7 +221,6 @@ class WarmCopy(NamedTuple):
 
 class FailedStart(NamedTuple):
     """A failure as its replica describes it: when, of which spec, and on which nodes and cards; None = not known."""
-
     code: str
     message: str
     at: Optional[str] = None
