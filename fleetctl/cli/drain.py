@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -118,7 +118,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
                          wanted.start.wait_timeout)
     if code not in (0, PARTIAL):
         return explicit.show_steps(output.outcomes, code, "drain", wanted.output_format)
-    let_go, code = _let_go(replace(source, observed_at=invocation.now()), found, wanted)
+    let_go, code = _let_go(source, found, wanted)
     return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
 
 

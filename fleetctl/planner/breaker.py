@@ -159,14 +159,15 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
 
     counted = [one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)]
     by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
+    now = seconds(inventory.observed_at)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
-    successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
-                  for one in inventory.successes]
+    successes += [(min(seconds(one.at), now), spec_of(one.model, one.spec_hash),
+                   frozenset((*one.node_ids, *one.gpu_uuids))) for one in inventory.successes]
     last_at = {place: at for at, _, places in sorted(successes, key=itemgetter(0)) for place in places}
     by_success = grouped((spec, (at, places)) for at, spec, places in successes)
-    return _Past(policy, seconds(inventory.observed_at), by_spec, by_success, last_at, nodes)
+    return _Past(policy, now, by_spec, by_success, last_at, nodes)
 
 
 def _is_counted(failure: Failure, nodes: Mapping[str, Node]) -> bool:

@@ -352,7 +352,13 @@ def test_a_wrong_clock_is_reported_with_its_direction(
     result = cli("doctor")
     assert result.code == 0
     assert "CLOCK_SKEW clock: this machine's clock is" in result.out
-    assert "behind the dashboard's" in " ".join(result.out.split())
+    assert "behind the cluster's" in " ".join(result.out.split())
+
+
+def test_a_cluster_that_does_not_tell_its_time_is_reported(cli, cluster: ClusterStandIn) -> None:
+    cluster.ahead_s = None
+    result = cli("doctor")
+    assert (result.code, "CLOCK_UNKNOWN clock: the dashboard's answers do not tell the time" in result.out) == (0, True)
 
 
 def test_the_question_for_a_token_carries_no_credential(
@@ -375,7 +381,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 18 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 19 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -383,7 +389,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 19 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 20 checks")
     assert cluster.writes() == []
 
 

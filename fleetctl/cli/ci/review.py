@@ -159,7 +159,8 @@ def _reviewed(job: Job) -> JobResult:
     show(formats, "table")
     write_reports(formats, reports)
     if job.out:
-        save_plan(job.invocation, plan, job.out)
+        now = job.invocation.now() if where.inventory else planned.inventory.observed_at
+        save_plan(job.invocation, plan, job.out, now)
     render_problems(loaded.problems, message_console())
     whole = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
     return JobResult(whole, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
