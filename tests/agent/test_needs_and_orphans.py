@@ -91,14 +91,15 @@ def in_container(*words: str) -> list[str]:
 
 
 def below(orphan: Orphan, outside: subprocess.Popen[bytes]) -> bool:
-    """Return whether an orphan is the first process of the container that `outside` has started."""
-    return bool(orphan.container) and processes.parent_and_start(orphan.pid)[0] == outside.pid
+    """Return whether an orphan is the `sleep` with which the container that `outside` has started begins."""
+    is_first = processes.parent_and_start(orphan.pid)[0] == outside.pid
+    return bool(orphan.container) and is_first and orphan.command == "sleep 100"
 
 
 def test_a_container_without_a_guard_is_found_by_any_of_the_variables_and_left_alone(start: Start) -> None:
     outside = start(*in_container("env", "-i", f"FLEETCTL_NAME={MARK['FLEETCTL_MODEL']}", "sleep", "100"))
     [orphan] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, outside)], "it is found")
-    assert (orphan.command, orphan.replica_id, orphan.container) == ("sleep 100", "", "unknown")
+    assert (orphan.model, orphan.replica_id, orphan.container) == ("", "", "unknown")
     orphans.end_orphans([orphan])
     assert outside.poll() is None
 
