@@ -29,7 +29,8 @@ def case(request: pytest.FixtureRequest) -> Path:
 
 
 def test_a_case_gives_the_fleet_file_beside_it(case: Path) -> None:
-    assert write_draft(imported(sources(case), runtime=runtime_of(case)).draft) == case.with_suffix(".fleet.yaml").read_text()
+    draft = imported(sources(case), runtime=runtime_of(case)).draft
+    assert write_draft(draft) == case.with_suffix(".fleet.yaml").read_text()
 
 
 def test_a_case_reports_exactly_these_losses(case: Path) -> None:
