@@ -1,14 +1,14 @@
 """Imports a container as an engine, with its environment: references become fromNode, and no message shows a value.
 
-Its image has no counterpart: fleetctl starts a program that is installed on the node. In its command line the variables
-of another system are renamed to ours, and the rest stays byte for byte. Readiness and liveness probes map one to one,
-and a startup probe becomes startupTimeout.
+Its image has no counterpart: fleetctl starts a program that is installed on the node, which may be podman. In its
+command line the variables of another system are renamed to ours, and the rest stays byte for byte. Readiness and
+liveness probes map one to one, and a startup probe becomes startupTimeout.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fleetctl.documents.quantity import number_in
@@ -89,6 +89,21 @@ _LOST = {
     "tty": "an engine has no terminal",
     "stdin": "an engine has no standard input",
 }
+_IN_PODMAN = {
+    "imagePullPolicy": "podman pulls nothing at a start: pull the image on the nodes beforehand",
+    "volumeMounts": "nothing is mounted: add `-v PATH:PATH` to the command for what is on the nodes",
+    "volumeDevices": "add `--device` to the command",
+    "securityContext": "podman's own defaults apply: add its options to the command",
+    "tty": "an engine has no terminal",
+}
+"""What replaces the reasons of _LOST if podman starts the image."""
+PODMAN = (
+    "podman", "run", "--rm", "--replace", "--name", "$(FLEETCTL_NAME)", "--init", "--log-driver=passthrough",
+    "--pull=never", "--network=host", "--ipc=host", "--env", "FLEETCTL_*", "--env", "CUDA_*")
+"""How podman runs an engine as a process of its own: see docs/containers.md for the reason of each option."""
+DEVICES = {"nvidia.com/gpu": ("--device", "nvidia.com/gpu=all"),
+           "amd.com/gpu": ("--device", "/dev/kfd", "--device", "/dev/dri", "--env", "HIP_*")}
+"""Options that show a container the cards of its node; the environment selects those that Ray has granted."""
 SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
 _FIELDS = {"status.podIP": "FLEETCTL_HOST", "status.hostIP": "FLEETCTL_HOST", "spec.nodeName": "FLEETCTL_NODE",
@@ -98,8 +113,8 @@ _FIELDS = {"status.podIP": "FLEETCTL_HOST", "status.hostIP": "FLEETCTL_HOST", "s
 
 def engine(container: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
     """Return the engine of a container; `probes_readiness` is False for a Worker, whose readiness is never probed."""
-    image = container.text("image")
-    if image is not None:
+    image, runtime = container.text("image"), container.record.runtime
+    if image is not None and not runtime:
         container.note("image", f"no image is started: the content of {image} must be on the nodes", "lost")
     container.skip("name")
     for key, steps in _HOMES.items():
@@ -109,24 +124,61 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
     def texts(owner: Reading, key: str) -> list[str]:
         return texts_with_our_variables(owner, key, variables, env)
 
+    def exec_texts(owner: Reading, key: str) -> list[str]:
+        found = texts(owner, key)
+        return ["podman", "exec", "$(FLEETCTL_NAME)", *found] if found and image and runtime else found
+
     command, args, workdir = texts(container, "command"), texts(container, "args"), container.text("workingDir")
     if workdir is not None and not workdir.startswith("/"):
         container.lose("workingDir", "not an absolute path")
         workdir = None
-    if not command:
+    if image and runtime:
+        container.note("image", f"podman starts {image}: pull it on the nodes{_by_digest(image)}", "todo")
+        command, workdir = podman_command(image, env, command, workdir), None
+    elif not command:
         known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
         hint = f" (in {image} probably {known})" if known else ""
         container.note("command", f"no command, so the image's entrypoint was started: write it here{hint}", "todo")
     found = filled({
         "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": workdir,
-        "readiness": readiness(container, texts) if probes_readiness else None, "liveness": liveness(container, texts),
+        "readiness": readiness(container, exec_texts) if probes_readiness else None,
+        "liveness": liveness(container, exec_texts),
     })
     if not probes_readiness:
         container.lose("readinessProbe", "never used on a Worker: a gang is ready when its Leader is")
     container.lose("ports", "a pod has ports of its own, but members on one node share its ports: use "
                             "$(FLEETCTL_PORT), a free port for each member")
-    container.lose_each(_LOST)
+    container.lose_each({**_LOST, **_IN_PODMAN} if image and runtime else _LOST)
     return found
+
+
+def podman_command(image: str, env: Collection[str], command: Sequence[str], workdir: str | None = None) -> list[str]:
+    """Return the command that starts an image with podman; without a `command` its entrypoint gets the args.
+
+    Variables are passed by name, so that no value is in a command line.
+    """
+    named = [word for name in env for word in ("--env", name)]
+    entry = ["--entrypoint="] if command else []
+    return [*PODMAN, *named, *(["-w", workdir] if workdir else []), *entry, _qualified(image), *command]
+
+
+def _qualified(image: str) -> str:
+    """Return an image with its registry: without one Kubernetes means Docker Hub, and podman may refuse it."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def show_cards(engine: dict[str, Any], resource: str = "nvidia.com/gpu") -> None:
+    """Add the options for the cards of a member that claims some to its command, if podman starts it."""
+    command = engine["command"]
+    if tuple(command[:len(PODMAN)]) == PODMAN:
+        command[len(PODMAN):len(PODMAN)] = DEVICES[resource]
+
+
+def _by_digest(image: str) -> str:
+    return "" if "@sha256:" in image else "; write its digest (NAME@sha256:...), as a tag may mean another image there"
 
 
 def environment(container: Reading, variables: Variables) -> dict[str, Any]:

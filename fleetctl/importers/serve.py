@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL
+from fleetctl.importers.container import podman_command, show_cards
 from fleetctl.importers.draft import PLACEHOLDER, Draft, filled, one_group
 from fleetctl.importers.reading import Reading, is_duplicate
 from fleetctl.importers.serve_placement import (
@@ -194,9 +195,14 @@ def _engine(source: Reading, loading: Reading, name: str, shared: Mapping[str, s
     named = weights == name or source.child("engine_kwargs").peek("served_model_name") is not None
     args = ["--port", "$(FLEETCTL_PORT)"] + ([] if named else ["--served-model-name", name])
     runtime_env = source.child("runtime_env")
-    engine = filled({"command": ["vllm", "serve", weights] if weights else [PLACEHOLDER], "args": [*args, *flags],
-                     "env": {**shared, **env_vars(runtime_env)},
+    env = {**shared, **env_vars(runtime_env)}
+    command, image = ["vllm", "serve", weights] if weights else [PLACEHOLDER], source.record.image
+    if image and source.record.runtime and weights:
+        source.note(None, f"podman starts {image}, the image of Ray's workers: pull it on the nodes", "todo")
+        command = podman_command(image, env, command)
+    engine = filled({"command": command, "args": [*args, *flags], "env": env,
                      "readiness": {"http": {"path": "/health"}}})
+    show_cards(engine)
     report_runtime_env(runtime_env)
     if source.peek("llm_engine") in ("vLLM", "VLLM"):
         source.skip("llm_engine")

@@ -2,7 +2,8 @@
 
 Failures of one spec on two or more nodes: the model cools. Of one spec on one node: that spec avoids the node. Of
 several specs on one node: the node takes no new replicas, or if all were on one of its cards, only that card. A
-cooldown ends with a success, or when the node, the spec or an uncordon makes the failures irrelevant.
+cooldown ends with a success, or when the node, the spec or an uncordon makes the failures irrelevant. A node without
+the image of a spec is no failure: the spec only avoids that node for a while.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ FORGOTTEN_S = 24 * 3600
 """Failures further apart than this plus the longest cooldown are not in a row."""
 NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", "CARD_COOLING"})
 """Codes of replicas that were refused by a node: they never ran."""
+IMAGE_MISSING = "IMAGE_MISSING"
+IMAGE_S = 60
+"""How long a spec avoids a node that lacked its image; doubled each time in a row, up to the longest cooldown."""
 
 Spec = tuple[str, str | None]
 """A model's key and its spec hash."""
@@ -52,22 +56,26 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID."""
+    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID.
+
+    `no_image` = nodes that lacked the image of a model, by key and id: avoided, but nothing cools.
+    """
 
     models: Mapping[str, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
     cards: Mapping[str, Cooling] = field(default_factory=dict)
+    no_image: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether anything cools."""
-        return bool(self.models or self.nodes or self.left_out or self.cards)
+        """Return whether anything cools or is avoided."""
+        return bool(self.models or self.nodes or self.left_out or self.cards or self.no_image)
 
     @property
     def next_try(self) -> float | None:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
-                      *(nodes.values() for nodes in self.left_out.values()))
+                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())))
         return min((one.until for one in found if not one.over), default=None)
 
 
@@ -122,10 +130,14 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
 
     `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
-    policy = fleet.policy.cooldown
-    if not policy.failures or sum(one.reload == reloads for one in inventory.failures) < policy.failures:
-        return Cooled()
-    past = _past(fleet, inventory, policy, reloads=reloads)
+    policy, no_image = fleet.policy.cooldown, dict[str, dict[str, Cooling]]()
+    failures = [one for one in inventory.failures if one.reload == reloads]
+    if any(one.code == IMAGE_MISSING for one in failures):
+        no_image = _without_image(fleet, inventory, policy)
+        failures = [one for one in failures if one.code != IMAGE_MISSING]
+    if not policy.failures or len(failures) < policy.failures:
+        return Cooled(no_image=no_image)
+    past = _past(fleet, inventory, policy, failures)
     left_out: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}
     for model in fleet.models:
@@ -146,10 +158,23 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         cards.update(found_cards)
         if (one := past.cooling_at(node, specs)) is not None and not one.gpu_uuids & found_cards.keys():
             nodes[node_id] = one
-    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, cards)
+    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, cards, no_image)
 
 
-def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloads: bool) -> _Past:
+def _without_image(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> dict[str, dict[str, Cooling]]:
+    """Return by model key and id the nodes that lacked its image when a replica was to start there."""
+    past = _past(fleet, inventory, policy, [one for one in inventory.failures if one.code == IMAGE_MISSING])
+    found: dict[str, dict[str, Cooling]] = {}
+    for model in fleet.models:
+        failures = past.by_spec.get((model.key, model.spec_hash), ())
+        for node_id in sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys()):
+            if row := _on_node(model, node_id, failures, past):
+                until = min(_at(row[-1]), past.now) + min(policy.max, IMAGE_S * 2 ** min(len(row) - 1, 40))
+                found.setdefault(model.key, {})[node_id] = Cooling(tuple(row), until, until <= past.now)
+    return found
+
+
+def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, failures: Sequence[Failure]) -> _Past:
     current = {model.key: model for model in fleet.models}
     nodes = {node.id: node for node in inventory.nodes if node.state != "DEAD"}
 
@@ -157,7 +182,7 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         model = current.get(key)
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
-    counted = [one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)]
+    counted = [one for one in failures if _is_counted(one, nodes)]
     by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
     now = seconds(inventory.observed_at)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
@@ -197,10 +222,15 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
 
 def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> Cooling | None:
     """One spec on one node."""
+    row = _on_node(model, node_id, failures, past)
+    return past.cooling(row, len(row))
+
+
+def _on_node(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> list[Failure]:
+    """Return the latest failures of one spec on one node in a row, oldest first."""
     since = max(past.last_success((model.key, model.spec_hash), node_id),
                 seconds(past.nodes[node_id].started_at))
-    row = past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
-    return past.cooling(row, len(row))
+    return past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
 
 
 def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:

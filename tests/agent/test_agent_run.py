@@ -325,7 +325,7 @@ def test_without_a_client_that_can_plan_a_refusal_is_the_outcome(cluster: Script
 
 
 @pytest.mark.parametrize("code", ["blocked:NODE_DRAINING", "blocked:NODE_GONE", "blocked:NODE_TAKEN",
-                                  "failed:NODE_TAKEN"])
+                                  "failed:NODE_TAKEN", "failed:IMAGE_MISSING"])
 def test_a_refused_replica_goes_to_another_node_in_the_same_run(cluster: ScriptedCluster, code: str) -> None:
     cluster.scripts = {"a/1": [code]}
     cluster.on_replan = {"request": request_of("a/2")}

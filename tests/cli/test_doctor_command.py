@@ -20,7 +20,8 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.inventory import vitals
 
 GIB = 1 << 30
-ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
+ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3", "container": ""}
+LEFT_CONTAINER = {**ORPHAN, "pid": 99, "container": "0123456789ab", "replicaId": ""}
 DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
@@ -142,10 +143,11 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
     "ORPHAN_ENGINE": (lambda it: answer_examination(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
+    "ORPHAN_CONTAINER": (lambda it: answer_examination(it, orphans=[LEFT_CONTAINER]), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
-NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
+NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -443,6 +445,32 @@ def test_the_needs_of_an_engine_are_checked_on_each_node_that_may_run_it(
     assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may run it)"
             in " ".join(result.out.split()))
     assert job not in cli("history", "--format", "json").out, "an examination is not in the history"
+
+
+@pytest.mark.parametrize(("env", "needs_image"), [("", True), ("\n          env: {HOME: /elsewhere}", False)])
+def test_the_image_of_an_engine_is_looked_up_where_its_runtime_looks_for_it(
+    cli, cluster: ClusterStandIn, tmp_path: Path, env: str, needs_image: bool
+) -> None:
+    fleet = tmp_path / "contained.yaml"
+    command, [head, _] = "command: [podman, run, --rm, eng:1, serve]", NEEDY.split("command: ")
+    fleet.write_text(f"{head}{command}{env}\n")
+    need = {"kind": "image", "value": "eng:1", "path": "podman"}
+    answer_examination(cluster, unmet=[{**need, "code": "IMAGE_MISSING", "message": "podman has no image eng:1"}])
+    result = cli("doctor", "-f", fleet, "--nodes")
+    [job] = cluster.jobs
+    asked = cluster.request_of(job)["nodes"][cluster.nodes[0]["node_id"]]
+    assert (need in asked) == needs_image
+    shown = "IMAGE_MISSING org/one: podman has no image eng:1, on node-a" in " ".join(result.out.split())
+    assert shown == needs_image
+
+
+def test_a_container_is_left_to_its_daemon(cli, cluster: ClusterStandIn) -> None:
+    answer_examination(cluster, orphans=[LEFT_CONTAINER])
+    result = cli("doctor", "--nodes", "--fix", "--yes")
+    assert result.code == 1
+    assert "there is nothing for --fix to remove" in result.err
+    assert "container 0123456789ab, process 99 (vllm serve)" in " ".join(result.out.split())
+    assert len(cluster.jobs) == 1
 
 
 def test_a_node_cordoned_by_a_policy_is_not_checked(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ BLOCKED = {
     "WAITS_FOR_NODES": "it would run on nodes that the autoscaler may add",
     "MAX_NODES": "the autoscaler may not add more nodes of the required type",
     "COOLING_DOWN": "the model has failed several times in a row and is cooling down",
+    "IMAGE_MISSING": "the image of an engine is not on its node",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
     "PAUSED": "a person has paused the model, or its fleet",
 }
