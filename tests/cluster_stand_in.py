@@ -26,7 +26,7 @@ from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import actor_name, describe, place_of, utc_now
 from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Replica
 from fleetctl.agent.wire import document_of
-from fleetctl.inventory.records import NOTES
+from fleetctl.inventory.records import NOT_READY, NOTES
 
 PLANNED = ("group", "copy", "role", "rank", "nodeId", "gpus", "vram", "cpus", "memory")
 Steps = list[tuple[str, str]]
@@ -171,6 +171,14 @@ class ClusterStandIn:
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
             "death_cause": None, "up_ms": up_ms,
             "repr_name": describe(replica, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+
+    def stop_answering(self, actor: int, fleet: str = "lab", **more: str) -> None:
+        """Record that the readiness of an added replica fails, as its actor does; `more` replaces parts of the record.
+        """
+        row = self.actors[actor]
+        told = {"model": "m", "replicaId": 0, "readyAt": json.loads(row["repr_name"])["readyAt"],
+                "since": "2026-03-04T12:03:11Z", "reason": "GET /health on port 8000: HTTP 503", **more}
+        self.records.add(NOT_READY, record(row["actor_id"], now(), **told), fleet)
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
                     cards: Sequence[str] = ()) -> None:

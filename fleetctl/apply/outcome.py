@@ -59,10 +59,10 @@ def no_longer_ready(plan: Plan, client: DashboardClient, now: str) -> list[Repli
     models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models
     return [ReplicaOutcome(
                 model=key, replica_id=one.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
-                    f"it is up, but has not answered its readiness since {clock_text(one.not_ready.since, now)}: "
-                    f"{one.not_ready.reason}; it keeps running"))
-            for key, state in models.items() if sum(one.not_ready is None for one in state.live) < wanted[key]
-            for one in state.live if one.not_ready]
+                    f"it is up, but has not answered its readiness since {clock_text(one.not_ready_since, now)}: "
+                    f"{one.not_ready_reason}; it keeps running"))
+            for key, state in models.items() if sum(one.not_ready_since is None for one in state.live) < wanted[key]
+            for one in state.live if one.not_ready_since]
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:

@@ -33,11 +33,11 @@ def check_lost(evidence: Evidence) -> Iterator[Diagnosed]:
 def check_readiness(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the replicas that were ready and no longer answer their readiness probe."""
     for replica in _live_replicas(evidence):
-        if replica.not_ready:
-            since = clock_text(replica.not_ready.since, evidence.inventory.observed_at)
+        if replica.not_ready_since:
+            since = clock_text(replica.not_ready_since, evidence.inventory.observed_at)
             yield Diagnosed(
                 code="NO_LONGER_READY", severity="error", area="replica", subject=_name(replica),
-                message=f"it does not answer its readiness since {since}: {replica.not_ready.reason}",
+                message=f"it does not answer its readiness since {since}: {replica.not_ready_reason}",
                 advice="it counts as live, but gets no requests, and nothing restarts it; see its log, then restart it",
                 command=f"fleetctl logs {shlex.quote(_name(replica))}")
 

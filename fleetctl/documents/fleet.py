@@ -98,6 +98,10 @@ class ExecProbe(Authored):
     command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
 
 
+PERIODS_S = {"readiness": 1.0, "liveness": 10.0}
+"""The periods of probes that do not set one. Liveness had 1 s once: that is in hashes; see fleetfile/resolved.py."""
+
+
 class Probe(OneOf):
     """Exactly one of http, tcp and exec, with its period, timeout and threshold."""
 
@@ -107,10 +111,13 @@ class Probe(OneOf):
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
     exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
-    period: Seconds = Field(1, description="time between two attempts; default 1s")
-    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s")
+    period: Seconds | None = Field(
+        None, description="time between two attempts; default: 1s for readiness, 10s for liveness. A ready engine is "
+                          "asked for its readiness every 10s, or less often")
+    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s. For the readiness of a ready "
+                                            "engine it is at least 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="liveness only: failures in a row before the engine counts as down")
+        3, description="failures in a row before a ready engine counts as not ready (readiness) or down (liveness)")
 
 
 def _once_each(names: list[str]) -> list[str]:

@@ -192,13 +192,6 @@ class ReplicaMember(Stored):
         return host_port(self.address, self.port) if self.address and self.port else ""
 
 
-class NotReady(Stored):
-    """Since when a replica that was ready has not answered its readiness probe, and how the probe failed."""
-
-    since: Moment
-    reason: str = ""
-
-
 class Replica(Stored):
     """One actor that serves or starts to serve a model, or is WARM: ours, another fleet's, or of a foreign scheme."""
 
@@ -224,8 +217,10 @@ class Replica(Stored):
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
-    not_ready: NotReady | None = Field(
-        None, exclude_if=is_absent, description="it was ready and no longer is: it counts, but does not serve")
+    not_ready_since: Moment | None = Field(
+        None, exclude_if=is_absent,
+        description="since when it, once ready, has not answered its readiness probe: it counts, but does not serve")
+    not_ready_reason: str = Field("", exclude_if=is_zero, description="how the probe failed")
     refused: list[str] = Field(
         default_factory=list, exclude_if=is_zero,
         description="what its actor says of itself and does not count, with the reason, such as an address that is "
@@ -348,7 +343,7 @@ def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
 
 def serves(replica: Replica) -> bool:
     """Return whether a live replica takes requests: it is ready, still answers, and no eviction is draining it."""
-    return replica.state == "ALIVE" and not replica.draining and replica.not_ready is None
+    return replica.state == "ALIVE" and not replica.draining and replica.not_ready_since is None
 
 
 def may_have_loaded(node: Node, wrong: WrongWeights, replicas: Sequence[Replica]) -> list[Replica]:

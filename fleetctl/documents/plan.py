@@ -11,7 +11,6 @@ from pydantic import Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
-from fleetctl.documents.inventory import NotReady
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.record import Lifecycle
@@ -73,6 +72,7 @@ class Summary(Stored):
     lost: int = 0
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
     restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
+    not_ready: int = Field(0, exclude_if=is_zero, description="of the live ones: up, but no longer ready")
     outdated: int = Field(0, description="of the live ones: started with a different spec than the file's")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 
@@ -90,13 +90,6 @@ class Certificate(Stored):
     on_new_nodes: int = Field(0, description="of those not placed: would run on nodes that may be added")
 
 
-class NotReadyReplica(NotReady):
-    """A live replica that was ready and no longer answers its readiness probe."""
-
-    replica_id: int
-    actor_id: str
-
-
 class ModelRow(Stored):
     """One row per model of the fleet file, even if there is nothing to do; `reason` is never empty."""
 
@@ -105,8 +98,7 @@ class ModelRow(Stored):
     live: int
     starting: int = Field(description="of the live ones: not ready, restarting ones included")
     restarting: int = Field(0, description="of the starting ones: ended, and being restarted by Ray")
-    not_ready: list[NotReadyReplica] = Field(
-        default_factory=list, exclude_if=is_zero, description="of the live ones: up, but no longer ready; kept")
+    not_ready: int = Field(0, exclude_if=is_zero, description="of the live ones: up, but no longer ready; kept")
     restarted: int = Field(0, description="of the live ones: ready again for less than ten minutes after a restart")
     current: int = Field(0, description="of the live ones: started with the file's spec")
     outdated: int = Field(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.inventory import Node, NotReady, Replica, ReplicaMember, Success, address_of
+from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Success, address_of
 from fleetctl.documents.quantity import grouped
 from fleetctl.inventory.actors import MEMBER_CLASSES, LiveActor
 from fleetctl.inventory.failures import success_of
@@ -118,7 +118,7 @@ def _marked(found: FoundReplica, payload: Mapping[str, Any]) -> FoundReplica:
         return found
     told = str(payload.get("reason", ""))[:MOST_REASON]
     reason = "".join(character if character.isprintable() else " " for character in told)
-    return replace(found, replica=replica.model_copy(update={"not_ready": NotReady(since=since, reason=reason)}))
+    return replace(found, replica=replica.model_copy(update={"not_ready_since": since, "not_ready_reason": reason}))
 
 
 def _members(actor: LiveActor, marks: Marks) -> tuple[ReplicaMember, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
@@ -20,7 +21,6 @@ from fleetctl.documents.plan import (
     Growth,
     Hold,
     ModelRow,
-    NotReadyReplica,
     Plan,
     PlanFlags,
     PlanFleet,
@@ -255,7 +255,8 @@ def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold],
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
-        outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
+        not_ready=sum(row.not_ready for row in rows), outdated=sum(row.outdated for row in rows),
+        reload=sum(row.reload for row in rows),
     )
 
 
@@ -307,9 +308,7 @@ def model_row(
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
-        not_ready=[NotReadyReplica(replica_id=replica.replica_id or 0, actor_id=replica.actor_id or "",
-                                   since=replica.not_ready.since, reason=replica.not_ready.reason)
-                   for replica in state.live if replica.not_ready],
+        not_ready=sum(replica.not_ready_since is not None for replica in state.live),
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
@@ -350,9 +349,10 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     yield from _restart_notes(state.live, state.observed_at)
-    if late := row.not_ready:
-        when = clock_text(min(one.since for one in late), state.observed_at)
-        yield f"{len(late)} not ready since {when} ({row.key}/{late[0].replica_id}: {late[0].reason})"
+    if row.not_ready:
+        first, since = min(((one, one.not_ready_since) for one in state.live if one.not_ready_since), key=itemgetter(1))
+        yield (f"{row.not_ready} not ready since {clock_text(since, state.observed_at)} "
+               f"({row.key}/{first.replica_id}: {first.not_ready_reason})")
     if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:
@@ -387,7 +387,7 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     progress = f"{row.current} current of {row.wanted}"
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
-    removable = min(row.outdated, max(0, row.live - row.starting - len(row.not_ready) - row.wanted))
+    removable = min(row.outdated, max(0, row.live - row.starting - row.not_ready - row.wanted))
     if not removable:
         return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"

@@ -98,16 +98,16 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
         return "lost"
     if replica.level == "WARM" and replica.state == "ALIVE":
         return "warm"
-    return "draining" if replica.draining else "not ready" if replica.not_ready else STATE_WORDS[replica.state]
+    return "draining" if replica.draining else "not ready" if replica.not_ready_since else STATE_WORDS[replica.state]
 
 
 def note_text(replica: Replica, observed_at: str | None) -> str:
     """Return why a replica is not ready or why it ended last, if known; `observed_at` None = a time with its date."""
-    late = replica.not_ready
-    if late is None:
+    since = replica.not_ready_since
+    if since is None:
         return replica.error or ""
-    since = clock_text(late.since, observed_at) if observed_at else late.since
-    return f"not answering its readiness since {since}: {late.reason}"
+    shown = clock_text(since, observed_at) if observed_at else since
+    return f"not answering its readiness since {shown}: {replica.not_ready_reason}"
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:

@@ -76,8 +76,8 @@ def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Se
 
 def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metric]:
     fleet = plan.fleet.name
-    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - len(row.not_ready),
-                        "not_ready": len(row.not_ready), "starting": row.starting - row.restarting,
+    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - row.not_ready,
+                        "not_ready": row.not_ready, "starting": row.starting - row.restarting,
                         "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
               for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),

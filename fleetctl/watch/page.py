@@ -96,7 +96,7 @@ def _state(watcher: Watcher) -> tuple[str, int]:
         return f"Not planned yet: {revision}.", PARTIAL
     if "revision" in conditions or plan.summary.blocked or plan.summary.create:
         return f"In force: {revision}. {plan.summary.create} to create, {plan.summary.blocked} blocked.", PARTIAL
-    late = sum(len(row.not_ready) for row in plan.models)
+    late = plan.summary.not_ready
     return (f"Everything in {revision} is live or starting{f'; {late} no longer ready' if late else ''}.",
             PARTIAL if late else 0)
 

@@ -101,6 +101,31 @@ def test_replicas_are_replaced_one_at_a_time_and_never_fewer_are_ready_than_want
     assert "nothing to replace, 3 current of 3" in again.err
 
 
+def test_an_outdated_replica_that_no_longer_answers_ends_first_and_was_not_serving(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
+    run_outdated(acting, 2)
+    acting.stand_in.stop_answering(1)
+    assert cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes").code == 0
+    assert acting.steps == ["+2", "-1", "+3", "-0"]
+    assert acting.keeps == [{MODEL: 1}] * 2
+
+
+def test_an_update_stops_before_fewer_replicas_answer_than_before(cli, acting: ActingCluster, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    create = acting._create
+
+    def create_one_that_stops_answering(request: dict[str, Any]) -> Steps:
+        steps = create(request)
+        acting.stand_in.stop_answering(-1)
+        return steps
+
+    acting._create = create_one_that_stops_answering  # type: ignore[method-assign]
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
+    assert (result.code, acting.steps) == (3, ["+2"])
+    assert f"{MODEL}/0 stays: 1 would serve without it, and 2 must" in result.err
+
+
 def test_the_history_has_one_row_per_replace_and_its_steps_by_id(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2)

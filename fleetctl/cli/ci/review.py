@@ -287,7 +287,7 @@ def _write_failure(job: Job, report: Report) -> list[WantedReport]:
     "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
     exit_codes="0 no drift, 1 error, 2 something is missing or differs from the files, 3 something is blocked, "
-               "restarting or failed, 4 a policy refuses missing replicas, 64 usage"))
+               "restarting, no longer ready or failed, 4 a policy refuses missing replicas, 64 usage"))
 def drift(
     *,
     files: flags.OptionalDiskFiles = None,
@@ -300,10 +300,11 @@ def drift(
 ) -> int:
     """Check on a schedule that the cluster matches the files.
 
-    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
-    in use by others, expired cordons, pauses, cooldowns and recent failures are warnings, and do not change the exit
-    code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is
-    changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
+    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting, no longer
+    ready or failed. Cards in use by others, expired cordons, pauses, cooldowns and recent failures are warnings, and do
+    not change the exit code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise
+    closed. Nothing is changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports,
+    one per line.
     """
     job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
               reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))

@@ -73,7 +73,7 @@ def totals_line(inventory: Inventory) -> str:
     used = sum(in_use[node.id].gpu for node in usable)
     hot = [replica for replica in inventory.replicas if replica.level == "HOT"]
     warm = len(inventory.replicas) - len(hot)
-    up = sum(replica.state == "ALIVE" and replica.not_ready is None for replica in hot)
+    up = sum(replica.state == "ALIVE" and replica.not_ready_since is None for replica in hot)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
     return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
             f"{count_of(len(hot), 'replica')} live ({up} up){f', {warm} WARM' if warm else ''}")
