@@ -41,17 +41,22 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
             for (text, overridden), names in by_reason.items()]
 
 
-def card_notes(nodes: Iterable[Node]) -> list[Note]:
-    """Return a note for each number of cards that nodes do not report; nodes with the same number share a note.
+def unreporting(nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes, by name, that do not report all the cards that they offer to Ray.
 
     GPUs count as simulated if no node reports any card, and Ray has seen no kind of card on the node.
     """
-    by_count: dict[tuple[int, int], list[str]] = {}
     alive = [node for node in nodes if node.state == "ALIVE"]
     real = any(node.reported_cards for node in alive)
-    for node in sorted(alive, key=lambda node: (node.name, node.id)):
-        if node.unreported_cards and (real or ACCELERATOR_LABEL in node.labels):
-            by_count.setdefault((node.unreported_cards, int(node.resources.total.gpu)), []).append(node.name)
+    return sorted((node for node in alive if node.unreported_cards and (real or ACCELERATOR_LABEL in node.labels)),
+                  key=lambda node: (node.name, node.id))
+
+
+def card_notes(nodes: Iterable[Node]) -> list[Note]:
+    """Return a note for each number of cards that nodes do not report; nodes with the same number share a note."""
+    by_count: dict[tuple[int, int], list[str]] = {}
+    for node in unreporting(nodes):
+        by_count.setdefault((node.unreported_cards, int(node.resources.total.gpu)), []).append(node.name)
     return [Note(code="CARDS_UNREPORTED", level="warning", nodes=names[:SHOWN], node_count=len(names),
                  message=f"{some(names, SHOWN)} {'reports' if len(names) == 1 else 'each report'} {total - missing} of "
                          f"{total} cards: one may be lost, and what else uses the others is unknown; other nodes are "
