@@ -69,12 +69,12 @@ def check_granted(
         text = f"{_named(card_id)} is lost: the driver counts it and cannot open it ({why})"
         return check._replace(objection=text, code="CARD_LOST", failed=[card_id])
     for card in found:
-        if card and card.uuid and card.uuid in cooling:
-            text = f"{card} ({card.uuid}) is cooling: several models failed on it recently"
-            return check._replace(objection=text, code="CARD_COOLING")
         if card and card.fault and not restarted:
             text = f"{card} ({card.uuid}) has {card.fault}"
             return check._replace(objection=text, code="CARD_FAULTY", failed=[card.number, card.uuid])
+        if card and card.uuid and card.uuid in cooling:
+            text = f"{card} ({card.uuid}) is cooling: several models failed on it recently"
+            return check._replace(objection=text, code="CARD_COOLING")
     checked = [card for card in found if card and not card.is_divided]
     return check._replace(objection=objection(checked, gpu_share, vram_bytes, residents))
 

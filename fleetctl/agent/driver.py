@@ -13,6 +13,7 @@ MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
 LIBRARY = "libnvidia-ml.so.1"
 MEMORY = "/proc/meminfo"
+NO_DRIVER = "no NVIDIA driver was found on this node"
 TIMEOUT_S = 30.0
 """A driver that hangs must not block the replica's start."""
 QUERY = "--query-gpu=index,uuid,memory.total,memory.used,memory.free"
@@ -62,7 +63,7 @@ def query_driver(env: Mapping[str, str]) -> Answer:
     """Return the driver's report of all cards of this host, in the order of their numbers."""
     nvml = load_nvml()
     if nvml is None:
-        return query_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
+        return query_nvidia_smi(env) or Answer([], NO_DRIVER if has_devices() else None)
     answers: List[Answer] = []
     cards: List[Card] = []
     lost: Dict[str, str] = {}

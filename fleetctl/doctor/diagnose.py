@@ -33,6 +33,7 @@ CHECKS = (
     Check("no lock is left behind", "cluster", "nodes", cluster.check_locks),
     Check("nodes answer", "node", "nodes", nodes.check_answers),
     Check("nodes offer the cards they have", "node", "cluster", nodes.check_gpu_counts),
+    Check("no card has failed", "node", "nodes", nodes.check_failed_cards),
     Check("no other program uses the cards", "node", "cluster", nodes.check_foreign_memory),
     Check("no engine runs without its replica", "node", "nodes", nodes.check_orphans),
     Check("disks have room", "node", "cluster", nodes.check_disks),

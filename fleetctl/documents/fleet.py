@@ -387,8 +387,8 @@ class NodePolicy(Authored):
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, if the cluster cannot report it")
     residents: Annotated[list[Resident], Field(max_length=MAX_CARDS)] | None = Field(
-        None, description="what may use memory of each card beside replicas; plans subtract it, and whole cards with "
-                          "no other use are offered")
+        None, description="what may use memory of each card beside replicas; plans subtract it, and offer whole cards "
+                          "that nothing else uses")
     cordon: bool | None = Field(None, description="place no new replicas on these nodes")
     warm: Bytes | None = Field(
         None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "

@@ -353,9 +353,9 @@ class Lost(Stored):
 
 
 class Note(Stored):
-    """A setting on a node that has no effect; it blocks nothing."""
+    """What is odd about nodes, such as a setting without effect, or cards that are not reported; it blocks nothing."""
 
-    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED"]
     level: Literal["warning", "notice"]
     message: str
     node_count: int
@@ -417,7 +417,8 @@ class Plan(Versioned):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
-    notes: list[Note] = Field(default_factory=list, description="settings on nodes that have no effect")
+    notes: list[Note] = Field(
+        default_factory=list, description="settings on nodes that have no effect, and cards that are not reported")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(
         None, description="with --base: the effect of the change since that revision alone")

@@ -45,7 +45,7 @@ from fleetctl.planner.live import (
     resume_command,
     sort_out,
 )
-from fleetctl.planner.notes import slot_notes
+from fleetctl.planner.notes import card_notes, slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
@@ -233,7 +233,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=slot_notes(inventory.nodes, fleet.policies),
+        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),

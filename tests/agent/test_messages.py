@@ -31,7 +31,8 @@ SAME = {
     "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
     "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
 }
-IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk, examine.Examined: diagnosis.ExaminedNode}
+IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk,
+                 examine.FailedCard: diagnosis.FailedCard, examine.Examined: diagnosis.ExaminedNode}
 ONLY_HERE = {
     "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
     "Replica": {"fleet", "namespace", "earlierTries"},

@@ -22,6 +22,7 @@ from fleetctl.inventory import vitals
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3", "container": ""}
 LEFT_CONTAINER = {**ORPHAN, "pid": 99, "container": "0123456789ab", "replicaId": ""}
+LOST = {"number": "3", "uuid": "", "code": "CARD_LOST", "message": "the driver counts it and cannot open it (lost)"}
 DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
@@ -79,6 +80,10 @@ def leaked_group(cluster: ClusterStandIn) -> None:
 
 
 def set_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+    """Set what the summary has of the first node; if these are cards, the other nodes report theirs, too."""
+    for row in cluster.nodes[1:] if "gpus" in values else ():
+        cluster.of_node[row["node_id"]] = {"gpus": [
+            {**card, "uuid": f"{card['uuid']}-{row['node_name']}"} for card in cards(3)]}
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
@@ -131,7 +136,8 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
-    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 9)), "node", "node-a"),
+    "CARDS_UNREPORTED": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
     "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
     "WEIGHTS_WRONG": (wrong_weights, "node", "node-a"),
     "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
@@ -145,10 +151,15 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
     "ORPHAN_ENGINE": (lambda it: answer_examination(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
     "ORPHAN_CONTAINER": (lambda it: answer_examination(it, orphans=[LEFT_CONTAINER]), "node", "node-a"),
+    "CARD_LOST": (lambda it: answer_examination(it, cards=[LOST]), "node", "node-a card 3"),
+    "CARD_FAULTY": (
+        lambda it: answer_examination(it, cards=[{**LOST, "code": "CARD_FAULTY"}]), "node", "node-a card 3"),
+    "CARDS_UNCHECKED": (lambda it: answer_examination(it, driver="NVML: Unknown Error"), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
-NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED"}
+NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED", "CARD_LOST",
+                    "CARD_FAULTY", "CARDS_UNCHECKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)

@@ -32,7 +32,10 @@ ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
 
 @dataclass(frozen=True, slots=True)
 class CoolingCard:
-    """A card on which several models failed in a row; `tries` = how many new replicas it may take, 0 or 1."""
+    """A card that has failed, or on which several models failed in a row; `uuid` empty = not known.
+
+    `tries` = how many new replicas it may take, 0 or 1.
+    """
 
     index: int
     uuid: str

@@ -133,7 +133,7 @@ def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
         cards = tuple([Card(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
                        for card in cards])
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
-                 offer.empty)
+                 offer.empty, offer.unreported)
 
 
 def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:

@@ -51,6 +51,7 @@ OBSERVED = {
     "CREATE": "replicas would be created",
     "PREFETCH": "nodes would fetch weights to keep them on their disks",
     "UNMANAGED": "capacity in use outside this fleet",
+    "CARDS_UNREPORTED": "nodes that do not report all the cards that they offer to Ray",
     "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
     "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that a note or the fleet file overrides",
 }
@@ -144,6 +145,8 @@ DOCTOR = {
     "LOCK_LEFT": "a run ended without releasing its lock; the next one takes it over",
     "NODE_SILENT": "no worker answered on a node",
     "GPU_COUNT": "the number of GPUs that a node offers to Ray is not its number of cards",
+    "CARD_LOST": "a card that the driver counts and cannot open",
+    "CARD_FAULTY": "a card whose memory has uncorrected errors, or must be replaced",
     "CARD_SHARED": "two Ray nodes report the same card",
     "ORPHAN_ENGINE": "an engine of a replica runs without it",
     "DISK_FULL": "the disk of Ray's logs or temporary folder is nearly full",

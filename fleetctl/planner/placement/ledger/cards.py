@@ -74,13 +74,17 @@ class Card(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What a node has free. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
+    """What a node has free. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet.
+
+    `unreported` = how many of its cards the cluster's driver does not report: one of them may be lost.
+    """
 
     cards: tuple[Card, ...] = ()
     free_gpus: int = 0
     free_cpus: int = 0
     free_memory: int = 0
     empty: bool = True
+    unreported: int = 0
 
 
 class Taken(NamedTuple):
@@ -120,7 +124,8 @@ def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | Non
 def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
     return Offer(
         tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
-        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, empty=False,
+        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
+        offer.unreported,
     )
 
 

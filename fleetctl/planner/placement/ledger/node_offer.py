@@ -39,6 +39,7 @@ class Facts(NamedTuple):
     free_memory: int
     held: bool
     """A live member is on the node, with or without a card."""
+    unreported: int = 0
 
 
 @dataclass(slots=True)
@@ -111,6 +112,11 @@ class _CardLoads:
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
 
 
+def slack_of(memory: int | None) -> int:
+    """Return how many bytes of a card the driver and others may use without it counting as in use."""
+    return max(GIB, (memory or 0) // 50)
+
+
 @lru_cache(maxsize=1 << 16)
 def _finished(
     card: BareCard, share: int, vram: int, reserve: int, residents: int, tries: int | None = None
@@ -119,10 +125,9 @@ def _finished(
     index, memory, measured, _, unified = card
     if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
         return Card(index, 0, None if memory is None else 0, memory)
-    slack = max(GIB, (memory or 0) // 50)
     expected = vram + residents
     free = None if memory is None else max(0, memory - max(measured, expected) - reserve)
-    foreign = measured - expected if measured > expected + slack and not unified else 0
+    foreign = measured - expected if measured > expected + slack_of(memory) and not unified else 0
     return Card(index, SHARE - share, free, memory, foreign, tries)
 
 
@@ -150,6 +155,7 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     return Facts(
         cards, grants, gpus_total, gpus_used,
         max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
+        node.unreported_cards,
     )
 
 
@@ -177,7 +183,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     return Offer(
         loads.finish(policy),
         max(0, facts.gpus_total - max(facts.gpus_used, assigned)), facts.free_cpus, facts.free_memory,
-        empty=not facts.held and not facts.gpus_used and not assigned,
+        empty=not facts.held and not facts.gpus_used and not assigned, unreported=facts.unreported,
     )
 
 
