@@ -89,8 +89,8 @@ class Cooled:
     def next_try(self) -> float | None:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
-                      *(found.values() for found in (*self.lost.values(), *self.left_out.values(),
-                                                     *self.no_image.values())))
+                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())),
+                      *(cards.values() for cards in self.lost.values()))
         return min((one.until for one in found if not one.over), default=None)
 
 
@@ -159,14 +159,14 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     left_out: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}
     for model in fleet.models:
-        failures = past.by_spec.get((model.key, model.spec_hash), ())
-        if len(failures) < policy.failures:
+        own = past.by_spec.get((model.key, model.spec_hash), ())
+        if len(own) < policy.failures:
             continue
-        if (found := _of_model(model, failures, past)) is not None:
+        if (found := _of_model(model, own, past)) is not None:
             models[model.key] = found
-        touched = sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys())
+        touched = sorted({node_id for failure in own for node_id in failure.node_ids} & past.nodes.keys())
         left_out[model.key] = {node_id: one for node_id in touched
-                               if (one := _of_pair(model, node_id, failures, past)) is not None}
+                               if (one := _of_pair(model, node_id, own, past)) is not None}
     nodes, cards = dict[str, Cooling](), dict[str, Cooling]()
     for node_id, specs in _specs_by_node(past).items():
         if len(specs) < policy.failures:
