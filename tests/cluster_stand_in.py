@@ -10,6 +10,7 @@ import itertools
 import json
 import shlex
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,6 +131,8 @@ class ClusterStandIn:
     silent: set[tuple[str, str]] = field(default_factory=set)
     """Requests that get no answer, by method and path."""
     closed: threading.Event = field(default_factory=threading.Event)
+    ahead_s: float | None = 0
+    """Its clock less that of this machine; None = its answers do not tell the time."""
 
     def add_node(self, name: str, gpus: int = 8, state: str = "ALIVE", **labels: str) -> str:
         """Add a node and return its id."""
@@ -329,6 +332,12 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 1 << 16
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if keyword != "Date":
+                super().send_header(keyword, value)
+            elif cluster.ahead_s is not None:
+                super().send_header(keyword, self.date_time_string(time.time() + cluster.ahead_s))
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)

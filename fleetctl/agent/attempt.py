@@ -18,7 +18,7 @@ from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
 from .mark import actor_name, read_mark
 from .messages import FailedStart, Mark, Outcome, Place, Replica
-from .run import Task, outcome_of
+from .run import PAUSED, Task, outcome_of
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""
@@ -38,7 +38,7 @@ class Context(NamedTuple):
     """State that all attempts of a run share.
 
     `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the keys of the replicas that wait
-    for Ray, at most `parallelism` at a time.
+    for Ray, at most `parallelism` at a time; `why_paused` = why a model gets no replicas now, "" = it does.
     """
 
     not_counted: Callable[[str], Set[int]]
@@ -50,6 +50,7 @@ class Context(NamedTuple):
     turns: CardTurns
     parallelism: int
     creating: Set[str]
+    why_paused: Callable[[str], str]
 
 
 class Attempt(Task):
@@ -130,6 +131,8 @@ class Attempt(Task):
     def _check(self) -> None:
         if not self._context.lock.hold():
             return self._end("skipped", "LOCK_LOST", "this run no longer holds the lock; another apply may be running")
+        if paused := self._context.why_paused(self.replica.model):
+            return self._end("blocked", PAUSED, paused)
         try:
             check(self.replica, self._context.not_counted(self.replica.model))
             created = create(self.replica)

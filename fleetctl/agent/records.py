@@ -26,13 +26,13 @@ from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .lock import Numbered
-from .mark import moment
+from .mark import moment, utc_now
 from .messages import Json
 from .wire import document_of, parse
 
-CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
-    "cordon", "slots", "draining", "run", "reload", "unfetched", "notready")
-"""The kinds. The last three belong to a fleet, the others to the whole cluster.
+CORDON, SLOTS, PAUSE, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
+    "cordon", "slots", "pause", "draining", "run", "reload", "unfetched", "notready")
+"""The kinds. The last three have a row for each fleet, the others one for the whole cluster.
 
 The subject of NOT_READY is the actor of a replica that was ready and no longer is; it writes and removes the record.
 """
@@ -43,7 +43,8 @@ ADOPTED = b"records-adopted"
 KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
 """Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
 TRIES, PAUSE_S = 200, 0.02
-NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
+NOTE_VERBS = ("cordon", "uncordon", "slots", "pause", "resume")
+NO_RUNS = frozenset({"examine", "caches", *NOTE_VERBS})
 """The verbs that end nothing and create nothing: later plans need no record of the run."""
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
@@ -80,7 +81,7 @@ class RunRecord(NamedTuple):
 
 
 class NoteRequest(NamedTuple):
-    """The request to write a user's note about a node, the `subject`, as a record of this kind."""
+    """The request to write a user's note about a node, a model or a fleet, the `subject`, as a record of this kind."""
 
     kind: str
     subject: str
@@ -109,6 +110,23 @@ class NodeNote(NamedTuple):
 
     verb: Json = None
     slots: Json = None
+
+
+class PauseNote(NamedTuple):
+    """What a user's note about a model or a fleet does: pause or resume it. `model` = None for the whole fleet."""
+
+    verb: Json = None
+    fleet: Json = None
+    namespace: Json = None
+    model: Json = None
+    until: Json = None
+    reason: Json = None
+    who: Json = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether this pauses something now: it has not ended."""
+        return bool(self.verb == PAUSE and not (self.until and str(self.until) <= utc_now()))
 
 
 class OldNotes(NamedTuple):
@@ -160,6 +178,19 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
     return False
 
 
+def why_paused(fleet: str, namespace: str, model: str) -> str:
+    """Return why this model gets no replicas now: a user has paused it, or its whole fleet. "" = it is not paused."""
+    notes = [parse(PauseNote, record.payload) for record in records_of(PAUSE).values()]
+    found = [note for note in notes if note.holds and (note.fleet, note.namespace) == (fleet, namespace)
+             and note.model in (None, model)]
+    if not found:
+        return ""
+    note = min(found, key=lambda note: note.model is not None)
+    what = "paused" if note.model is not None else f"fleet {fleet} is paused"
+    return (what + (f" by {note.who}" if note.who else "") + (f", until {note.until}" if note.until else "")
+            + (f": {note.reason}" if note.reason else ""))
+
+
 def records_of(kind: str, fleet: str = "") -> Records:
     """Return the records of a row, by subject, from Ray's own table."""
     return _newest(ROW + kind + (f".{fleet}" if fleet else ""))[1]
@@ -202,7 +233,7 @@ def end_run(job: str) -> None:
 
 
 def run_note(request: NoteRequest, events: EventStream) -> int:
-    """Write a user's note about a node as a record."""
+    """Write a user's note as a record."""
     events.begin(request)
     adopt_old_notes()
     if add(request.kind, request.subject, request.payload):
@@ -258,6 +289,8 @@ def _is_over(kind: str, record: Record) -> bool:
     """
     if kind == RUN:
         return bool(parse(RunRecord, record.payload).ended)
+    if kind == PAUSE:
+        return not parse(PauseNote, record.payload).holds
     if kind in (CORDON, SLOTS):
         note = parse(NodeNote, record.payload)
         if note.verb == CORDON or note.slots:

@@ -53,14 +53,14 @@ def no_longer_ready(plan: Plan, client: DashboardClient, now: str) -> list[Repli
     try:
         if not (any(row.not_ready for row in plan.models) or read_rows(client).of(NOT_READY)):
             return []
-        seen = Live(client, now, plan.fleet.namespace).read()
+        seen = Live(client, lambda: now, plan.fleet.namespace).read()
     except InventoryError:
         return []  # the result of the run must still be told
     models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models
     return [ReplicaOutcome(
                 model=key, replica_id=one.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
-                    f"it is up, but has not answered its readiness since {clock_text(one.not_ready_since, now)}: "
-                    f"{one.not_ready_reason}; it keeps running"))
+                    "it is up, but has not answered its readiness since "
+                    f"{clock_text(one.not_ready_since, seen.observed_at)}: {one.not_ready_reason}; it keeps running"))
             for key, state in models.items() if sum(one.not_ready_since is None for one in state.live) < wanted[key]
             for one in state.live if one.not_ready_since]
 

@@ -36,6 +36,7 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, PlanStale, UsageError
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import Job
 from fleetctl.planner.policy import refusing
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
@@ -203,7 +204,7 @@ def agreed_to(
     if not asks:
         return True
     if proposal.task.single_use:
-        say("plan", origin_of(plan, invocation.now()))
+        say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
     if plan.actions or not (plan.acts or plan.new_nodes):
         steps.append(f"create {count_of(len(plan.actions), 'replica')}")

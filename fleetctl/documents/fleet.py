@@ -62,6 +62,8 @@ class GrowType(Authored):
         description="the most nodes of this type, existing ones included")
 
 
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 EnvName = Annotated[
     str,
@@ -118,6 +120,12 @@ class Probe(OneOf):
         3, description="failures in a row before a ready engine counts as not ready (readiness) or down (liveness)")
 
 
+def _once_each(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise refusal("repeated_port", "a port is named twice", names, "each name once")
+    return names
+
+
 class Engine(Authored):
     """The engine's command line, environment and probes; fleetctl adds no flags."""
 
@@ -127,6 +135,9 @@ class Engine(Authored):
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
         default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
+    ports: Annotated[list[DnsLabel], Field(max_length=16), AfterValidator(_once_each)] = Field(
+        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
+        description="names of the ports it needs beside FLEETCTL_PORT: nixl is in FLEETCTL_PORT_NIXL")
     workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
@@ -184,8 +195,6 @@ MIN_KEPT_S = 3600
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
@@ -359,6 +368,15 @@ class Reserve(Authored):
     vram: Bytes = Field(0, description="memory kept free on every card")
 
 
+class Resident(Authored):
+    """What may use memory of each card beside replicas: a display server, a daemon that keeps weights."""
+
+    memory: Bytes = Field(description="the memory of each card that belongs to it")
+    process: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="its process by name, or a word of its command line; what another process uses counts as in "
+                          "use. Absent = whatever it is")
+
+
 class NodePolicy(Authored):
     """Settings of the selected nodes; later entries win key by key."""
 
@@ -368,6 +386,9 @@ class NodePolicy(Authored):
                           "models that claim GPU or VRAM, 1 for others")
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, if the cluster cannot report it")
+    residents: Annotated[list[Resident], Field(max_length=MAX_CARDS)] | None = Field(
+        None, description="what may use memory of each card beside replicas; plans subtract it, and offer whole cards "
+                          "that nothing else uses")
     cordon: bool | None = Field(None, description="place no new replicas on these nodes")
     warm: Bytes | None = Field(
         None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "

@@ -116,11 +116,20 @@ class ModelRow(Stored):
     source: Position | None = None
 
 
+class PlannedResident(Stored):
+    """What may use `memory` bytes of each card of a node beside replicas; `process` null = whatever it is."""
+
+    memory: int
+    process: str | None = None
+
+
 class ActionMember(Stored):
     """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     cooling_cards: list[str] = Field(
         default_factory=list, exclude_if=is_zero, description="UUIDs of the node's cooling cards, which it refuses")
+    residents: list[PlannedResident] = Field(
+        default_factory=list, exclude_if=is_zero, description="what else may use memory of the node's cards")
     group: str
     copy_index: int = Field(alias="copy")
     role: str
@@ -346,9 +355,9 @@ class Lost(Stored):
 
 
 class Note(Stored):
-    """A setting on a node that has no effect; it blocks nothing."""
+    """What is odd about nodes, such as a setting without effect, or cards that are not reported; it blocks nothing."""
 
-    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED"]
     level: Literal["warning", "notice"]
     message: str
     node_count: int
@@ -410,7 +419,8 @@ class Plan(Versioned):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
-    notes: list[Note] = Field(default_factory=list, description="settings on nodes that have no effect")
+    notes: list[Note] = Field(
+        default_factory=list, description="settings on nodes that have no effect, and cards that are not reported")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(
         None, description="with --base: the effect of the change since that revision alone")

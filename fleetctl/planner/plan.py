@@ -36,8 +36,16 @@ from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_ac
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
-from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, ModelState, is_outdated, sort_out
-from fleetctl.planner.notes import slot_notes
+from fleetctl.planner.live import (
+    NONE_WHILE_PAUSED,
+    NOT_TWICE,
+    LiveState,
+    ModelState,
+    is_outdated,
+    resume_command,
+    sort_out,
+)
+from fleetctl.planner.notes import card_notes, slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
@@ -98,7 +106,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, unlimited, state.models)
     ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
     demands = [limits.narrowed(demand) for demand in unlimited]
-    allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
+    allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
     expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
@@ -120,7 +128,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
         inquiry = Inquiry(placer, occupants, fleet.policies)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
-    waiting = "models that cool down wait" if limits.most else ""
+    paused = any(demand.missing and state.models[demand.shape.key].pause for demand in demands)
+    waiting = "models that cool down wait" if limits.most else NONE_WHILE_PAUSED if paused else ""
     method = packing.method or ("the quotas allow no more" if limited else waiting)
     certificate = certify(demands, placed, most, method, repacked)
 
@@ -149,11 +158,13 @@ def _blocked(
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
-        short = demand.missing - created[demand.place]
+        short, model = demand.missing - created[demand.place], state.models[key]
         if short <= 0:
             continue
-        if claim := state.models[key].claim:
-            result.append(Blocked(model=key, replicas=short, code=CLAIMED, message=claim))
+        if model.barred:
+            code, message = model.barred
+            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claim else ""
+            result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
@@ -162,7 +173,7 @@ def _blocked(
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"
                 blocked = blocked.model_copy(update={"message": message})
             explained = limits.explained(blocked, demand.place, no_room)
-            result.append(needs_room(explained, models[demand.place], state.models[key], created[demand.place]))
+            result.append(needs_room(explained, models[demand.place], model, created[demand.place]))
         elif demand.place in limits.most:
             result.append(limits.waiting(key, short, demand.place))
         else:
@@ -179,7 +190,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
     retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-    floor = cold_floor(chosen, inventory, decided.ledger.nodes, retry_after_s)
+    unpaused = [model for model in chosen if not state.models[model.key].pause]
+    floor = cold_floor(unpaused, inventory, decided.ledger.nodes, retry_after_s)
     fetched = floor.prefetches
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
@@ -225,7 +237,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=slot_notes(inventory.nodes, fleet.policies),
+        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
@@ -308,8 +320,9 @@ def model_row(
         startup_bytes=model.loaded_bytes, reason="-",
         labels=dict(model.labels), source=model.source,
     )
+    paused = "" if blocked else state.paused
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out))))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), paused)))})
 
 
 def _reason(

@@ -23,9 +23,9 @@ from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,
     domain_labels,
+    members_by_rank,
     variables_of,
     view_of,
-    weights_by_rank,
     with_sources,
 )
 
@@ -59,14 +59,14 @@ def add_weights(
 
     `nodes` = those of the ledger, whose policy may limit the ports at which the member serves them.
     """
-    by_key = {model.key: weights_by_rank(model) for model in models}
+    by_key = {model.key: members_by_rank(model) for model in models}
     all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
             ranks = by_key[action["model"]][member["group"]]
-            if weights := ranks[member["rank"]]:
+            if weights := ranks[member["rank"]].weights:
                 own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
-                view = view_of(weights, variables_of(action, member, len(ranks)))
+                view = view_of(weights, variables_of(action, member, ranks))
                 needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
     ports = {node.id: {"ports": limit} for node in nodes if (limit := node.policy.weights_ports) is not None}

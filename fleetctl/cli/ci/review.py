@@ -159,7 +159,8 @@ def _reviewed(job: Job) -> JobResult:
     show(formats, "table")
     write_reports(formats, reports)
     if job.out:
-        save_plan(job.invocation, plan, job.out)
+        now = job.invocation.now() if where.inventory else planned.inventory.observed_at
+        save_plan(job.invocation, plan, job.out, now)
     render_problems(loaded.problems, message_console())
     whole = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
     return JobResult(whole, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
@@ -300,8 +301,8 @@ def drift(
     """Check on a schedule that the cluster matches the files.
 
     Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting, no longer
-    ready or failed. Cards in use by others, expired cordons, cooldowns and recent failures are warnings, and do not
-    change the exit code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise
+    ready or failed. Cards in use by others, expired cordons, pauses, cooldowns and recent failures are warnings, and do
+    not change the exit code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise
     closed. Nothing is changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports,
     one per line.
     """

@@ -17,6 +17,7 @@ from fleetctl.documents.inventory import (
     is_live,
 )
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, grouped
+from fleetctl.planner.live import paused_text
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
 from fleetctl.render.place_text import ids_text, name_of, note_text, state_text
@@ -44,6 +45,8 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
     heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{cluster}"]
     if not inventory.complete:
         heading.append("Incomplete: no plan can be made from it.")
+    heading += [f"{one.model if one.model is not None else 'All models'} of fleet {one.fleet}: "
+                f"{paused_text(one, inventory.observed_at)}" for one in inventory.pauses]
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
     most, in_use = _most_of_a_model(inventory), _in_use(inventory)
     nodes: list[Row] = []
