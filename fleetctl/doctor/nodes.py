@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk
-from fleetctl.documents.inventory import may_have_loaded, open_cases
-from fleetctl.documents.quantity import format_bytes, grouped
+from fleetctl.documents.inventory import find_unreported, may_have_loaded, open_cases
+from fleetctl.documents.quantity import format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
-from fleetctl.planner.notes import card_notes, policy_of
+from fleetctl.planner.notes import policy_of
 from fleetctl.planner.placement.ledger.node_offer import slack_of
 from fleetctl.planner.placement.reasons.words import users_text
 
@@ -31,10 +31,11 @@ def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
 
 def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the nodes whose number of GPUs in Ray is not their number of cards, and the cards of more than one node."""
-    unreported = {note.message: note.nodes for note in card_notes(evidence.alive)}
-    for warning, names in unreported.items():
+    unreported = {one.message: one.nodes for one in find_unreported(evidence.alive)}
+    for warning, found in unreported.items():
         yield Diagnosed(
-            code="CARDS_UNREPORTED", severity="warning", area="node", subject=", ".join(names), message=warning,
+            code="CARDS_UNREPORTED", severity="warning", area="node", message=warning,
+            subject=some([node.name for node in found], 5),
             advice="--nodes asks the driver of each node which card it is; a node that has just started reports its "
                    "cards within a minute, and simulated cards are never reported", command="fleetctl doctor --nodes")
     for warning in card_warnings(evidence.alive):

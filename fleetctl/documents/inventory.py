@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from math import isfinite
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Literal, NamedTuple, TypeGuard
 
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
-from fleetctl.documents.selector import NODE_ID_LABEL
+from fleetctl.documents.quantity import some
+from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL
 from fleetctl.documents.weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
@@ -164,6 +165,31 @@ class Node(Stored):
     def all_labels(self) -> dict[str, str]:
         """Its labels, and the one by which Ray selects a single node."""
         return {NODE_ID_LABEL: self.id, **self.labels}
+
+
+class Unreported(NamedTuple):
+    """Nodes that report equally many of the cards that they offer to Ray, but not all, and that as a warning."""
+
+    nodes: list[Node]
+    message: str
+
+
+def find_unreported(nodes: Iterable[Node]) -> list[Unreported]:
+    """Return the nodes that do not report all their cards, by how many they report.
+
+    GPUs count as simulated if no node reports any card, and Ray has seen no kind of card on the node.
+    """
+    alive = sorted((node for node in nodes if node.state == "ALIVE"), key=lambda node: (node.name, node.id))
+    real = any(node.reported_cards for node in alive)
+    by_count: dict[str, list[Node]] = {}
+    for node in alive:
+        if node.unreported_cards and (real or ACCELERATOR_LABEL in node.labels):
+            total = int(node.resources.total.gpu)
+            by_count.setdefault(f"{total - node.unreported_cards} of {total} cards", []).append(node)
+    return [Unreported(found, f"{some([node.name for node in found], 5)} {'each report' if found[1:] else 'reports'} "
+                              f"{count}: one may be lost, and what else uses the others is unknown; other nodes are "
+                              "used first, and each member checks its cards before its engine starts")
+            for count, found in sorted(by_count.items())]
 
 
 class ReplicaMember(Stored):

@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
+from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices, find_unreported
 from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
-from fleetctl.planner.notes import card_notes, unreporting
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
 
@@ -107,8 +106,9 @@ def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
     """Yield warnings about the cards of `nodes`, which are not dead."""
     seen: defaultdict[str, list[str]] = defaultdict(list)
     nodes = list(nodes)
-    noted = {node.id for node in unreporting(nodes)}
-    yield from (note.message for note in card_notes(nodes))
+    unreported = find_unreported(nodes)
+    noted = {node.id for one in unreported for node in one.nodes}
+    yield from (one.message for one in unreported)
     for node in nodes:
         declared = round(node.resources.total.gpu * SHARE)
         for card in node.gpus:

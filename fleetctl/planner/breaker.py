@@ -81,7 +81,8 @@ class Cooled:
     def next_try(self) -> float | None:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
-                      *(found.values() for found in (*self.lost.values(), *self.left_out.values())))
+                      *(cards.values() for cards in self.lost.values()),
+                      *(nodes.values() for nodes in self.left_out.values()))
         return min((one.until for one in found if not one.over), default=None)
 
 

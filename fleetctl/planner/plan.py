@@ -85,7 +85,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
-    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
                         len(state.models[model.key].live), model.priority, place)
