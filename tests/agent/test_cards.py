@@ -186,15 +186,16 @@ def test_the_memory_of_residents_does_not_make_a_whole_card_dirty(
 
 
 def test_a_resident_with_a_name_is_known_by_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "1000"]) as daemon:
+    with subprocess.Popen(["sh", "-c", "echo up; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout.readline() == b"up\n", "before that, /proc may show the command of this process"
         used = card(5, 3 * GIB)._replace(pids=(daemon.pid,))
         monkeypatch.setattr(processes, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
         texts = {name: objection([used], 10_000, 0, [Resident(2 * GIB, name)])
-                 for name in ("sleep", "1000", "Xorg")}
+                 for name in ("sh", "-c", "Xorg")}
         monkeypatch.setattr(processes, "FIRST_NAMESPACE", "another")
         in_a_container = objection([used], 10_000, 0, [Resident(2 * GIB, "Xorg")])
         daemon.kill()
-    assert (texts["sleep"], texts["1000"], in_a_container) == (None, None, None), "a word of its command counts"
+    assert (texts["sh"], texts["-c"], in_a_container) == (None, None, None), "a word of its command counts"
     assert "card 5 was granted whole, but 3072Mi of it are in use by process" in str(texts["Xorg"])
 
 

@@ -123,7 +123,8 @@ def test_mig_devices_are_reported_without_their_card() -> None:
 @pytest.mark.parametrize(("device", "fault"), [
     (Device("GPU-a", uncorrected=0, remapped=(3, 1, 0, 0)), ""),
     (Device("GPU-a", uncorrected=1), "1 uncorrected memory error since its last reset"),
-    (Device("GPU-a", uncorrected=2, remapped=(0, 1, 1, 0)), f"2 uncorrected memory errors since its last reset, {WAITS}"),
+    (Device("GPU-a", uncorrected=2, remapped=(0, 1, 1, 0)),
+     f"2 uncorrected memory errors since its last reset, {WAITS}"),
     (Device("GPU-a", pages_pending=True), WAITS),
     (Device("GPU-a", uncorrected=0, remapped=(0, 9, 0, 1)), "memory that could not be replaced"),
 ])

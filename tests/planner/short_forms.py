@@ -2,12 +2,12 @@
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `labels`, `state`, `measured`
-{card: bytes}, `share` {card: 0..1}, `processes` {card: as in
-the inventory}, `unified`, `used` {GPU, CPU, memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how
-long ago, such as 5m. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`,
-`uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or
-`nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A model has `key`, `replicas`, `surge`, and either
-`workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+{card: bytes}, `share` {card: 0..1}, `processes` {card: as in the inventory}, `unified`, `used` {GPU, CPU, memory}, the
+notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`, `id`, `node` or
+`nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how
+long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A
+model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`,
+`labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SimCard:
             - self.reserve >= vram
 
     def takes_share(self, share: int, vram: int) -> bool:
-        """A share of a dirty card leaves the foreign use its memory; without a claim on memory, its part of the card."""
+        """A share of a dirty card leaves foreign use its memory; without a claim on memory, its part of the card."""
         if vram or not self.dirty:
             return self.has_vram(vram)
         foreign = self.measured - self.vram - self.residents
