@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import Node, find_unreported
+from fleetctl.documents.inventory import Node, unreporting
 from fleetctl.documents.plan import Note
 from fleetctl.documents.quantity import some
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, labelled_cap, with_notes
@@ -42,5 +42,5 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
 
 def card_notes(nodes: Iterable[Node]) -> list[Note]:
     """Return a note for each number of cards that nodes do not report."""
-    return [Note(code="CARDS_UNREPORTED", level="warning", message=one.message, node_count=len(one.nodes),
-                 nodes=[node.name for node in one.nodes[:SHOWN]]) for one in find_unreported(nodes)]
+    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(found),
+                 nodes=[node.name for node in found[:SHOWN]]) for found, message in unreporting(nodes)]

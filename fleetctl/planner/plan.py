@@ -220,7 +220,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
+        notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
+               *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),

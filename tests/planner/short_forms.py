@@ -43,12 +43,13 @@ def short_node(node: dict[str, Any]) -> Node:
     ]
     if "reported" in node and not cards:
         cards = [Gpu(index=index) for index in range(count)]
+    missing = count - node.get("reported", count)
     total = {"GPU": count, "CPU": node.get("cpus", 64), "memory": parse_bytes(node.get("memory", "512Gi"))}
     used = node.get("used")
     return Node.model_validate({
         "id": node.get("id", node["name"]), "name": node["name"], "state": node.get("state", "ALIVE"),
         "labels": node.get("labels", {}), "gpus": cards if memory is not None else [],
-        "cordon": node.get("cordon"), "slots": node.get("slots"),
+        "unreportedCards": missing, "cordon": node.get("cordon"), "slots": node.get("slots"),
         "startedAt": before(node.get("joined")), "uncordonedAt": before(node.get("uncordoned")),
         "resources": {"total": total, "used": None if used is None else {**used, "memory": _bytes(used.get("memory"))}},
     })

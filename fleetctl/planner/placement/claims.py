@@ -104,13 +104,13 @@ class MemberShape:
 class GroupShape:
     """One worker group; `members` in rank order: the leader first, then the Workers in file order.
 
-    `apart` = Ray may put two of its ranks on one card, so each rank has a node of its own.
+    `most_ranks` = of one gang on a node: those of the file, or 1 if Ray may put two ranks on one card.
     """
 
     name: str
     copies: int
     members: tuple[MemberShape, ...]
-    apart: bool = False
+    most_ranks: int = 1
 
     @property
     def size(self) -> int:
@@ -165,11 +165,6 @@ class ReplicaShape:
         return sum(self.kinds.values())
 
     @cached_property
-    def most_ranks(self) -> Mapping[str, int]:
-        """By name of a group: the most ranks of one of its gangs on a node."""
-        return {group.name: 1 if group.apart or group.size == 1 else self.ranks_per_node for group in self.groups}
-
-    @cached_property
     def gpu_units(self) -> int:
         """The GPU share of one replica, in 1/10000; members that claim VRAM alone count as 0."""
         return sum(count * claim.gpus for (claim, _), count in self.kinds.items())
@@ -200,7 +195,8 @@ def replica_shape(
         for member in sorted(group.members, key=lambda member: member.role == "Worker"))) for group in model.workers)
     bound = placement.same_label
     if placement.ranks_per_node > 1:
-        groups = tuple([replace(group, apart=may_share_a_card(group, nodes, policies)) for group in groups])
+        groups = tuple([group if group.size == 1 or may_share_a_card(group, nodes, policies)
+                        else replace(group, most_ranks=placement.ranks_per_node) for group in groups])
     label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
     as_one = as_one and sum(group.copies for group in groups) > 1  # with one gang, both scopes mean the same
     spread = Spread(written) if isinstance(written, str) else (

@@ -157,7 +157,7 @@ def _reduced_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaSh
     groups = tuple(
         GroupShape(group.name, group.copies, tuple(
             MemberShape(member.role, member.count, *kinds[member.claim, member.selector]) for member in group.members),
-            group.apart)
+            group.most_ranks)
         for group in shape.groups
     )
     return replace(shape, groups=groups)

@@ -240,10 +240,10 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
             best, lacking, misspelled = "none", needed, bool(near)
             message = f"{need_inside}, and no node has that label{near}"
     else:
-        need = nodes(-(-missing.group.size // missing.shape.most_ranks[missing.group.name]))
+        need = nodes(-(-missing.group.size // missing.group.most_ranks))
         message = (f"needs {need} at once for {missing.group.size} ranks; one by one they fit on {best}, but not "
                    "together")
-    if missing.group.apart and fit * missing.shape.ranks_per_node >= missing.count:
+    if missing.group.most_ranks < missing.shape.ranks_per_node and fit * missing.shape.ranks_per_node >= missing.count:
         code = "RANKS_SHARE_A_CARD"
         message += (": Ray would put two ranks of a node on one card; with a share over one half, such as "
                     f"{OVER_HALF}, each has its own, and a node takes up to {missing.shape.ranks_per_node}")
