@@ -11,7 +11,6 @@ from pydantic import Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
-from fleetctl.documents.fleet import Resident
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.record import Lifecycle
@@ -113,12 +112,19 @@ class ModelRow(Stored):
     source: Position | None = None
 
 
+class PlannedResident(Stored):
+    """What may use `memory` bytes of each card of a node beside replicas; `process` null = whatever it is."""
+
+    memory: int
+    process: str | None = None
+
+
 class ActionMember(Stored):
     """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     cooling_cards: list[str] = Field(
         default_factory=list, exclude_if=is_zero, description="UUIDs of the node's cooling cards, which it refuses")
-    residents: list[Resident] = Field(
+    residents: list[PlannedResident] = Field(
         default_factory=list, exclude_if=is_zero, description="what else may use memory of the node's cards")
     group: str
     copy_index: int = Field(alias="copy")

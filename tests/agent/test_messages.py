@@ -24,7 +24,7 @@ SAME = {
     "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
     "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
     "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
-    "Resident": fleet.Resident, "Place": inventory.ReplicaMember,
+    "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,
     "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
     "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "PrefetchMember": plan.PrefetchMember,
     "PrefetchNode": plan.PrefetchNode, "Prefetch": plan.Prefetch, "Blocked": plan.Blocked, "NodeType": plan.Growth,
