@@ -288,6 +288,12 @@ def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Drive
     assert clock.now >= 3 * cards.SAMPLE_S
 
 
+def test_residents_that_stay_on_a_card_do_not_delay_an_eviction(driver: Driver) -> None:
+    clock = driver([Answer([card(0, 5 * GIB)])])
+    check = wait_for_clean_cards(["0"], 10_000, 0, {}, residents=[Resident(4 * GIB)], stable=True)
+    assert (check.objection, clock.now) == (None, cards.SAMPLE_S)
+
+
 def test_without_a_reported_card_memory_is_stable_immediately(driver: Driver) -> None:
     for answer in (Answer([]), Answer([], "no NVIDIA driver was found on this node")):
         clock = driver([answer])
