@@ -98,7 +98,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
-    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
                         len(state.models[model.key].live), model.priority, place)
@@ -237,7 +237,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
+        notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
+               *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
