@@ -86,8 +86,8 @@ ALLOWED = {
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "ReplicaActor._end_permanently": "itself: its start failed and Ray does not let it leave, or it was evicted and "
-                                         "the eviction has not ended it",
+        "ReplicaActor._end_permanently": "itself: its start failed and Ray does not let it leave, or it was evicted "
+                                         "and the eviction has not ended it",
         "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
         "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
     },

@@ -73,9 +73,9 @@ class EngineProcess:
         self._refuse_taken_ports()
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
+        member = self._member
         self._run = GuardedProcess(
-            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path,
-            self._engine.stop)
+            member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path, member.engine_stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""

@@ -57,7 +57,10 @@ class Stop(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
+    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`.
+
+    Its `stop` is its member's: a spec may be that of several models.
+    """
 
     command: Sequence[str] = ()
     args: Sequence[str] = ()
@@ -65,7 +68,6 @@ class Engine(NamedTuple):
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
-    stop: Stop = Stop()
 
 
 class Lifecycle(NamedTuple):
@@ -140,9 +142,15 @@ class Member(NamedTuple):
     memory: int = 0
     weights: Optional[PlannedWeights] = None
     cooling_cards: Sequence[str] = ()
+    stop: Optional[Stop] = None
     engine: Engine = Engine()
     supervisor: str = ""
     log: str = ""
+
+    @property
+    def engine_stop(self) -> Stop:
+        """How its engine is ended."""
+        return self.stop or Stop()
 
 
 class Place(NamedTuple):
@@ -195,7 +203,7 @@ class Replica(NamedTuple):
     @property
     def grace_s(self) -> float:
         """How long its engines may take to end, in seconds; they end at the same time."""
-        return max(member.engine.stop.grace for member in self.members)
+        return max(member.engine_stop.grace for member in self.members)
 
 
 class WarmCopy(NamedTuple):

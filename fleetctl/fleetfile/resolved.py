@@ -90,6 +90,9 @@ class ResolvedFleet:
 
 
 SPEC_HASH_DIGITS = 16
+NOT_HASHED = (("weights", "from"), ("engine", "stop"))
+"""The keys of a member that the spec hash does not cover: the index identifies the files, and how an engine is ended
+does not change what it serves."""
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
@@ -142,15 +145,26 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
 
     Values equal to their default are left out, so the defaults of these fields must never change.
     """
-    return {"workers": [_as_meant(group) for group in workers],
+    written = [group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+               for group in workers]
+    for group in written:
+        for member in group["members"]:
+            if member.get("count") == 1:
+                del member["count"]
+            if "nodeSelector" in member:
+                member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
+    return {"workers": written,
             "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
-    workers = [{**group, "members": [
-        {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
-        if member.get("weights") else member for member in group["members"]]} for group in as_set["workers"]]
+    """Return the spec hash of a `shape_as_set`, without NOT_HASHED."""
+    workers = [{**group, "members": [{**member} for member in group["members"]]} for group in as_set["workers"]]
+    for group in workers:
+        for member in group["members"]:
+            for part, left_out in NOT_HASHED:
+                if left_out in (member.get(part) or ()):
+                    member[part] = {key: value for key, value in member[part].items() if key != left_out}
     return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
@@ -162,7 +176,7 @@ def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | N
     for group in shape["workers"]:
         group["members"] = [{**member, "weights": {}} if "weights" in member else member
                             for member in group["members"]]
-    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+    return hash_of_shape(shape)
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
@@ -174,16 +188,6 @@ def merged(defaults: _Settings, own: _Settings) -> _Settings:
     """Return `defaults` with the keys that `own` sets replaced by its values."""
     chosen = own.model_fields_set & type(defaults).model_fields.keys()
     return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
-
-
-def _as_meant(group: WorkerGroup) -> dict[str, Any]:
-    shape = group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    for member in shape["members"]:
-        if member.get("count") == 1:
-            del member["count"]
-        if "nodeSelector" in member:
-            member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
-    return shape
 
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:
