@@ -17,7 +17,7 @@ from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
-from .node import engine_environment, expand
+from .node import engine_environment, expand, node_priority
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
@@ -57,7 +57,7 @@ class EngineProcess:
         reserved: Sequence[socket.socket], address: str = LOOPBACKS[0],
     ) -> None:
         self._member, self._engine = member, member.engine
-        self._env = engine_environment(self._engine, injected)
+        self._env = engine_environment(self._engine, injected, member.cpus)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
         self._log = log
         self._reserved = list(reserved)
@@ -74,8 +74,9 @@ class EngineProcess:
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
         member = self._member
-        self._run = GuardedProcess(
-            member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path, member.engine_stop)
+        with node_priority():
+            self._run = GuardedProcess(
+                member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path, member.engine_stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""

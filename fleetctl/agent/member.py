@@ -21,6 +21,7 @@ class MemberSeat:
     """A member that has its node, ports and cards, and no engine yet."""
 
     def __init__(self, member: Member) -> None:
+        node.share_memory_standing()
         self.member = member
         self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None

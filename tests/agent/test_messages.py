@@ -74,7 +74,8 @@ def test_models_with_the_same_spec_may_end_their_engines_differently() -> None:
         ("org/two", "grace: 5m"), ("org/three", "signal: SIGINT"))]
     made = small_plan("a", "b", "c", "d", "e", "f", "g", "h", "i", fleet=FLEET + "".join(others))
     assert len({action.spec_hash for action in made.actions}) == 2
-    plan = parse(ApplyRequest, json.loads(json.dumps(apply_request(made, "job-1", "ann", ApplyOptions(), may_replan=False)))).plan
+    sent = json.dumps(apply_request(made, "job-1", "ann", ApplyOptions(), may_replan=False))
+    plan = parse(ApplyRequest, json.loads(sent)).plan
     found = {(action.model, member.engine_stop) for action in plan.actions for member in action.members}
     assert found == {("org/one:1", Stop("SIGTERM", 30.0)), ("org/gang", Stop("SIGTERM", 30.0)),
                      ("org/two", Stop("SIGTERM", 300.0)), ("org/three", Stop("SIGINT", 30.0))}
