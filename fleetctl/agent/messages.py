@@ -203,7 +203,7 @@ class Replica(NamedTuple):
     @property
     def grace_s(self) -> float:
         """How long its engines may take to end, in seconds; they end at the same time."""
-        return max(member.engine_stop.grace for member in self.members)
+        return max((member.engine_stop.grace for member in self.members), default=0.0)
 
 
 class WarmCopy(NamedTuple):

@@ -21,7 +21,8 @@ PROGRAM = HERE.parent / "agent" / "engine_like.py"
 def drains(role: str = "Standalone", cpus: float = 0.1) -> dict[str, Any]:
     """A member whose engine has two processes and shared memory, and ends its requests first."""
     return {"role": role, "resources": {"cpus": cpus}, "engine": {
-        "command": [sys.executable, "-I", "-S", str(PROGRAM), "--port", "$(FLEETCTL_PORT)"],
+        "command": [sys.executable, "-I", "-S", str(PROGRAM), "--host", "0.0.0.0", "--port",
+                    "$(FLEETCTL_PORT)"],
         "readiness": {"http": {"path": "/state"}, "period": "200ms"}, "stop": {"grace": "5m"}}}
 
 
@@ -101,6 +102,6 @@ def test_a_gang_that_loses_a_member_ends_the_others_requests_first(world: World,
 def test_draining_is_over_once_the_engines_say_that_no_request_is_left(world: World) -> None:
     world.write(model("one", 1, drains()))
     assert world.apply_result()["exitCode"] == 0
-    done = world.run("evict", "one/0", "--drain", "5m", "--yes")
+    done = world.run("evict", "one/0", "--drain", "45s", "--yes")
     assert done.returncode == 0, done.stderr
     assert "no request is left" in done.stdout + done.stderr
