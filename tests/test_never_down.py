@@ -132,6 +132,10 @@ ALLOWED = {
     "cli/listening.py": {"LimitedServer._end": "a connection to the page of a watch"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
     "inventory/address.py": {"_look_up": "the timer that would have reported the wait"},
+    "fleetfile/resolved.py": {"<module>": "the name of a field: how an engine is ended"},
+    "importers/container.py": {"<module>": "the name of a field: how an engine is ended"},
+    "importers/pod.py": {"engine_of_pod": "the name of a field: how an engine is ended"},
+    "planner/actions.py": {"_member": "the name of a field: how an engine is ended, once an explicit verb does that"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
         "GitHub._issues": "the text of an issue, by HTTP's word for it",
