@@ -86,8 +86,8 @@ ALLOWED = {
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "ReplicaActor._end_permanently": "itself: its start failed and Ray does not let it leave, or it was evicted and "
-                                         "the eviction has not ended it",
+        "ReplicaActor._end_permanently": "itself: its start failed and Ray does not let it leave, or it was evicted "
+                                         "and the eviction has not ended it",
         "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
         "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
     },
@@ -132,6 +132,10 @@ ALLOWED = {
     "cli/listening.py": {"LimitedServer._end": "a connection to the page of a watch"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
     "inventory/address.py": {"_look_up": "the timer that would have reported the wait"},
+    "fleetfile/resolved.py": {"<module>": "the name of a field: how an engine is ended"},
+    "importers/container.py": {"<module>": "the name of a field: how an engine is ended"},
+    "importers/pod.py": {"engine_of_pod": "the name of a field: how an engine is ended"},
+    "planner/actions.py": {"_member": "the name of a field: how an engine is ended, once an explicit verb does that"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
         "GitHub._issues": "the text of an issue, by HTTP's word for it",

@@ -225,7 +225,7 @@ class Attempt(Task):
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "Ray reports its actor as ALIVE, but its constructor never "
                              f"returned; `fleetctl evict {shlex.quote(self.key)}` removes it")
-        if self._passed() >= self.replica.lifecycle.startup_timeout + MARGIN_S:
+        if self._passed() >= self.replica.lifecycle.startup_timeout + self.replica.grace_s + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 

@@ -18,7 +18,7 @@ from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
-from .node import engine_environment, expand, refuse_too_long
+from .node import engine_environment, expand, node_priority, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
@@ -59,7 +59,7 @@ class EngineProcess:
         reserved: Sequence[socket.socket], address: str = LOOPBACKS[0],
     ) -> None:
         self._member, self._engine = member, member.engine
-        self._env = engine_environment(self._engine, injected)
+        self._env = engine_environment(self._engine, injected, member.cpus)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
         refuse_too_long(self._argv, self._env)
         self._log = log
@@ -76,9 +76,10 @@ class EngineProcess:
         self._refuse_taken_ports()
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
-        self._run = GuardedProcess(
-            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path,
-            self._engine.stop)
+        member = self._member
+        with node_priority():
+            self._run = GuardedProcess(
+                member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path, member.engine_stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""

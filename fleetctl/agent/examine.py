@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import resource
 import shutil
+import stat
 import tempfile
+import time
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import containers, node, sockets
@@ -18,6 +23,11 @@ from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
 
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+SHARED, RDMA, STANDING = "/dev/shm", "/dev/infiniband", "/proc/{}/oom_score_adj"
+SEGMENTS = ("psm_", "sem.mp-", "sem.loky-", "torch_", "nccl-", "cuda.shm.", "vllm", "sglang")
+"""How the names of the shared memory begin that engines' libraries make; a model that somebody keeps there has none."""
+NEW_S = 60.0
+"""Newer segments may be on their way from one process to another."""
 Problem = Optional[Tuple[str, str]]
 """Code and message of a need that is not met."""
 
@@ -50,12 +60,39 @@ class FailedCard(NamedTuple):
     message: str
 
 
+class Limits(NamedTuple):
+    """What an engine has on a node; None = no limit. `nice` and `oom_score_adj` = how much worse than the raylet's."""
+
+    nice: int
+    oom_score_adj: int
+    open_files: Optional[int]
+    locked_memory: Optional[int]
+    rdma: bool
+
+
+class Segment(NamedTuple):
+    """Shared memory of this user that no process has open: its name in /dev/shm, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class SharedMemory(NamedTuple):
+    """A node's /dev/shm, in bytes, and what ended processes of usual libraries have left there."""
+
+    total: int
+    free: int
+    left: Sequence[Segment]
+
+
 class Examined(NamedTuple):
     """The findings about a node; `driver` = why its driver tells nothing, or not of all cards."""
 
     unmet: Sequence[Unmet]
     orphans: Sequence[Orphan]
     disks: Sequence[Disk]
+    limits: Limits
+    shared_memory: SharedMemory
     cards: Sequence[FailedCard] = ()
     driver: str = ""
 
@@ -73,7 +110,8 @@ def examine_node(needs: Sequence[Need]) -> Examined:
     cards = query_driver(node_environment())
     return Examined(unmet_needs(needs, node_environment()), find_orphans(),
                     [disk(path) for path in dict.fromkeys((node.log_path(""), tempfile.gettempdir()))],
-                    failed_cards(cards), cards.trouble if cards.trouble and cards.trouble != NO_DRIVER else "")
+                    limits(), shared_memory(), failed_cards(cards),
+                    cards.trouble if cards.trouble and cards.trouble != NO_DRIVER else "")
 
 
 def failed_cards(answer: Answer) -> List[FailedCard]:
@@ -88,6 +126,60 @@ def disk(path: str) -> Disk:
     """Return the file system of a path."""
     usage = shutil.disk_usage(path)
     return Disk(path, usage.total, usage.free, os.stat(path).st_dev)
+
+
+def limits() -> Limits:
+    """Return the limits of an engine here: it takes the raylet's standing where that is allowed, and ours elsewhere."""
+    with node.node_priority():
+        nice = os.getpriority(os.PRIO_PROCESS, 0) - os.getpriority(os.PRIO_PROCESS, os.getppid())
+    before = _read(STANDING.format("self"))
+    node.share_memory_standing()
+    standing = int(_read(STANDING.format("self")) or 0) - int(_read(STANDING.format(os.getppid())) or 0)
+    with contextlib.suppress(OSError), open(STANDING.format("self"), "w") as own:
+        own.write(before)
+    return Limits(nice, standing, _limit(resource.RLIMIT_NOFILE), _limit(resource.RLIMIT_MEMLOCK), os.path.isdir(RDMA))
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="ascii") as text:
+        return text.read()
+    return ""
+
+
+def _limit(kind: int) -> Optional[int]:
+    soft = resource.getrlimit(kind)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def shared_memory(folder: str = SHARED) -> SharedMemory:
+    """Return the state of /dev/shm; all zero if there is none."""
+    try:
+        usage = shutil.disk_usage(folder)
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return SharedMemory(0, 0, ())
+    found = (left_segment(os.path.join(folder, name)) for name in names if name.startswith(SEGMENTS))
+    return SharedMemory(usage.total, usage.free, [segment for segment in found if segment])
+
+
+def left_segment(path: str) -> Optional[Segment]:
+    """Return a segment that nothing has open or mapped, also in a container on this host: only then Linux leases it."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            return None
+        if time.time() - status.st_mtime < NEW_S:
+            return None
+        fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        return Segment(os.path.basename(path), status.st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
 
 
 def unmet_needs(needs: Sequence[Need], environ: Mapping[str, str]) -> List[Unmet]:

@@ -22,6 +22,7 @@ class MemberSeat:
     """A member that has its node, ports and cards, and no engine yet."""
 
     def __init__(self, member: Member, restarted: bool = False) -> None:
+        node.share_memory_standing()
         self.member = member
         self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None

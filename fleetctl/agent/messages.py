@@ -57,7 +57,10 @@ class Stop(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`."""
+    """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`.
+
+    Its `stop` is its member's: a spec may be that of several models.
+    """
 
     command: Sequence[str] = ()
     args: Sequence[str] = ()
@@ -66,7 +69,6 @@ class Engine(NamedTuple):
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
-    stop: Stop = Stop()
 
 
 class Lifecycle(NamedTuple):
@@ -149,9 +151,15 @@ class Member(NamedTuple):
     weights: Optional[PlannedWeights] = None
     cooling_cards: Sequence[str] = ()
     residents: Sequence[Resident] = ()
+    stop: Optional[Stop] = None
     engine: Engine = Engine()
     supervisor: str = ""
     log: str = ""
+
+    @property
+    def engine_stop(self) -> Stop:
+        """How its engine is ended."""
+        return self.stop or Stop()
 
 
 class Place(NamedTuple):
@@ -204,7 +212,7 @@ class Replica(NamedTuple):
     @property
     def grace_s(self) -> float:
         """How long its engines may take to end, in seconds; they end at the same time."""
-        return max(member.engine.stop.grace for member in self.members)
+        return max((member.engine_stop.grace for member in self.members), default=0.0)
 
 
 class WarmCopy(NamedTuple):

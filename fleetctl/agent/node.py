@@ -5,11 +5,12 @@ An engine has the node's own environment, what the fleet file sets, and what fle
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import ray
 import ray._private.state
@@ -30,6 +31,14 @@ OTHER_ACCELERATORS = (
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """By default CUDA numbers the fastest card first; the driver and `nvidia-smi` number by bus. The engine must use the
 card that was checked, even if the cards of a node differ."""
+PRELOAD, OMP_THREADS, SHARE = "LD_PRELOAD", "OMP_NUM_THREADS", 10_000
+NOT_FOR_ENGINES = ("PYTHONPATH", "SPT_NOENV")
+RAY_ALLOCATOR = "/ray/core/libjemalloc.so"
+RAY_PRELOADS = ("RAY_JEMALLOC_LIB_PATH", "PERFTOOLS_PATH")
+"""The variables that name what Ray preloads for itself instead of its own allocator, or in addition."""
+RAY_MADE = {"MALLOC_CONF": "RAY_JEMALLOC_CONF", "CPUPROFILE": "PERFTOOLS_LOGFILE"}
+"""The variables that Ray sets in its own processes, and where it takes their values from."""
+RAY_UP = {OMP_THREADS: "1", "PYTHONWARNINGS": "ignore"}
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
@@ -97,24 +106,72 @@ def back_off(lifecycle: Lifecycle) -> None:
 
 
 def node_environment() -> Dict[str, str]:
-    """Return the node's own environment, read from the raylet, our parent: Ray changes that of its workers."""
+    """Return the node's own environment, read from the raylet, our parent: Ray changes that of its workers.
+
+    What Ray has put into the raylet's is left out, too: the allocator that it preloads for itself and its profilers'
+    settings (ray/_private/services.py), how it renames processes, and what `ray up` sets for all of its commands
+    (ray/autoscaler/_private/command_runner.py).
+    """
     raylet = environment_of(os.getppid())
-    node = {os.fsdecode(name): os.fsdecode(value) for name, value in raylet.items()} or os.environ
+    node = {os.fsdecode(name): os.fsdecode(value) for name, value in raylet.items()} or dict(os.environ)
+    made = {name: node.get(source) for name, source in RAY_MADE.items()}
+    if all(node.get(name) == value for name, value in RAY_UP.items()):
+        made.update(RAY_UP)
+    node = {name: value for name, value in node.items() if value != made.get(name)}
+    rays_own = {node.get(source) for source in RAY_PRELOADS}
+    preloads = re.split("[ :]+", node.get(PRELOAD, ""))
+    kept = [path for path in preloads if path and path not in rays_own and not _is_in_ray(path)]
+    if kept != preloads:
+        node[PRELOAD] = ":".join(kept)
     return {
         name: value
         for name, value in node.items()
-        if name != "PYTHONPATH" and not name.startswith(("RAY_", "FLEETCTL_"))
+        if name not in NOT_FOR_ENGINES and not name.startswith(("RAY_", "FLEETCTL_")) and (value or name != PRELOAD)
     }
 
 
-def engine_environment(engine: Engine, injected: Mapping[str, str], *, partial: bool = False) -> Dict[str, str]:
+def _is_in_ray(path: str) -> bool:
+    """Return whether a library is part of Ray, of this installation or, by its place in it, of the raylet's."""
+    return path.endswith(RAY_ALLOCATOR) or os.path.realpath(path).startswith(
+        os.path.realpath(os.path.dirname(ray.__file__)) + os.sep)
+
+
+@contextlib.contextmanager
+def node_priority() -> Iterator[None]:
+    """Give what this thread starts meanwhile the raylet's niceness, if this user may: Ray's workers are at nice 15."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()))
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, own)
+
+
+def share_memory_standing() -> None:
+    """Let the kernel, when memory is short, choose this process and all that it starts as it chooses the raylet.
+
+    Ray makes its workers the first to be killed. An engine is the work of its node.
+    """
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{os.getppid()}/oom_score_adj") as raylets:
+            standing = raylets.read()
+        with open("/proc/self/oom_score_adj", "w") as own:
+            own.write(standing)
+
+
+def engine_environment(
+    engine: Engine, injected: Mapping[str, str], cpus: int = 0, *, partial: bool = False
+) -> Dict[str, str]:
     """Return the engine's environment: the node's, defaults, the engine's own `env`, ours; later values win.
 
     `$(NAME)` in a value of `env` is one of ours, another value of `env`, or else the node's: of its own name, too.
+    `cpus` = the member's claim in 1/10000: from one CPU on, OpenMP has as many threads, as Ray sets it for an actor.
     `partial` = leave out each value that needs a variable of ours that is not known yet.
     """
     node = node_environment()
-    env = {**node, **DEFAULTS, **injected}
+    threads = {OMP_THREADS: str(cpus // SHARE)} if cpus >= SHARE else {}
+    env = {**threads, **node, **DEFAULTS, **injected}
     for name in _in_order_of_references(engine.env):
         value = engine.env[name]
         try:

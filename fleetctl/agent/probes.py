@@ -12,8 +12,9 @@ import time
 from contextlib import closing, suppress
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
+from .guarded import FRESH
 from .messages import Probe
-from .node import expand
+from .node import expand, node_priority
 from .ports import Ownership, connect
 from .sockets import Tree
 
@@ -79,11 +80,12 @@ def tcp_check(host: str, port: int, timeout_s: float) -> Optional[str]:
 
 
 def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s: float) -> Optional[str]:
-    """Run a command in the engine's environment; exit 0 is healthy."""
+    """Run a command in the engine's environment, at its niceness; exit 0 is healthy."""
     try:
-        process = subprocess.Popen(
-            list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True)
+        with node_priority():
+            process = subprocess.Popen(
+                list(argv), env=dict(env), cwd=_entered(cwd), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
         return f"{argv[0]}: {error.strerror}"
     try:
@@ -96,6 +98,17 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
                 os.waitpid(-process.pid, 0)
         return f"{argv[0]}: no answer in {timeout_s:g} s"
     return None if code == 0 else f"{argv[0]}: exit code {code}"
+
+
+def _entered(folder: str) -> str:
+    """Return a folder that a probe can enter: that it has gone says nothing about the engine.
+
+    One that we made for the engine is made again, instead of another / is used.
+    """
+    with suppress(OSError):
+        if os.path.basename(folder).startswith(FRESH):
+            os.makedirs(folder, 0o700, exist_ok=True)
+    return folder if os.access(folder, os.X_OK) else "/"
 
 
 def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership) -> Optional[str]:

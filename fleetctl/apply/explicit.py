@@ -12,6 +12,7 @@ from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.fleet import MAX_GRACE_S
 from fleetctl.documents.inventory import Replica
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import REPLICAS
@@ -50,10 +51,14 @@ class Order:
 
     @property
     def longest_s(self) -> float:
-        """The longest time the whole run may take. Restarts and loads into memory run one after another."""
+        """The longest time the whole run may take. Restarts and loads into memory run one after another.
+
+        How long engines may take to end is only known where they run.
+        """
         loads = self.verb == "restart" or self.level == "WARM"
-        work = sum(self.startup_s(replica) + MARGIN_S for replica in self.replicas) if loads else 0.0
-        return self.drain_s + self.lock_timeout_s + work + MARGIN_S
+        steps = [self.startup_s(replica) + MARGIN_S for replica in self.replicas] if loads else []
+        ends = MAX_GRACE_S * (len(self.replicas) if self.verb == "restart" else 1)
+        return self.drain_s + self.lock_timeout_s + sum(steps) + ends + MARGIN_S
 
     def startup_s(self, replica: Replica) -> float:
         """Return the replica's startup timeout."""

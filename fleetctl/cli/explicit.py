@@ -43,8 +43,8 @@ from fleetctl.workflow.warm_budget import WarmRoom, rooms_for
 app = command_app()
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
-    help="Before ending a replica, remove it from `fleetctl endpoints` and wait this long for its requests to end. "
-         "[default: 0s]")]
+    help="Before ending a replica, remove it from `fleetctl endpoints` and wait at most this long for its requests "
+         "to end. [default: 0s]")]
 LISTED = 20
 LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 

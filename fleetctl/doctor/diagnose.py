@@ -36,6 +36,8 @@ CHECKS = (
     Check("no card has failed", "node", "nodes", nodes.check_failed_cards),
     Check("no other program uses the cards", "node", "cluster", nodes.check_foreign_memory),
     Check("no engine runs without its replica", "node", "nodes", nodes.check_orphans),
+    Check("engines may use what they need", "node", "nodes", nodes.check_limits),
+    Check("shared memory is large enough and free", "node", "nodes", nodes.check_shared_memory),
     Check("disks have room", "node", "cluster", nodes.check_disks),
     Check("weights on disks are what their index says", "node", "cluster", nodes.check_weights),
     Check("no cordon has expired", "node", "cluster", nodes.check_cordons),

@@ -9,7 +9,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
 from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting
-from fleetctl.documents.quantity import format_bytes, grouped, some
+from fleetctl.documents.quantity import count_of, format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.notes import cordon_note, has_ended
 from fleetctl.planner.notes import policy_of
@@ -165,6 +165,73 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
                 advice="remove old sessions below Ray's temporary folder (session_*, except session_latest), or unused "
                        "models; until then keep new replicas away",
                 command=f"fleetctl cordon {shlex.quote(node.name)} --reason 'disk full'")
+
+
+FEW_FILES = 4096
+LITTLE_LOCKED = 64 << 20
+SMALL_SHARED = 1 << 30
+MUCH_LEFT, MAX_LEFT = 1 << 20, 5
+
+
+def check_limits(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the nodes on which engines are worse off than Ray itself, or have less than engines usually need."""
+    for node in evidence.alive:
+        examined = (evidence.nodes or {}).get(node.id)
+        limits = examined.limits if examined else None
+        if limits is None:
+            continue
+        worse = [(text, setting) for amount, text, setting in (
+            (limits.nice, f"{limits.nice} nicer than Ray itself, so other programs get most of a busy processor",
+             "RAY_worker_niceness=0"),
+            (limits.oom_score_adj, "as the first to be killed when memory is short",
+             "RAY_worker_oom_score_adjustment=0")) if amount > 0]
+        if worse:
+            yield Diagnosed(
+                code="ENGINES_NICED", severity="warning", area="node", subject=node.name,
+                message=f"engines run there as Ray's workers do, {' and '.join(text for text, _ in worse)}, and this "
+                        "user may not change that",
+                advice=f"start Ray there with {' '.join(setting for _, setting in worse)} in its environment")
+        if limits.open_files is not None and limits.open_files < FEW_FILES:
+            yield Diagnosed(
+                code="FEW_OPEN_FILES", severity="warning", area="node", subject=node.name,
+                message=f"an engine may have {limits.open_files} files open there, and every connection is one",
+                advice="raise the limit (`ulimit -n`, nofile) to 65535 for whoever starts Ray there, and restart it")
+        if limits.rdma and limits.locked_memory is not None and limits.locked_memory < LITTLE_LOCKED:
+            yield Diagnosed(
+                code="LITTLE_LOCKED_MEMORY", severity="warning", area="node", subject=node.name,
+                message=f"an engine may lock {format_bytes(limits.locked_memory)} of memory there, and RDMA needs all "
+                        "of its buffers locked: gangs over several nodes fail, or are slow",
+                advice="remove the limit (`ulimit -l`, memlock) for whoever starts Ray there, and restart it")
+
+
+def check_shared_memory(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the nodes whose shared memory is small or full, or holds what ended engines have left."""
+    for node in evidence.alive:
+        examined = (evidence.nodes or {}).get(node.id)
+        shared = examined.shared_memory if examined else None
+        if shared is None:
+            continue
+        size = sum(segment.size for segment in shared.left)
+        names = [f"/dev/shm/{segment.name}" for segment in shared.left]  # noqa: S108  it is no file of ours
+        if shared.total < SMALL_SHARED:
+            yield Diagnosed(
+                code="SMALL_SHARED_MEMORY", severity="warning", area="node", subject=node.name,
+                message=f"its shared memory (/dev/shm) is {format_bytes(shared.total)}: engines of several processes "
+                        "exchange tensors there, and end with a bus error when it is full",
+                advice="give Ray's container more: `--shm-size` of docker and podman, or in Kubernetes an emptyDir "
+                       "with `medium: Memory` at /dev/shm")
+        elif shared.free < shared.total * (1 - NEARLY):
+            yield Diagnosed(
+                code="SHARED_MEMORY_FULL", severity="warning", area="node", subject=node.name,
+                message=f"its shared memory (/dev/shm) is {1 - shared.free / shared.total:.0%} full: "
+                        f"{format_bytes(shared.free)} of {format_bytes(shared.total)} are free",
+                advice="`ls -lS /dev/shm` there shows what holds it")
+        if size >= MUCH_LEFT:
+            yield Diagnosed(
+                code="SHARED_MEMORY_LEFT", severity="warning", area="node", subject=node.name,
+                message=f"{format_bytes(size)} of its shared memory, in {count_of(len(names), 'segment')}, belong to "
+                        "no process: engines that were killed could not remove them",
+                advice=f"run there: rm {shlex.join(names[:MAX_LEFT])}{' ...' if names[MAX_LEFT:] else ''}")
 
 
 def check_cordons(evidence: Evidence) -> Iterator[Diagnosed]:

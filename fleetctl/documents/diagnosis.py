@@ -98,6 +98,31 @@ class Disk(Stored):
         return self.device == other.device
 
 
+class Limits(Stored):
+    """What an engine has on a node; null = no limit. `nice`, `oomScoreAdj` = how much worse than the raylet's."""
+
+    nice: int = 0
+    oom_score_adj: int = 0
+    open_files: int | None = None
+    locked_memory: int | None = Field(None, description="in bytes")
+    rdma: bool = Field(False, description="whether the node has network cards that need locked memory")
+
+
+class Segment(Stored):
+    """Shared memory that no process has open: its name in /dev/shm, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class SharedMemory(Stored):
+    """A node's /dev/shm, in bytes, and what ended processes have left there; total 0 = there is none."""
+
+    total: int
+    free: int
+    left: list[Segment] = Field(default_factory=list)
+
+
 class OrphanProcess(Stored):
     """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid.
 
@@ -131,6 +156,8 @@ class ExaminedNode(Stored):
     orphans: list[OrphanProcess] = Field(default_factory=list)
     cards: list[FailedCard] = Field(default_factory=list)
     driver: str = Field("", description="why its driver tells nothing of cards, or not of all")
+    limits: Limits | None = None
+    shared_memory: SharedMemory | None = None
 
 
 class LeftLock(Stored):

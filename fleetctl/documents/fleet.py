@@ -126,6 +126,27 @@ def _once_each(names: list[str]) -> list[str]:
     return names
 
 
+MAX_GRACE_S = 3600
+Signal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
+
+
+def _check_grace(seconds: float) -> float:
+    if seconds > MAX_GRACE_S:
+        raise refusal("absurd_quantity", "{found} is out of range; expected {allowed}", seconds, "at most 1h")
+    return seconds
+
+
+class Stop(Authored):
+    """How an engine is ended: its first process gets a signal, once, and after the grace period all are killed.
+
+    It is not in the spec hash: running replicas keep the values that they were started with.
+    """
+
+    signal: Signal = Field("SIGTERM", description="the signal; default SIGTERM")
+    grace: Annotated[Seconds, AfterValidator(_check_grace)] = Field(
+        30, description="how long the engine may take to end, at most 1h; default 30s")
+
+
 class Engine(Authored):
     """The engine's command line, environment and probes; fleetctl adds no flags."""
 
@@ -141,6 +162,7 @@ class Engine(Authored):
     workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
+    stop: Stop | None = Field(None, description="default: SIGTERM, and 30 s to end")
 
 
 MAX_REPLICAS = 100_000

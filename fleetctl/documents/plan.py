@@ -142,6 +142,8 @@ class ActionMember(Stored):
     cpus: int
     memory: int
     weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
+    stop: dict[str, Any] | None = Field(
+        None, exclude_if=is_absent, description="how its engine is ended, as in the file; grace in seconds")
 
 
 class Action(Stored):

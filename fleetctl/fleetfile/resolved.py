@@ -94,6 +94,9 @@ class ResolvedFleet:
 
 
 SPEC_HASH_DIGITS = 16
+NOT_HASHED = (("weights", "from"), ("engine", "stop"))
+"""The keys of a member that the spec hash does not cover: the index identifies the files, and how an engine is ended
+does not change what it serves."""
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
@@ -150,26 +153,36 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
 
     Values equal to their default are left out, so the defaults of these fields must never change.
     """
-    return {"workers": [_as_meant(group) for group in workers],
+    written = [group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+               for group in workers]
+    for group in written:
+        for member in group["members"]:
+            if member.get("count") == 1:
+                del member["count"]
+            if (readiness := member["engine"].get("readiness", {})).get("period") == PERIODS_S["readiness"]:
+                del readiness["period"]
+            if "nodeSelector" in member:
+                member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
+    return {"workers": written,
             "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
 def hash_of_shape(as_set: Mapping[str, Any], *, as_spelled: bool = False) -> str:
-    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files.
+    """Return the spec hash of a `shape_as_set`, without NOT_HASHED.
 
     A liveness period of 1 s is left out: it was the default when running replicas got their hash. `as_spelled` = the
     shape is as spelled in the file, which has only what is written there.
     """
-    shape = {**as_set, "workers": [{**group, "members": [dict(member) for member in group["members"]]}
-                                   for group in as_set["workers"]]}
-    for member in (member for group in shape["workers"] for member in group["members"]):
-        if member.get("weights"):
-            member["weights"] = {key: value for key, value in member["weights"].items() if key != "from"}
+    workers = [{**group, "members": [{**member} for member in group["members"]]} for group in as_set["workers"]]
+    for member in (member for group in workers for member in group["members"]):
+        for part, left_out in NOT_HASHED:
+            if left_out in (member.get(part) or ()):
+                member[part] = {key: value for key, value in member[part].items() if key != left_out}
         liveness = member["engine"].get("liveness", {})
         if liveness.get("period") == 1 and not as_spelled:
             former = {key: value for key, value in liveness.items() if key != "period"}
             member["engine"] = {**member["engine"], "liveness": former}
-    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+    return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
 def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
@@ -193,18 +206,6 @@ def merged(defaults: _Settings, own: _Settings) -> _Settings:
     """Return `defaults` with the keys that `own` sets replaced by its values."""
     chosen = own.model_fields_set & type(defaults).model_fields.keys()
     return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
-
-
-def _as_meant(group: WorkerGroup) -> dict[str, Any]:
-    shape = group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    for member in shape["members"]:
-        if member.get("count") == 1:
-            del member["count"]
-        if (readiness := member["engine"].get("readiness", {})).get("period") == PERIODS_S["readiness"]:
-            del readiness["period"]
-        if "nodeSelector" in member:
-            member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
-    return shape
 
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:

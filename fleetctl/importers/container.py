@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from fleetctl.documents.fleet import Signal
 from fleetctl.documents.quantity import number_in
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.reading import Reading
@@ -75,7 +76,7 @@ _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.
 
 _HOMES = {"command": ("engine", "command"), "args": ("engine", "args"), "env": ("engine", "env"),
           "readinessProbe": ("engine", "readiness"), "livenessProbe": ("engine", "liveness"),
-          "resources": ("resources",)}
+          "resources": ("resources",), "lifecycle": ("engine", "stop")}
 """The place in a member that each part of a container becomes, so that its losses are shown there."""
 
 _LOST = {
@@ -83,7 +84,6 @@ _LOST = {
     "volumeMounts": "nothing is mounted: the paths must exist on the nodes",
     "volumeDevices": "nothing is mounted: the devices must exist on the nodes",
     "securityContext": "an engine runs as Ray's user",
-    "lifecycle": "there are no hooks before or after an engine",
     "terminationMessagePath": "the engine's last output is reported instead",
     "terminationMessagePolicy": "the engine's last output is reported instead",
     "tty": "an engine has no terminal",
@@ -150,6 +150,17 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
                             "$(FLEETCTL_PORT), a free port for each member")
     container.lose_each({**_LOST, **_IN_PODMAN} if image and runtime else _LOST)
     return found
+
+
+def stop_signal(container: Reading) -> str | None:
+    """Return the signal that ends the container, if an engine can have it; the hooks around it are reported."""
+    hooks = container.child("lifecycle")
+    signal = hooks.text("stopSignal")
+    if signal is not None and signal not in get_args(Signal):
+        hooks.note("stopSignal", f"{signal} cannot end an engine: SIGTERM is used", "lost")
+        signal = None
+    hooks.lose_rest("there are no hooks before or after an engine")
+    return signal
 
 
 def podman_command(image: str, env: Collection[str], command: Sequence[str], workdir: str | None = None) -> list[str]:

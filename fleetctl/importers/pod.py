@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus
-from fleetctl.importers.container import Variables, engine, show_cards
+from fleetctl.documents.fleet import MAX_GRACE_S
+from fleetctl.documents.quantity import format_seconds, number_in, parse_bytes, parse_cpus
+from fleetctl.importers.container import Variables, engine, show_cards, stop_signal
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.objects import selector
 from fleetctl.importers.reading import Reading
@@ -24,7 +25,6 @@ _LOST = {
     "initContainers": "nothing runs before an engine: prepare the nodes instead",
     "securityContext": "an engine runs as Ray's user",
     "serviceAccountName": "an engine runs as Ray's user",
-    "terminationGracePeriodSeconds": "fleetctl has a grace period of its own",
     "hostNetwork": "an engine is always on the node's network",
     "hostIPC": "an engine is always in the node's namespaces",
     "shareProcessNamespace": "an engine always shares its node's processes",
@@ -73,7 +73,20 @@ def engine_of_pod(pod: Reading, variables: Variables, *, probes_readiness: bool)
     for one in containers:
         if one is not chosen:
             one.lose(None, "a further container: a member has only one engine")
-    return chosen, engine(chosen, variables, probes_readiness=probes_readiness)
+    spec.leads_to("terminationGracePeriodSeconds", "engine", "stop", "grace")
+    found = engine(chosen, variables, probes_readiness=probes_readiness)
+    stop = filled({"signal": stop_signal(chosen), "grace": _grace(spec)})
+    return chosen, {**found, **({"stop": stop} if stop else {})}
+
+
+def _grace(spec: Reading) -> str | None:
+    """Return how long the engine may take to end."""
+    seconds = spec.natural("terminationGracePeriodSeconds")
+    if seconds is not None and seconds > MAX_GRACE_S:
+        spec.note("terminationGracePeriodSeconds", f"{seconds} s is more than the most that an engine may have: "
+                                                   f"{format_seconds(MAX_GRACE_S)} is used", "lost")
+        seconds = MAX_GRACE_S
+    return None if seconds is None else format_seconds(seconds)
 
 
 def _resources(source: Reading) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fleetctl.documents.canonical import in_order
+from fleetctl.documents.fleet import Stop
 from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Inventory, Replica, serves
 from fleetctl.documents.plan import Action
 from fleetctl.documents.quantity import some
@@ -24,6 +25,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.policy import protecting
+from fleetctl.planner.weights import by_rank
 
 ActionDocument = dict[str, Any]
 """An action as in the plan's JSON, with sorted keys."""
@@ -40,6 +42,12 @@ def actions_for(
     lifecycles = {place: lifecycle_of(models[place]) for place in places}
     limits = {place: states[models[place].key].max_live(models[place]) for place in places}
     warm = {place: states[models[place].key].not_hot_ids for place in places}
+    stops: dict[tuple[int, str], list[Stop | None]] = {}  # not from the spec, which models with equal hashes share
+    for place in places:
+        for group in models[place].workers:
+            for member in group.members:
+                if member.engine.stop:
+                    stops[place, group.name] = [one.engine.stop for one in by_rank(group)]
     documents = []
     for one, replica_id in placed:
         place = one.demand.place
@@ -47,7 +55,8 @@ def actions_for(
         documents.append({
             **({"engineHash": model.engine_hash} if model.engine_hash else {}), "id": f"{model.key}/{replica_id}",
             "lifecycle": lifecycles[place],
-            "members": [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments],
+            "members": [_member(assigned, ledger.nodes[assigned.node], stops.get((place, assigned.seat.group)))
+                        for assigned in one.assignments],
             "model": model.key, "op": "promote" if replica_id in warm[place] else "create", "priority": model.priority,
             "replicaId": replica_id, "specHash": model.spec_hash, "wanted": limits[place],
         })
@@ -72,9 +81,9 @@ def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
     }
 
 
-def _member(assigned: Assigned, node: LedgerNode) -> dict[str, Any]:
+def _member(assigned: Assigned, node: LedgerNode, stops: Sequence[Stop | None] | None) -> dict[str, Any]:
     seat = assigned.seat
-    claim = seat.claim
+    claim, stop = seat.claim, stops[seat.rank] if stops else None
     cooling = [one.uuid for one in node.policy.cooling_cards if one.uuid and not one.tries] if assigned.gpus else []
     residents = [one.model_dump() for one in node.policy.residents] if assigned.gpus else []
     return {
@@ -82,7 +91,7 @@ def _member(assigned: Assigned, node: LedgerNode) -> dict[str, Any]:
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,
         "node": node.name, "nodeId": node.id, "rank": seat.rank,
         **({"residents": residents} if residents else {}),
-        "role": seat.role, "slot": assigned.slot, "vram": claim.vram,
+        "role": seat.role, "slot": assigned.slot, **({"stop": stop.as_json()} if stop else {}), "vram": claim.vram,
     }
 
 

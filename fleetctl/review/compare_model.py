@@ -15,6 +15,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import (
     ORIGINS,
     SPEC_KEYS,
+    STOP,
     Keyed,
     ModelView,
     Steps,
@@ -36,6 +37,7 @@ _COLD = f"nodes without its weights may fetch them; {UNAFFECTED}"
 _NOT_COLD = "nodes keep their weights; `fleetctl prune` removes weights that no file names"
 _IN_PLACE = "outdated replicas count toward the target, and reload if only their weights have changed"
 _RELOADED = "update: running replicas reload their weights in place, one at a time; new ones get the new weights"
+_STARTED = "applies to new replicas; running replicas keep the old value"
 _OTHERS = {"priority": f"decides which models are placed first when resources are short; {UNAFFECTED}",
            "labels": f"decides which --selector and which quotas apply to the model; {UNAFFECTED}",
            "serving": f"changes how `fleetctl endpoints` lists the model; {UNAFFECTED}"}
@@ -47,7 +49,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
         return _target(old, new)
     if steps[4:] == ORIGINS:
         return "none", f"says where new replicas look for their files; {UNAFFECTED}"
-    if steps[0] in SPEC_KEYS:
+    if steps[0] in SPEC_KEYS and steps[4:6] != STOP:
         kept = _RELOADED if model.reload and steps[4:5] == ORIGINS[:1] else _DRIFT
         return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else kept)
     if steps[0] == "update":
@@ -55,7 +57,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
                 else ("none", _IN_PLACE if model.reload else _KEEP))
     if steps[0] == "cold":
         return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
-    return "none", _OTHERS.get(steps[0], "applies to new replicas; running replicas keep the old value")
+    return "none", _OTHERS.get(steps[0], _STARTED)
 
 
 def update_effect(model: ResolvedModel) -> str:
@@ -100,7 +102,8 @@ def _compared_values(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
             model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge, model.reload,
             model.cold,
-            [member.weights.as_json()["from"] for group in model.workers for member in group.members if member.weights])
+            [(member.weights and member.weights.as_json()["from"], member.engine.stop)
+             for group in model.workers for member in group.members])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
+from fleetctl.fleetfile.resolved import NOT_HASHED, ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 
 Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""
@@ -27,21 +27,20 @@ Steps = tuple[str, ...]
 """A path in a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
 
 SPEC_KEYS = ("placement", "workers")
-"""The keys covered by the spec hash: any difference below them is drift, except in ORIGINS."""
+"""The keys covered by the spec hash: any difference below them is drift, except in ORIGINS and STOP."""
 
-ORIGINS = ("weights", "from")
-"""The keys of a member that the spec hash does not cover."""
+ORIGINS, STOP = NOT_HASHED
 
 ABSENT = object()
 _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset({"gpus", "cpus", "maxNewGpus"})
-_SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
+_SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout", "grace"})
 WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
 """Values that may be written as a text or as a mapping."""
 _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement"})
 
 
 def meaning(model: ResolvedModel) -> Keyed:
-    """Return a model as the files set it, with spec.defaults merged. SPEC_KEYS hold the hashed values and ORIGINS."""
+    """Return a model as the files set it, with spec.defaults merged. SPEC_KEYS also hold what is NOT_HASHED."""
     return {**_lifecycle(model), **_shape(model, shape_as_set(model.workers, model.placement))}
 
 

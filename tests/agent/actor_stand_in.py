@@ -2,9 +2,10 @@
 
 Reads one JSON line (member, injected, log, startupTimeout, aliveFor) and writes one line per event: created (the
 port reserved for the engine, its FLEETCTL_PORT), failed, ready, serves (a port), down. With `probed` false, the
-engine is a rank whose readiness is not probed. With `goesOn`, the period and timeout of readiness after the start,
-each change of it is an `answers` event: null, or why it does not. A separate process, because it becomes a subreaper.
-Run it below a process that has the node's environment, as an actor runs below its raylet.
+engine is a rank whose readiness is not probed; with `asWorker` this process runs as Ray runs its workers. With
+`goesOn`, the period and timeout of readiness after the start, each change of it is an `answers` event: null, or why it
+does not. A separate process, because it becomes a subreaper. Run it below a process that has the node's environment, as
+an actor runs below its raylet.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent import ports, processes, readiness
+from fleetctl.agent import node, ports, processes, readiness
 from fleetctl.agent.engine import EngineLog, EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Member
@@ -30,10 +32,22 @@ def report(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
+def only_to_worse(which: int, who: int, value: int) -> None:
+    if value < os.getpriority(which, who):
+        raise PermissionError
+
+
 def main(order: dict[str, Any]) -> None:
     engine_module.DEFAULT_READY_S = order["aliveFor"]
     engine_module.PORT_FREE_S = order.get("patience", 0.2)
     processes.COUNTERS = order.get("counters", processes.COUNTERS)
+    if order.get("asWorker"):
+        os.nice(5)
+        Path("/proc/self/oom_score_adj").write_text("1000")
+        if order.get("unprivileged"):  # as in a container without CAP_SYS_NICE and CAP_SYS_RESOURCE
+            node.os.setpriority = only_to_worse
+        else:
+            node.share_memory_standing()
     reserved = [ports.reserve_port(), ports.reserve_port()]
     port, leader_port = (holder.getsockname()[1] for holder in reserved)
     injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}

@@ -325,7 +325,7 @@ def test_a_long_wait_for_the_cards_of_a_gang_does_not_prolong_its_start(cluster:
     cluster.states, cluster.group_granted_at = ["PENDING_CREATION"], 500.0
     result = cluster.run(cluster.attempt(members=[MEMBER, MEMBER]))
     assert (result.outcome, result.code) == ("starting", "STILL_STARTING")
-    assert cluster.now == 500 + LIFECYCLE.startup_timeout + attempt_module.MARGIN_S + 0.25
+    assert cluster.now == 500 + LIFECYCLE.startup_timeout + 30 + attempt_module.MARGIN_S + 0.25
 
 
 def test_time_without_a_response_from_ray_does_not_count(cluster: SimulatedCluster) -> None:

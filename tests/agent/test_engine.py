@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
+import shutil
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_run import Run, server
+from engine_run import Run, engine_like, server
 from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked
 
+from fleetctl.agent import guarded
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, Probe
@@ -138,6 +142,77 @@ def test_an_engine_is_down_after_enough_liveness_failures_in_a_row(run: Run, mar
 def test_with_liveness_an_engine_that_exits_is_reported_as_exited(run: Run) -> None:
     actor = run("sh", "-c", "sleep 3; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
     assert actor.read_report("down") == "the engine exited with code 4; it wrote nothing"
+
+
+def test_a_busy_engine_that_fails_its_liveness_may_end_its_requests_first(run: Run, mark: str) -> None:
+    """And its first process alone is told, once."""
+    command, engine = engine_like()
+    actor = run(*command, readiness={"http": {"path": "/state", "port": engine.port}, "period": 0.05},
+                liveness={"http": {"path": "/health", "port": engine.port}, "period": 0.05})
+    actor.read_report("ready")
+    with engine.working(4.0) as answer:  # longer than an engine without its actor would have
+        engine.be(health=503)
+        assert answer() == (200, "done")
+    assert actor.read_report("down").startswith("liveness failed 3 times in a row")
+    assert [line for line in actor.written().splitlines() if "signal" in line] == [
+        "front: signal 15 number 1, 1 requests running", "worker: signal 15"]
+    eventually(lambda: not marked(mark), "no process is left, nor the actor's")
+
+
+def test_a_default_working_directory_is_not_among_temporary_files_and_is_locked(run: Run) -> None:
+    """systemd-tmpfiles takes the same lock before it removes a folder."""
+    actor = run("sleep", "1000")
+    actor.read_report("ready")
+    [folder] = actor.fresh_folders()
+    assert folder.startswith("cache/fleetctl/engines/")
+    opened = os.open(actor.temp / folder, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(opened)
+    os.kill(children(actor.process.pid)[0], signal.SIGKILL)
+    eventually(lambda: actor.fresh_folders() == [], "it is removed, although its actor was killed")
+
+
+def test_a_missing_working_directory_fails_no_probe_and_is_made_again(run: Run) -> None:
+    actor = run("sleep", "1000", readiness={"exec": {"command": ["true"]}},
+                liveness={"exec": {"command": ["sh", "-c", "pwd >> seen"]}, "period": 0.02, "failureThreshold": 1})
+    pid = actor.read_report("ready")
+    [folder] = actor.fresh_folders()
+    shutil.rmtree(actor.temp / folder)
+    eventually((actor.temp / folder / "seen").exists, "a probe ran there again")
+    assert alive(pid)
+
+
+def test_folders_of_ended_engines_are_removed_but_not_those_in_use_or_of_other_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    used, lock = guarded.make_fresh_dir()
+    parent = Path(used).parent
+    (parent / Path(used).name.replace(socket.gethostname(), "another-host")).mkdir()
+    left = [parent / f"{guarded.FRESH}{socket.gethostname()}-{name}" for name in ("left", "new")]
+    for folder in left:
+        folder.mkdir()
+        (folder / "core").touch()
+    for folder in (*parent.iterdir(),):
+        if folder != left[1]:
+            os.utime(folder, (0, 0))
+    os.close(guarded.make_fresh_dir()[1])
+    assert [folder.exists() for folder in (*left, Path(used))] == [False, True, True]
+    assert len(list(parent.glob("*another-host*"))) == 1
+    os.close(lock)
+
+
+def test_without_a_home_the_working_directory_is_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded.tempfile, "tempdir", str(tmp_path))
+    for cache in ("/proc/no", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+        monkeypatch.setattr(guarded.os.path, "expanduser", lambda path: path)
+        folder, lock = guarded.make_fresh_dir()
+        os.close(lock)
+        assert Path(folder).parent == tmp_path
 
 
 def test_a_given_working_directory_is_used_and_kept(run: Run, tmp_path: Path) -> None:

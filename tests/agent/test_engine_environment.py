@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from engine_run import DUMP_ENV, ActorStandIn, Run
 
+from fleetctl.agent import node as node_module
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, FromNode
 from fleetctl.agent.node import engine_environment
@@ -33,6 +37,81 @@ def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: 
                         "FLEETCTL_LEADER_PORT": seen["FLEETCTL_LEADER_PORT"]}
     assert not [name for name in seen if name == "PYTHONPATH" or name.startswith("RAY_")]
     assert "SET_BY_RAY" not in seen
+
+
+def test_an_engine_has_nothing_that_ray_put_into_its_own_processes(run: Run) -> None:
+    """Its allocator and the switch of its process titles, also through `fromNode`; the rest of LD_PRELOAD stays."""
+    theirs = "/lib/x86_64-linux-gnu/libm.so.6"
+    allocator = str(Path(ray.__file__).parent / "core" / "libjemalloc.so")
+    node = {"LD_PRELOAD": f"{allocator}:{theirs}" if Path(theirs).exists() else allocator, "SPT_NOENV": "1",
+            "RAY_LD_PRELOAD_ON_WORKERS": "0"}
+    seen = env_seen(run(*DUMP_ENV, node=node))
+    assert "SPT_NOENV" not in seen
+    assert seen.get("LD_PRELOAD", theirs) == theirs
+    actor = run("true", node={**node, "LD_PRELOAD": allocator}, env={"X": {"fromNode": "LD_PRELOAD"}})
+    assert actor.read_report("failed")["failed"] == "ENV_MISSING"
+
+
+def test_a_probe_has_the_environment_of_its_engine(run: Run, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    actor = run("sleep", "1000", node={"LD_PRELOAD": str(Path(ray.__file__).parent / "core" / "libjemalloc.so")},
+                readiness={"exec": {"command": ["sh", "-c", f"env > {seen}"]}})
+    actor.read_report("ready")
+    assert "LD_PRELOAD" not in seen.read_text()
+
+
+NICE = (sys.executable, "-I", "-S", "-c",
+        "import os; print(os.nice(0), open('/proc/self/oom_score_adj').read().strip())")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may take a niceness back")
+def test_an_engine_and_its_probes_run_as_the_raylet_does_and_not_as_rays_workers(run: Run, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    actor = run("sh", "-c", '"$@"; exec sleep 1000', "sh", *NICE, order={"asWorker": True},
+                readiness={"exec": {"command": ["sh", "-c", f'"$@" > {seen}', "sh", *NICE]}})
+    actor.read_report("ready")
+    as_here = f"{os.nice(0)} {Path('/proc/self/oom_score_adj').read_text()}"
+    assert (actor.written(), seen.read_text()) == (as_here, as_here)
+
+
+def test_where_it_may_not_be_changed_an_engine_has_the_niceness_of_rays_workers(run: Run) -> None:
+    actor = run(*NICE, order={"asWorker": True, "unprivileged": True})
+    actor.read_report("failed", "down")
+    assert actor.written() == f"{min(19, os.nice(0) + 5)} 1000\n"
+
+
+@pytest.mark.parametrize(("cpus", "node", "own", "seen"), [
+    (40_000, {}, {}, "4"), (15_000, {}, {}, "1"), (9_999, {}, {}, None), (0, {}, {}, None),
+    (40_000, {"OMP_NUM_THREADS": "7"}, {}, "7"), (40_000, {}, {"OMP_NUM_THREADS": "2"}, "2"),
+    (40_000, {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}, {}, "4")])
+def test_an_engine_has_as_many_threads_as_it_claims_cpus_unless_somebody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, node: dict[str, str], own: dict[str, str], seen: str | None
+) -> None:
+    """The last node was started by `ray up`, which sets this for all of its commands."""
+    monkeypatch.setattr(node_module, "environment_of", lambda _: {b"PATH": b"/bin", **{
+        name.encode(): value.encode() for name, value in node.items()}})
+    assert engine_environment(Engine(env=own), {}, cpus).get("OMP_NUM_THREADS") == seen
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ({"LD_PRELOAD": "/opt/x/ray/core/libjemalloc.so"}, {}),
+    ({"LD_PRELOAD": "/opt/x/ray/core/libjemalloc.so /usr/lib/libtcmalloc.so.4"},
+     {"LD_PRELOAD": "/usr/lib/libtcmalloc.so.4"}),
+    ({"LD_PRELOAD": "/usr/lib/a.so:/usr/lib/b.so"}, {"LD_PRELOAD": "/usr/lib/a.so:/usr/lib/b.so"}),
+    ({"LD_PRELOAD": "/usr/lib/libjemalloc.so.2"}, {"LD_PRELOAD": "/usr/lib/libjemalloc.so.2"}),
+    ({"LD_PRELOAD": "/usr/lib/libjemalloc.so.2", "RAY_JEMALLOC_LIB_PATH": "/usr/lib/libjemalloc.so.2",
+      "MALLOC_CONF": "prof:true", "RAY_JEMALLOC_CONF": "prof:true"}, {}),
+    ({"MALLOC_CONF": "narenas:2", "RAY_JEMALLOC_CONF": "prof:true"}, {"MALLOC_CONF": "narenas:2"}),
+    ({"LD_PRELOAD": "/p.so", "PERFTOOLS_PATH": "/p.so", "CPUPROFILE": "/l", "PERFTOOLS_LOGFILE": "/l"},
+     {"PERFTOOLS_PATH": "/p.so", "PERFTOOLS_LOGFILE": "/l"}),
+    ({"LD_PRELOAD": ""}, {}), ({"SPT_NOENV": "1", "SPT_DEBUG": "1"}, {"SPT_DEBUG": "1"}),
+    ({"PYTHONWARNINGS": "ignore"}, {"PYTHONWARNINGS": "ignore"})])
+def test_only_what_ray_made_is_left_out_of_the_nodes_environment(
+    monkeypatch: pytest.MonkeyPatch, before: dict[str, str], after: dict[str, str]
+) -> None:
+    monkeypatch.setattr(node_module, "environment_of", lambda _: {
+        name.encode(): value.encode() for name, value in {"PATH": "/bin", **before}.items()})
+    assert node_module.node_environment() == {"PATH": "/bin", **after}
 
 
 def test_an_engine_runs_as_the_user_of_its_actor(run: Run) -> None:

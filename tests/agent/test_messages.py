@@ -9,10 +9,20 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
-from small_plans import small_plan
+from small_plans import FLEET, small_plan
 
 from fleetctl.agent import examine, messages
-from fleetctl.agent.messages import ApplyRequest, Member, Outcome, Place, Plan, PlannedReload, ReloadState, Replica
+from fleetctl.agent.messages import (
+    ApplyRequest,
+    Member,
+    Outcome,
+    Place,
+    Plan,
+    PlannedReload,
+    ReloadState,
+    Replica,
+    Stop,
+)
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -57,6 +67,21 @@ def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_
     required = {key for key, field in keys.items() if field not in ours._field_defaults
                 and type(None) not in get_args(ours.__annotations__[field])}
     assert not absent & required, f"{theirs.__name__} may leave out {', '.join(sorted(absent & required))}"
+
+
+def test_models_with_the_same_spec_may_end_their_engines_differently() -> None:
+    """Plans have a spec once for all models that have it; a reader that knows no `stop` ends engines as before."""
+    one = FLEET[FLEET.index("  - key: org/one:1"):FLEET.index("  - key: org/gang")]
+    others = [one.replace("org/one:1", key).replace("env:", f"stop: {{{stop}}}, env:") for key, stop in (
+        ("org/two", "grace: 5m"), ("org/three", "signal: SIGINT"))]
+    made = small_plan("a", "b", "c", "d", "e", "f", "g", "h", "i", fleet=FLEET + "".join(others))
+    assert len({action.spec_hash for action in made.actions}) == 2
+    sent = json.dumps(apply_request(made, "job-1", "ann", ApplyOptions(), may_replan=False))
+    plan = parse(ApplyRequest, json.loads(sent)).plan
+    found = {(action.model, member.engine_stop) for action in plan.actions for member in action.members}
+    assert found == {("org/one:1", Stop("SIGTERM", 30.0)), ("org/gang", Stop("SIGTERM", 30.0)),
+                     ("org/two", Stop("SIGTERM", 300.0)), ("org/three", Stop("SIGINT", 30.0))}
+    assert Stop()._asdict() == fleet.Stop.model_validate({}).as_json()
 
 
 def test_a_whole_request_is_read_and_written_without_loss() -> None:

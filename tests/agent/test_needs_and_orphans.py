@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from engine_run import engine_like
 from marked_processes import eventually
 
-from fleetctl.agent import examine, orphans, ports, processes
+from fleetctl.agent import examine, orphans, ports, processes, supervisor
 from fleetctl.agent.mark import MARKED
 from fleetctl.agent.messages import Need, Orphan
 
@@ -161,3 +166,64 @@ def test_paths_on_one_disk_report_the_same_device(tmp_path: Path) -> None:
     device = examine.disk(str(tmp_path)).device
     assert examine.disk(str(tmp_path / "below")).device == device
     assert examine.disk("/proc").device != device
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in /dev/shm that stands in for it: only there Linux says who has a file open."""
+    with tempfile.TemporaryDirectory(prefix="fleetctl-test-", dir="/dev/shm") as folder:
+        monkeypatch.setattr(examine, "NEW_S", 0.0)
+        yield Path(folder)
+
+
+def test_only_shared_memory_of_usual_libraries_that_nothing_has_open_is_left_behind(shared: Path) -> None:
+    for name in ("psm_left", "psm_open", "psm_mapped", "sem.mp-left", "model-00001.safetensors"):
+        (shared / name).write_bytes(b"x" * 4096)
+    (shared / "psm_folder").mkdir()
+    (shared / "psm_link").symlink_to(shared / "psm_left")
+    with (shared / "psm_open").open("rb"), (shared / "psm_mapped").open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+        file.close()
+        found = examine.shared_memory(str(shared))
+        mapped.close()
+    assert [(segment.name, segment.size) for segment in found.left] == [("psm_left", 4096), ("sem.mp-left", 4096)]
+    assert 0 < found.free <= found.total
+    assert {segment.name for segment in examine.shared_memory(str(shared)).left} == {
+        "psm_left", "sem.mp-left", "psm_open", "psm_mapped"}, "the others have been closed"
+
+
+def test_shared_memory_that_was_just_made_may_be_on_its_way_to_another_process(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shared / "psm_new").touch()
+    monkeypatch.setattr(examine, "NEW_S", 3600.0)
+    assert examine.shared_memory(str(shared)).left == []
+    assert examine.shared_memory("/no/such/folder") == examine.SharedMemory(0, 0, ())
+
+
+def test_what_a_killed_engine_leaves_in_shared_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its processes are killed at once, the tracker that would remove the segment included."""
+    monkeypatch.setattr(examine, "NEW_S", 0.0)
+    command, engine = engine_like()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    engine.await_serving()
+    state = engine.state()
+    assert state["segment"] not in [segment.name for segment in examine.shared_memory().left]
+    supervisor.signal_all([*supervisor.descendants(process.pid), process.pid], signal.SIGKILL)
+    process.wait(30)
+    try:
+        eventually(lambda: state["segment"] in [one.name for one in examine.shared_memory().left], "it is found")
+    finally:
+        Path("/dev/shm", state["segment"]).unlink()
+
+
+def test_the_limits_of_an_engine_are_those_that_it_would_have_and_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/oom_score_adj").read_text()
+    limits = examine.limits()
+    assert (limits.nice, limits.oom_score_adj) == (0, 0)
+    assert limits.open_files == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert (os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/oom_score_adj").read_text()) == before
+    monkeypatch.setattr(examine.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert (examine.limits().open_files, examine.limits().locked_memory) == (None, None)

@@ -155,11 +155,22 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "CARD_FAULTY": (
         lambda it: answer_examination(it, cards=[{**LOST, "code": "CARD_FAULTY"}]), "node", "node-a card 3"),
     "CARDS_UNCHECKED": (lambda it: answer_examination(it, driver="NVML: Unknown Error"), "node", "node-a"),
+    "ENGINES_NICED": (lambda it: answer_examination(it, limits={"nice": 15}), "node", "node-a"),
+    "FEW_OPEN_FILES": (lambda it: answer_examination(it, limits={"openFiles": 1024}), "node", "node-a"),
+    "LITTLE_LOCKED_MEMORY": (
+        lambda it: answer_examination(it, limits={"lockedMemory": 65536, "rdma": True}), "node", "node-a"),
+    "SMALL_SHARED_MEMORY": (
+        lambda it: answer_examination(it, sharedMemory={"total": 64 << 20, "free": 64 << 20}), "node", "node-a"),
+    "SHARED_MEMORY_FULL": (
+        lambda it: answer_examination(it, sharedMemory={"total": 64 << 30, "free": 1 << 30}), "node", "node-a"),
+    "SHARED_MEMORY_LEFT": (lambda it: answer_examination(it, sharedMemory={
+        "total": 64 << 30, "free": 60 << 30, "left": [{"name": "psm_1", "size": 160 << 20}]}), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
 NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED", "CARD_LOST",
-                    "CARD_FAULTY", "CARDS_UNCHECKED"}
+                    "CARD_FAULTY", "CARDS_UNCHECKED", "ENGINES_NICED", "FEW_OPEN_FILES", "LITTLE_LOCKED_MEMORY",
+                    "SMALL_SHARED_MEMORY", "SHARED_MEMORY_FULL", "SHARED_MEMORY_LEFT"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -182,6 +193,27 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
     if found["command"]:
         words = shlex.split(found["command"])
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
+
+
+@pytest.mark.parametrize("answer", [
+    {"limits": {"nice": 0, "oomScoreAdj": 0, "openFiles": None, "lockedMemory": None, "rdma": True}},
+    {"limits": {"openFiles": 65535, "lockedMemory": 65536}},
+    {"limits": {"nice": -3, "openFiles": 1 << 20, "lockedMemory": 1 << 30, "rdma": True}},
+    {"sharedMemory": {"total": 1 << 30, "free": 1 << 29, "left": [{"name": "sem.mp-1", "size": 32}]}}])
+def test_a_node_that_gives_engines_what_they_need_is_no_finding(
+    cli, cluster: ClusterStandIn, answer: dict[str, Any]
+) -> None:
+    """Little locked memory only matters beside RDMA, and a semaphore that was left behind is nothing."""
+    answer_examination(cluster, **answer)
+    assert json.loads(cli("doctor", "--nodes", "--format", "json").out)["findings"] == []
+
+
+def test_the_advice_names_what_is_to_be_set_and_removed(cli, cluster: ClusterStandIn) -> None:
+    answer_examination(cluster, limits={"nice": 15, "oomScoreAdj": 1000}, sharedMemory={
+        "total": 64 << 30, "free": 60 << 30, "left": [{"name": f"psm_{i} x", "size": 1 << 20} for i in range(7)]})
+    advice = [one["advice"] for one in json.loads(cli("doctor", "--nodes", "--format", "json").out)["findings"]]
+    assert "RAY_worker_niceness=0 RAY_worker_oom_score_adjustment=0 in its environment" in advice[0]
+    assert advice[1] == f"run there: rm {shlex.join(f'/dev/shm/psm_{i} x' for i in range(5))} ..."
 
 
 def test_wrong_weights_are_named_with_node_replica_file_and_piece(cli, cluster: ClusterStandIn) -> None:

@@ -29,7 +29,7 @@ TITLES = {
     "Member": "members[]", "Resources": "resources", "Weights": "weights", "Origin": "weights.from[]",
     "View": "view", "Shard": "shard", "ShardRule": "shard.rules[]", "Engine": "engine",
     "FromNode": "A value of engine.env", "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp",
-    "ExecProbe": "exec", "Metadata": "metadata",
+    "ExecProbe": "exec", "Stop": "stop", "Metadata": "metadata",
 }
 
 

@@ -52,7 +52,8 @@ FAULTS = {
     "before a reload is noted": "from . import reloads; _before(reloads, 'note', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
-    "WARM is up, HOT not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
+    "WARM is up, HOT not ended": "from . import evict; _before(evict, 'Leaving', _die)",
+    "while a replica is leaving": "from . import evict; _before(evict.Leaving, 'is_over', _die, nth=20)",
     "the node is taken at the last moment": "attempt.check = _steal",
     "ready engines are probed often": "from . import readiness; readiness.PERIOD_S, readiness.RECORD_S = 0.3, 1.0",
 }

@@ -57,6 +57,19 @@ def test_the_spec_hash_ignores_fields_that_do_not_shape_a_replica(tmp_path: Path
     assert hash_of(tmp_path, fleet(model(**other))) == hash_of(tmp_path, fleet(model()))
 
 
+def test_the_spec_hash_ignores_how_an_engine_is_ended(tmp_path: Path) -> None:
+    """All of its forms: another grace period alone must not make a fleet drift."""
+    texts = [GANG, GANG.replace("command: [a]", "command: [a], stop: {grace: 5m, signal: SIGINT}")]
+    assert texts[0] != texts[1]
+    first, second = (loaded(tmp_path, fleet(model(workers=text))).models[0] for text in texts)
+    assert (first.spec_hash, first.former_hash, first.engine_hash) == (
+        second.spec_hash, second.former_hash, second.engine_hash)
+    weights = "weights: {from: [{path: /m}], index: " + "a" * 64 + "}, "
+    hashes = [loaded(tmp_path, fleet(model(workers=text.replace("role: Leader, ", f"role: Leader, {weights}"))))
+              .models[0].engine_hash for text in texts]
+    assert hashes[0] == hashes[1] is not None
+
+
 def test_the_spec_hash_ignores_key_order_spelling_position_and_policies(tmp_path: Path) -> None:
     one = ("[{name: main, members: [{resources: {gpus: 1, vram: 16Gi, cpus: 0.5}, "
            "engine: {command: [a], env: {A: b, C: d}}}]}]")

@@ -32,6 +32,15 @@ def test_a_changed_origin_of_weights_does_not_affect_running_replicas(side: Side
     assert (difference.path, difference.effect) == (f"{IN_MAIN}.weights", "drift")
 
 
+def test_another_end_of_an_engine_is_no_drift(side: Sides) -> None:
+    plain, patient = member(), member(engine=engine(stop={"grace": "2m"}))
+    longer = member(engine=engine(stop={"grace": "1h", "signal": "SIGINT"}))
+    in_engine = f"{IN_MAIN}.engine.stop"
+    assert short(found(side, of(plain), of(patient)))[0][:3] == (in_engine, "added", "none")
+    assert short(found(side, of(patient), of(longer))) == [
+        (f"{in_engine}.grace", "changed", "none", "2m", "1h"), (f"{in_engine}.signal", "added", "none", None, "SIGINT")]
+
+
 def found(side: Sides, old: str, new: str) -> list[Difference]:
     return compare(side(old, name="old"), side(new, name="new")).differences
 
