@@ -154,8 +154,8 @@ def _text(output_format: EndpointFormat, served: Endpoints) -> str:
 class KeptFile:
     """The --out file and its content; --on-change runs after each change.
 
-    While it fails, `passed` runs it again, after pauses that grow from RETRY_S to MOST_RETRY_S: the file is correct, but
-    who reads it may not know. `retry_in_s` = the rest of such a pause, in seconds.
+    While it fails, `passed` runs it again, after pauses that grow from RETRY_S to MOST_RETRY_S: the file is right, but
+    its reader may not know. `retry_in_s` = the rest of such a pause, in seconds.
     """
 
     def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
