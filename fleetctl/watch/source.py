@@ -45,8 +45,9 @@ FRESH, COMPLETE, MOVING, GOOD = "fresh", "complete", "moving", "fleetctl-good"
 """In a clone: the folder of its successor, with a file that says how far it is; and the last good commits of clones
 before it, which may be gone from the repository."""
 _COMMIT = re.compile("[0-9a-f]{40,64}")
-_OF_A_CLONE = frozenset({"HEAD", "FETCH_HEAD", "config", "description", "hooks", "info", "objects", "refs", "packed-refs",
-                         "branches", "logs", "shallow", "gc.log", "gc.pid", FRESH, GOOD})
+_OF_A_CLONE = frozenset({
+    "HEAD", "FETCH_HEAD", "config", "description", "hooks", "info", "objects", "refs", "packed-refs", "branches",
+    "logs", "shallow", "gc.log", "gc.pid", FRESH, GOOD})
 
 
 class Source(ABC):
