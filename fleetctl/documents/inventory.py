@@ -206,6 +206,8 @@ class Replica(Stored):
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
+    gone_within_s: float | None = Field(
+        None, exclude_if=is_absent, description="how long that eviction may take, in seconds; absent = unknown")
     refused: list[str] = Field(
         default_factory=list, exclude_if=is_zero,
         description="what its actor says of itself and does not count, with the reason, such as an address that is "
