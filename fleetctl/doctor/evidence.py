@@ -21,6 +21,7 @@ class Evidence:
     """`now` is RFC 3339. `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
 
     `nodes` = the agent's findings by node id; None if it did not examine the nodes, or could not because of `unasked`.
+    `autoscaler` = what the agent found wrong with Ray's autoscaler, "" = nothing.
     """
 
     now: str
@@ -30,6 +31,7 @@ class Evidence:
     vitals: Vitals = field(default_factory=Vitals)
     nodes: Mapping[str, ExaminedNode] | None = None
     locks: Sequence[LeftLock] = ()
+    autoscaler: str = ""
     unasked: FleetctlError | None = None
 
     @property
