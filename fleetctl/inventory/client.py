@@ -41,10 +41,6 @@ Result = TypeVar("Result")
 Params = Mapping[str, str | Sequence[str]]
 
 
-class PassingError(InventoryError):
-    """An answer that another try may not meet: of a PASSING status, or JSON that is cut short or garbled."""
-
-
 class DashboardClient:
     """HTTP to one dashboard at `base_url`, such as http://ray-head:8265. Thread-safe.
 
@@ -180,14 +176,14 @@ class DashboardClient:
         again: tuple[type[Exception], ...] = (httpx.ConnectError,)  # nothing was sent
         if method == "GET":
             again = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout, httpx.DecodingError,
-                     PassingError)
+                     InventoryError)
         for delay in RETRY_DELAYS_S:
             try:
                 result = attempt()
                 if not may_pass(result) or deadline.left_s() <= delay:
                     return result
-            except again:
-                if deadline.left_s() <= delay:
+            except again as error:
+                if deadline.left_s() <= delay or (isinstance(error, InventoryError) and not error.may_pass):
                     raise
             self._sleep(delay)
         return attempt()
@@ -235,8 +231,9 @@ class DashboardClient:
                 hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and any proxy in front of "
                      "it must pass this path")
         if answer.status_code != 200:
-            kind = PassingError if answer.status_code in PASSING else InventoryError
-            raise kind(f"{path} answered {answer.status_code}{error_text(answer)}")
+            failed = InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
+            failed.may_pass = answer.status_code in PASSING
+            raise failed
 
 
 def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
@@ -258,4 +255,6 @@ def _json_errors_explained(path: str, via: str) -> Iterator[None]:
     except NotTheAnswer as error:
         raise InventoryError(f"{path}{via} {error}") from None
     except ValueError as error:
-        raise PassingError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON) from None
+        cut = InventoryError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON)
+        cut.may_pass = True
+        raise cut from None
