@@ -62,7 +62,12 @@ class DocumentError(FleetctlError):
 
 
 class InventoryError(FleetctlError):
-    """The live inventory could not be read completely; nothing may be planned or applied on it."""
+    """The live inventory could not be read completely; nothing may be planned or applied on it.
+
+    `may_pass` = because of an answer that another try may not meet.
+    """
+
+    may_pass = False
 
 
 class ClusterUnreachable(InventoryError):

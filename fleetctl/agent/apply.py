@@ -22,7 +22,7 @@ from .failure import KV_NAMESPACE
 from .lock import LockBusy
 from .mark import actor_name
 from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
-from .node_request import ask_for_nodes
+from .node_request import ask_for_nodes, report_silence
 from .prefetch import fetches_of
 from .records import DRAINING, add, why_paused
 from .reload import forget_dead_actors
@@ -72,7 +72,7 @@ class Apply(Run):
         self.events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
         for node_id in sorted(cluster.draining_nodes()):
             add(DRAINING, node_id, {})  # no GET shows this, and a drain is never undone
-        ask_for_nodes(self._plan, self.events)
+        self._rounds = ask_for_nodes(self._plan, self.events)
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
@@ -110,6 +110,12 @@ class Apply(Run):
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
+        self._check_autoscaler()
+
+    def _check_autoscaler(self) -> None:
+        """Report an autoscaler that was asked for nodes and does not look at the cluster any more."""
+        if self._rounds is not None and self._rounds.are_over(self.stop, if_never=True):
+            report_silence(self.events)
 
     def _release(self) -> None:
         lock = self._context.lock

@@ -18,6 +18,7 @@ from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
 from .node import expand, node_environment
+from .node_request import Rounds, report_silence
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
@@ -100,8 +101,11 @@ class Examined(NamedTuple):
 def run_examine(request: ExamineRequest, events: EventStream) -> int:
     """Examine every node of the request, and read Ray's table for abandoned locks."""
     events.begin(request)
+    rounds = Rounds()
     silent = report_answers(examine_node, request, events, "nodeExamined", "examined")
     events.emit("locksLeft", "abandoned locks", locks=left_locks())
+    if rounds.are_over():
+        report_silence(events)
     return events.end(0, f"{len(request.nodes) - silent} of {len(request.nodes)} nodes answered")
 
 

@@ -14,7 +14,7 @@ from .mark import place_of
 from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .node import node_environment
-from .ports import LEADER, port_variable, reserve_port
+from .ports import port_variable, reserve_port
 from .readiness import NotReady
 
 
@@ -30,10 +30,11 @@ class MemberSeat:
         self._new: Optional[ModelFiles] = None
         self._engine: Optional[EngineProcess] = None
         self.ip: str = ray.util.get_node_ip_address()
-        names = ["", LEADER, *member.engine.ports] if member.rank == 0 else ["", *member.engine.ports]
-        self._reserved = [reserve_port() for _ in names]
-        self._ports = {name: int(port.getsockname()[1]) for name, port in zip(names, self._reserved)}
-        self.port, self.leader_port = self._ports[""], self._ports.get(LEADER, 0)
+        own = 2 if member.rank == 0 else 1
+        self._reserved = [reserve_port() for _ in range(own + len(member.engine.ports))]
+        numbers = [int(port.getsockname()[1]) for port in self._reserved]
+        self.port, self.leader_port = [*numbers[:own], 0][:2]
+        self._named_ports = {port_variable(name): str(port) for name, port in zip(member.engine.ports, numbers[own:])}
         self._granted = node.granted_cards()
         self._cards = check = cards.wait_for_clean_cards(
             self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards,
@@ -124,9 +125,8 @@ class MemberSeat:
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
-        named = {port_variable(name): str(self._ports[name]) for name in self.member.engine.ports}
         granted = cards.names_for_engine(self._granted, self._cards)
-        variables = {**injected, **named, **node.other_accelerators(),
+        variables = {**injected, **self._named_ports, **node.other_accelerators(),
                      **node.visible_devices(granted, node_environment()),
                      **({MODEL_DIR: self._weights.folder} if self._weights else {})}
         engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)

@@ -14,10 +14,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
+import time
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import ray
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
+from ray.experimental.internal_kv import (
+    _internal_kv_del,
+    _internal_kv_get,
+    _internal_kv_list,
+    _internal_kv_put,
+    internal_kv_get_gcs_client,
+)
 
 from .cluster import SHARE, alive_nodes, busy_nodes
 from .events import EventStream
@@ -26,12 +34,60 @@ from .messages import NodeType, Plan, ReleaseRequest
 from .wire import document_of, parse
 
 PREFIX = b"grow:"
+ROUND_S, CHECK_S = 15.0, 0.5
+"""How long the autoscaler may take for a round, and how often that is checked."""
+SILENT = "autoscalerSilent"
 Part = Sequence[NodeType]
 """One fleet's need: the `growth` of its plan."""
 
 
-def ask_for_nodes(plan: Plan, events: EventStream) -> None:
-    """Request the nodes that the plan's fleet needs, besides those of other fleets. Never fails an apply."""
+class Rounds:
+    """Whether the autoscaler, of version 2, still looks at the cluster: it does so every 5 s."""
+
+    def __init__(self) -> None:
+        self._before = state_seen()
+        self._begun = time.monotonic()
+
+    def are_over(self, stop: Optional[threading.Event] = None, *, if_never: bool = False) -> bool:
+        """Return whether it has not looked again within ROUND_S; waits for that, unless `stop` is set.
+
+        `if_never` = what to return if it has never looked: then there may be none.
+        """
+        if self._before is None or (self._before == 0 and not if_never):
+            return False
+        while (stop is None or not stop.is_set()) and state_seen() == self._before:
+            if time.monotonic() >= self._begun + ROUND_S:
+                return True
+            time.sleep(CHECK_S)
+        return False
+
+
+def state_seen() -> Optional[int]:
+    """Return the number of the cluster's state that the autoscaler has seen last, 0 = none; None if Ray has no such."""
+    try:
+        from ray.autoscaler.v2.utils import is_autoscaler_v2
+        from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+        if not is_autoscaler_v2():
+            return None
+        reply = GetClusterStatusReply()
+        reply.ParseFromString(internal_kv_get_gcs_client().get_cluster_status(timeout_s=10))
+        return int(reply.autoscaling_state.last_seen_cluster_resource_state_version)
+    except Exception:  # private parts of Ray
+        return None
+
+
+def report_silence(events: EventStream) -> None:
+    """Report that the autoscaler does not look at the cluster any more."""
+    events.emit(SILENT, f"Ray's autoscaler has not looked at the cluster for {ROUND_S:g} s: it has ended or hangs, and "
+                        "adds no nodes; see monitor.log on the head node", level="warning")
+
+
+def ask_for_nodes(plan: Plan, events: EventStream) -> Optional[Rounds]:
+    """Request the nodes that the plan's fleet needs, besides those of other fleets. Never fails an apply.
+
+    Returns the autoscaler's rounds since a request for new nodes.
+    """
     new = [row for row in plan.growth if row.nodes]
     try:
         trouble = _ask(plan)
@@ -42,6 +98,7 @@ def ask_for_nodes(plan: Plan, events: EventStream) -> None:
     for row in new if trouble is None else ():
         events.emit("nodesRequested", f"asked Ray's autoscaler for {row.nodes} more {row.name} "
                     f"(at most {row.max} in all)", name=row.name, nodes=row.nodes, max=row.max)
+    return Rounds() if new and trouble is None else None
 
 
 def run_release(request: ReleaseRequest, events: EventStream) -> int:

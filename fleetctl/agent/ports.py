@@ -9,8 +9,6 @@ from typing import Dict, Optional, Sequence, Set
 from . import sockets
 
 LOOPBACKS = ("127.0.0.1", "::1")
-LEADER = "LEADER"
-"""The gang's port on its leader; the names of an engine's further ports have no capital letters."""
 
 
 def reserve_port() -> socket.socket:

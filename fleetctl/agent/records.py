@@ -76,6 +76,7 @@ class RunRecord(NamedTuple):
     replicas: Optional[str] = None
     replica: Optional[str] = None
     ending: Optional[str] = None
+    within: Optional[str] = None
     driver: Optional[str] = None
     ended: Optional[bool] = None
 

@@ -16,6 +16,7 @@ from fleetctl.documents.fleet import MAX_GRACE_S
 from fleetctl.documents.inventory import Replica
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import REPLICAS
+from fleetctl.inventory.notes import WITHIN
 from fleetctl.version import __version__
 
 Verb = Literal["evict", "restart"]
@@ -79,7 +80,8 @@ def run_explicit(
     """
     metadata = {"fleet": order.fleet, "namespace": order.namespace,
                 REPLICAS: json.dumps([f"{replica.model}/{replica.replica_id}" for replica in order.replicas]),
-                **({"level": order.level} if order.level else {}), **starter.metadata()}
+                WITHIN: str(round(order.longest_s)), **({"level": order.level} if order.level else {}),
+                **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
                 metadata=metadata, follow_up=STATUS_HINT)
     # a step of `replace` or `drain` must not advise to end the rest

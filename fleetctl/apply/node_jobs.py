@@ -90,8 +90,10 @@ def _valid_answers() -> Iterator[None]:
 
 def examine(
     runner: JobRunner, job: str, needs: Mapping[str, Sequence[Need]]
-) -> tuple[dict[str, ExaminedNode], list[LeftLock]]:
-    """Examine nodes and return the result by node id, and the locks left behind; `needs` = what to check, by node id.
+) -> tuple[dict[str, ExaminedNode], list[LeftLock], str]:
+    """Examine nodes and return the result by node id, the locks left behind, and what is wrong with the autoscaler.
+
+    `needs` = what to check, by node id.
 
     It only reads, and claims no resources.
     """
@@ -101,7 +103,8 @@ def examine(
         nodes = [ExaminedNode.model_validate(event.model_extra) for event in events if event.type == "nodeExamined"]
         locks = [lock for event in events if event.type == "locksLeft"
                  for lock in _LOCKS.validate_python((event.model_extra or {}).get("locks", []))]
-    return {node.node_id: node for node in nodes}, locks
+    silent = next((event.message for event in events if event.type == "autoscalerSilent"), "")
+    return {node.node_id: node for node in nodes}, locks, silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Annotated, Literal, NoReturn
@@ -42,6 +43,7 @@ app = command_app(
 MODE = 0o644
 ON_CHANGE_S = 60
 """Time limit of --on-change: while it runs, the file does not change."""
+RETRY_S, MOST_RETRY_S = 5.0, 60.0
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
 AT_A_TIME = 16
@@ -150,12 +152,19 @@ def _text(output_format: EndpointFormat, served: Endpoints) -> str:
 
 
 class KeptFile:
-    """The --out file and its content; --on-change runs after each change."""
+    """The --out file and its content; --on-change runs after each change.
+
+    While it fails, `passed` runs it again, after pauses that grow from RETRY_S to MOST_RETRY_S: the file is right, but
+    its reader may not know. `retry_in_s` = the rest of such a pause, in seconds.
+    """
 
     def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
         self.path = path
         self._format = output_format
         self._on_change = on_change
+        self._complaint = ""
+        self._pause_s = RETRY_S
+        self.retry_in_s = inf
         self.written: list[ServedModel] | None = None
 
     def write(self, served: Endpoints) -> None:
@@ -165,7 +174,24 @@ class KeptFile:
             self.written = served.models
             total = sum(len(model.endpoints) for model in served.models)
             say("written", f"{self.path}: {count_of(total, 'endpoint')}")
-            _run(self._on_change)
+            self._pause_s = RETRY_S
+            self._run()
+
+    def passed(self, seconds: float) -> None:
+        """Count the time, and run the command again when its pause is over."""
+        self.retry_in_s -= seconds
+        if self.retry_in_s <= 0:
+            self._pause_s = min(2 * self._pause_s, MOST_RETRY_S)
+            self._run()
+
+    def _run(self) -> None:
+        failure = why_failed(self._on_change)
+        if failure and failure != self._complaint:
+            say("warning", failure)
+        elif self._complaint and not failure:
+            say("note", f"--on-change {shlex.join(self._on_change)} works again")
+        self._complaint = failure
+        self.retry_in_s = self._pause_s if failure else inf
 
 
 def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) -> NoReturn:
@@ -183,24 +209,24 @@ def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) ->
             if not is_stale:
                 say("warning", f"{file.path} stays as it is: {error.message}")
             is_stale = True
-        time.sleep(interval_s)
+        pause_s = min(interval_s, file.retry_in_s)
+        time.sleep(pause_s)
+        file.passed(pause_s)
 
 
-def _run(command: Sequence[str]) -> None:
-    """Run --on-change, with its output on standard error. A failure is only a warning: the file is correct."""
+def why_failed(command: Sequence[str]) -> str:
+    """Run --on-change, with its output on standard error, and return why it failed; "" = it did not."""
     if not command:
-        return
+        return ""
     name = f"--on-change {shlex.join(command)}"
     try:
         with Child(command, output=2) as child:
             code = child.wait(ON_CHANGE_S).returncode
     except TimeoutExpired:
-        say("warning", f"{name} was killed after {ON_CHANGE_S} s")
+        return f"{name} was killed after {ON_CHANGE_S} s"
     except OSError as error:
-        say("warning", f"{name}: {error.strerror}")
-    else:
-        if code:
-            say("warning", f"{name} ended with exit code {code}")
+        return f"{name}: {error.strerror}"
+    return f"{name} ended with exit code {code}" if code else ""
 
 
 def answering(endpoints: Sequence[Endpoint]) -> list[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from shlex import quote
@@ -36,6 +37,9 @@ app = command_app(
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place",
     exit_codes="0 all are current, 1 error before any action, 3 stopped at the first failure, 4 refused by policy, 5 "
                "another run holds the lock, 7 --wait-timeout passed, 64 usage, 130 interrupted")
+
+
+PAUSE_S = 2.0
 
 
 @app.command()
@@ -98,7 +102,7 @@ class _Update:
 
     def run(self) -> int:
         """Ask once, then update round by round; returns the exit code."""
-        now = self._read_round()
+        now = self._settled_round()
         outdated = now.outdated
         if not outdated and not now.creates:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
@@ -148,7 +152,7 @@ class _Update:
 
     def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
         for _ in range(most):
-            now = self._read_round()
+            now = self._settled_round()
             if paused := self._paused(now):
                 self.outcomes.append(paused)
                 return PARTIAL
@@ -170,6 +174,21 @@ class _Update:
                         return code
             self.ended.add(one.actor_id)
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
+
+    def _settled_round(self) -> Round:
+        """Return the round once no eviction is about to end a replica, such as one that a killed replace has begun.
+
+        The eviction's own longest time bounds the wait; one of unknown length is not awaited.
+        """
+        now, waited_s = self._read_round(), 0.0
+        longest_s = max((one.gone_within_s or 0.0 for one in now.leaving), default=0.0)
+        if longest_s and not self.wanted.dry_run:
+            names = ", ".join(f"{self.model}/{one.replica_id}" for one in now.leaving)
+            say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
+        while now.leaving and waited_s < longest_s and not self.wanted.dry_run:
+            time.sleep(PAUSE_S)
+            now, waited_s = self._read_round(), waited_s + PAUSE_S
+        return now
 
     def _read_round(self) -> Round:
         fleet = self.loaded.sound()

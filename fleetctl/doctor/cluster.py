@@ -10,6 +10,7 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of, count_of
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError
+from fleetctl.inventory.autoscaler import silent_text
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
@@ -85,6 +86,18 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
             code="READING" if harmless else "NOT_READ_WHOLE", severity="warning" if harmless else "error",
             area="cluster", subject="inventory", message=warning, command="fleetctl inventory",
             advice="" if harmless else "until everything can be read, nothing is planned or applied")
+
+
+def check_autoscaler(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield that the autoscaler reports nothing any more: an error for a fleet that asks it for nodes."""
+    since, found = evidence.vitals.autoscaler_silent, evidence.autoscaler
+    if since or found:
+        grows = evidence.fleet is not None and bool(evidence.fleet.cluster.grow)
+        yield Diagnosed(
+            code="AUTOSCALER_SILENT", severity="error" if grows else "warning", area="cluster", subject="autoscaler",
+            message=silent_text(since) if since else found.partition("; see")[0],
+            advice="see monitor.log in Ray's log folder on the head node, or with KubeRay the log of the container "
+                   "`autoscaler` of its pod; a monitor that has ended comes back when Ray's head is started again")
 
 
 MANY_ROWS, LONG_S = 5_000, 5.0

@@ -27,6 +27,7 @@ CHECKS = (
     Check("the cluster asks for a token", "cluster", "cluster", cluster.check_token),
     Check("the inventory is complete", "cluster", "cluster", cluster.check_reading),
     Check("Ray's list of jobs is short enough to read", "cluster", "cluster", cluster.check_job_list),
+    Check("Ray's autoscaler reports", "cluster", "cluster", cluster.check_autoscaler),
     Check("the latest run could start", "cluster", "cluster", cluster.check_start),
     Check("no run hangs", "cluster", "cluster", cluster.check_end),
     Check("no placement group is leaked", "cluster", "whole cluster", cluster.check_groups),

@@ -23,6 +23,7 @@ class Evidence:
     `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
 
     `nodes` = the agent's findings by node id; None if it did not examine the nodes, or could not because of `unasked`.
+    `autoscaler` = what the agent found wrong with Ray's autoscaler, "" = nothing.
     """
 
     now: str
@@ -32,6 +33,7 @@ class Evidence:
     vitals: Vitals = field(default_factory=Vitals)
     nodes: Mapping[str, ExaminedNode] | None = None
     locks: Sequence[LeftLock] = ()
+    autoscaler: str = ""
     unasked: FleetctlError | None = None
     ahead_s: float | None = None
 

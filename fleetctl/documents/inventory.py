@@ -239,6 +239,8 @@ class Replica(Stored):
         None, exclude_if=is_absent,
         description="since when it, once ready, has not answered its readiness probe: it counts, but does not serve")
     not_ready_reason: str = Field("", exclude_if=is_zero, description="how the probe failed")
+    gone_within_s: float | None = Field(
+        None, exclude_if=is_absent, description="how long that eviction may take, in seconds; absent = unknown")
     refused: list[str] = Field(
         default_factory=list, exclude_if=is_zero,
         description="what its actor says of itself and does not count, with the reason, such as an address that is "

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -23,6 +24,8 @@ from fleetctl.inventory.json_values import list_of, object_of, text_of
 FRESH_S = 20.0
 """The autoscaler runs a round every 5 s; an older refusal was about an earlier request."""
 
+SILENT_S = 60.0
+"""After so long without a report, by the clock of the head node, the autoscaler has ended or hangs."""
 REFUSAL = "No available node types can fulfill cluster constraint: "
 MAX_NEWS = 10
 STATUS_PATH = "/api/cluster_status"
@@ -33,11 +36,31 @@ CLOCK_STEP_S = 1.0
 
 def autoscaler_news(client: DashboardClient) -> list[str]:
     """Return the autoscaler's current reports as sentences; empty if it cannot be reached."""
+    since = silent_since(client)
+    if since:
+        return [silent_text(since)]  # its other reports are as old
     news: list[str] = []
     for read in (_refused, _launches):
         with suppress(InventoryError, ValueError):
             news += read(client)
     return news[:MAX_NEWS]
+
+
+def silent_since(client: DashboardClient) -> str:
+    """Return when the autoscaler gave its last report, if that is too long ago; "" = it is not, or is unknown.
+
+    Ray's newer autoscaler leaves no time.
+    """
+    with suppress(InventoryError, ValueError, OverflowError, OSError):
+        read_at, asked_at = _status(client)
+        if read_at is not None and asked_at - read_at > SILENT_S:
+            return moment_at(read_at)
+    return ""
+
+
+def silent_text(since: str) -> str:
+    """Return the sentence about an autoscaler that has been silent since this moment."""
+    return f"Ray's autoscaler has reported nothing since {since}: it has ended or hangs, and adds no nodes"
 
 
 def _refused(client: DashboardClient) -> Iterator[str]:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 RETRY_DELAYS_S = (0.2, 0.6)
-"""Waits before the second and third try of a GET whose connection failed."""
+"""Waits before the second and third try of a request."""
+PASSING = frozenset({429, 502, 503, 504})
+"""Statuses, of the dashboard or of a gateway in front of it, that another try may not meet."""
 
 NOT_JSON = "is this the Ray dashboard, and is a proxy truncating or rewriting its answers?"
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
@@ -100,7 +102,8 @@ class DashboardClient:
 
         `last_bytes` = keep only the end of a longer body.
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
-        InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
+        InventoryError for an answer beyond the bounds. Within its time a GET is tried again when the connection failed,
+        and after an answer that was cut short or has a PASSING status; another request only if nothing was sent.
         """
         deadline = Deadline(self._contact, self._bounds, self._at_most(self._bounds.total_s))
         sent = {"params": params, "json": json, "content": content, "headers": headers}
@@ -111,7 +114,8 @@ class DashboardClient:
                 return self._full_answer(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
 
         with self._errors_explained(path):
-            answer = self._with_retries(method, attempt)
+            answer = self._with_retries(
+                method, attempt, deadline, lambda answer: method == "GET" and answer.status_code in PASSING)
         self._require_accepted(path, answer)
         return answer
 
@@ -121,14 +125,18 @@ class DashboardClient:
 
     def get_json(self, path: str, params: Mapping[str, str] | None = None) -> object:
         """Return the JSON at `path`; raises InventoryError for any status but 200 and for a body that is not JSON."""
-        answer = self.get(path, params)
-        self._require_ok(path, answer)
-        try:
-            return answer.json()
-        except ValueError:
-            raise InventoryError(f"{path} answered 200{answer.via}, but not with complete JSON "
-                                 f"({len(answer.content)} bytes)",
-                                 hint=NOT_JSON) from None
+        for delay in (*RETRY_DELAYS_S, inf):
+            answer = self.get(path, params)
+            self._require_ok(path, answer)
+            try:
+                return answer.json()
+            except ValueError:
+                if self._until - time.monotonic() <= delay:
+                    break
+            self._sleep(delay)
+        raise InventoryError(f"{path} answered 200{answer.via}, but not with complete JSON "
+                             f"({len(answer.content)} bytes)",
+                             hint=NOT_JSON)
 
     def read_entries(
         self, path: str, within: Sequence[str], params: Params, read: Callable[[str, object], Result], *,
@@ -157,7 +165,7 @@ class DashboardClient:
                     return [read(key, value) for key, value in entries], siblings
 
         with self._errors_explained(path):
-            return self._with_retries("GET", attempt)
+            return self._with_retries("GET", attempt, deadline)
 
     def _at_most(self, total_s: float) -> float:
         return min(total_s, max(0.0, round(self._until - time.monotonic(), 1)))  # messages have it, too
@@ -165,15 +173,24 @@ class DashboardClient:
     def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)
 
-    def _with_retries(self, method: str, attempt: Callable[[], Result]) -> Result:
-        """Return the result of an attempt; a GET whose connection failed is retried."""
+    def _with_retries(self, method: str, attempt: Callable[[], Result], deadline: Deadline,
+                      may_pass: Callable[[Result], bool] = lambda _: False) -> Result:
+        """Return the result of an attempt, or of a later one if this may help; the last that time allows counts."""
         import httpx
 
-        for delay in RETRY_DELAYS_S if method == "GET" else ():
+        again: tuple[type[Exception], ...] = (httpx.ConnectError,)  # nothing was sent
+        if method == "GET":
+            again = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout, httpx.DecodingError,
+                     InventoryError)
+        for delay in RETRY_DELAYS_S:
             try:
-                return attempt()
-            except (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout):
-                self._sleep(delay)
+                result = attempt()
+                if not may_pass(result) or deadline.left_s() <= delay:
+                    return result
+            except again as error:
+                if deadline.left_s() <= delay or (isinstance(error, InventoryError) and not error.may_pass):
+                    raise
+            self._sleep(delay)
         return attempt()
 
     @contextmanager
@@ -219,7 +236,9 @@ class DashboardClient:
                 hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and any proxy in front of "
                      "it must pass this path")
         if answer.status_code != 200:
-            raise InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
+            failed = InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
+            failed.may_pass = answer.status_code in PASSING
+            raise failed
 
 
 def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
@@ -241,4 +260,6 @@ def _json_errors_explained(path: str, via: str) -> Iterator[None]:
     except NotTheAnswer as error:
         raise InventoryError(f"{path}{via} {error}") from None
     except ValueError as error:
-        raise InventoryError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON) from None
+        cut = InventoryError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON)
+        cut.may_pass = True
+        raise cut from None

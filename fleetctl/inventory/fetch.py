@@ -164,6 +164,10 @@ class Deadline:
             with suppress(queue.Empty):
                 return fetch.next_part(min(limit_s - elapsed_s, CHECK_S))
 
+    def left_s(self) -> float:
+        """Return the seconds until the deadline."""
+        return self._total_s - self._elapsed_s()
+
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._begun
 

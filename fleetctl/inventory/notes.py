@@ -12,11 +12,15 @@ from pydantic import ValidationError
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Cordon, Node, Pause, Replica, Slots
+from fleetctl.documents.quantity import number_in
 from fleetctl.inventory.jobs import Job, named_replicas, noted_list
 from fleetctl.inventory.records import CORDON, PAUSE, RESUME, SLOTS, UNCORDON, Record, Records
 
 ENDING = "ending"
 """The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
+
+WITHIN = "within"
+"""The key of a run's metadata with the whole seconds that all of it may take."""
 
 Note = Mapping[str, Any]
 NO_NOTE = Record("", "", "", {})
@@ -43,10 +47,17 @@ def with_draining(replicas: Sequence[Replica], runs: Sequence[Job], namespace: s
 
     A replica that becomes WARM serves until its weights are loaded: only then does the agent name it.
     """
-    ending = {name for job in runs if job.metadata.get("verb") == "evict" and not job.ended
+    ending = {name: _seconds(job.metadata.get(WITHIN)) for job in runs
+              if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}
-    return [replica.model_copy(update={"draining": True}) if replica.fleet and replica.level == "HOT"
-            and f"{replica.model}/{replica.replica_id}" in ending else replica for replica in replicas]
+    return [replica.model_copy(update={"draining": True, "gone_within_s": ending[name]})
+            if replica.fleet and replica.level == "HOT" and (name := f"{replica.model}/{replica.replica_id}") in ending
+            else replica for replica in replicas]
+
+
+def _seconds(text: str | None) -> float | None:
+    found = number_in(text)
+    return float(found) if found is not None else None
 
 
 def _ending(metadata: Mapping[str, str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
+from fleetctl.inventory.autoscaler import silent_since
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
 from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
@@ -30,7 +31,7 @@ class Vitals:
 
     `failed` is our latest run and its log, if Ray reports the run as failed. `is_open` = the dashboard gives its nodes
     to a request without a token, header or certificate. `job_rows` = the length of Ray's list of jobs, `job_list_s` =
-    how long reading it took, `no_jobs` = why it could not be read.
+    how long reading it took, `no_jobs` = why it could not be read. `autoscaler_silent` = since when, "" = it is not.
     """
 
     jobs: Sequence[Job] = ()
@@ -42,6 +43,7 @@ class Vitals:
     disks: Mapping[str, Sequence[Disk]] = field(default_factory=dict)
     failed: tuple[Job, str] | None = None
     is_open: bool = False
+    autoscaler_silent: str = ""
 
 
 def read_vitals(client: DashboardClient) -> Vitals:
@@ -58,7 +60,8 @@ def read_vitals(client: DashboardClient) -> Vitals:
     except InventoryError as error:  # the cluster answers, but a long list may take forever
         no_jobs = error.message
     return Vitals(table.jobs, records, table.rows, time.monotonic() - begun, no_jobs, groups,
-                  _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client))
+                  _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client),
+                  silent_since(client))
 
 
 def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:

@@ -80,7 +80,7 @@ class LiveProgress(PlainProgress):
         elif event.type in ("lockWaiting", "weightsFetched"):
             self._note = f"; {event.message}"
         elif event.type in ("roomAwaited", "replanWanted", "replanned", "notReplanned", "nodesRequested",
-                            "nodesNotRequested"):
+                            "nodesNotRequested", "autoscalerSilent"):
             self.say("note", event.message)
 
     def _render(self) -> RenderableType:

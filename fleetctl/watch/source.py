@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
+import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +31,23 @@ _KEY = re.compile(r"\b(?:with|using) (\S+ key \S+)")
 _NO_REASON = re.compile(r"""Good "git" signature|gpg: (Signature made|\s*using|\s*issuer|Good signature|\s*aka )""")
 STALE_S = 2 * SERVER_TIMEOUT_S
 """The age at which a lock or partial pack is stale: none of our git processes runs that long."""
+AGAIN_S = 600.0
+"""The time between two tries to make a clone again that seems damaged: the repository itself may be damaged instead."""
+_DAMAGED = re.compile(
+    r"inflate|corrupt|damaged|broken|malformed|garbage|truncated|too (short|small)|is empty|null sha1|loose object|"
+    r"missing (blob|tree|commit|object)|(bad|invalid) (object|ref|pack|index|tree|signature|config|sha1)|packfile|"
+    r"(unable to|could not|cannot|failed to) (read|find|parse|unpack|open|load|traverse|resolve ref)|pack has|"
+    r"not a git repository|not a valid object|does not match (index|pack)|did not send all necessary|unresolved deltas",
+    re.IGNORECASE)
+"""What git says of a damaged clone, and at times of other troubles: a new clone must be whole to take its place."""
+_ELSEWHERE = re.compile("(could not|cannot) read (from remote|username|password)", re.IGNORECASE)
+FRESH, COMPLETE, MOVING, GOOD = "fresh", "complete", "moving", "fleetctl-good"
+"""In a clone: the folder of its successor, with a file that says how far it is; and the last good commits of clones
+before it, which may be gone from the repository."""
+_COMMIT = re.compile("[0-9a-f]{40,64}")
+_OF_A_CLONE = frozenset({
+    "HEAD", "FETCH_HEAD", "config", "description", "hooks", "info", "objects", "refs", "packed-refs", "branches",
+    "logs", "shallow", "gc.log", "gc.pid", FRESH, GOOD})
 
 
 class Source(ABC):
@@ -129,8 +150,13 @@ class Branch(Source):
     cluster: str = ""
     inspect: Inspect = inspect_here
     _fetch: Child | None = None
-    """The running fetch."""
+    """The running fetch, into `_fetch_into`."""
+    _fetch_into: Path | None = None
     _fetch_began: float = 0
+    _damage: str = ""
+    """Why the clone seems damaged, and is to be made again; empty = it is not."""
+    _not_before: float = 0
+    """When a new clone may be tried again."""
 
     @property
     def key(self) -> str:
@@ -138,17 +164,27 @@ class Branch(Source):
         return sha256_hex(repr((*self.paths, self.signed, self.rewind, self.cluster)).encode())[:16]
 
     def newest(self) -> str:
-        """Fetch, and return the newest commit; raises RevisionError, also while the server has not answered yet."""
+        """Fetch, and return the newest commit; raises RevisionError, also while the server has not answered yet.
+
+        A clone that seems damaged is made again at the look after the one that reports it.
+        """
+        try:
+            return self._cloned_again() if self._damage else self._newest()
+        except RevisionError as error:
+            raise self._with_damage(error) from None
+
+    def _newest(self) -> str:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RevisionError(f"the clone in {self.folder} cannot be created: {error.strerror}") from None
+        self._adopt_fresh()
         before = self._commit_at("newest")
         try:
-            self._run_fetch()
+            self._run_fetch(self.folder)
         except RevisionError as error:
             if self._removed_stale():
-                return self.newest()
+                return self._newest()
             if self._commit_at("newest") == before:  # otherwise another watch of the clone has just fetched it
                 message = error.message.replace(self.url, without_secret(self.url))
                 raise RevisionError(message, hint=error.hint) from None
@@ -157,12 +193,16 @@ class Branch(Source):
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is not a commit")
         return commit.id
 
-    def _run_fetch(self) -> None:
-        if not (self.folder / "HEAD").is_file():
-            self._git().do("init", "--bare", "--quiet")
+    def _run_fetch(self, folder: Path) -> None:
+        place = own_git_dir(folder, self.environ)
+        if not (folder / "HEAD").is_file():
+            folder.mkdir(exist_ok=True)
+            Git(place, self.environ).do("init", "--bare", "--quiet")
+        if self._fetch_into != folder:
+            self.close()
         if self._fetch is None:
-            self._fetch_began = self.clock()
-            self._fetch = Fetching(own_git_dir(self.folder, self.environ), self.environ).start(
+            self._fetch_began, self._fetch_into = self.clock(), folder
+            self._fetch = Fetching(place, self.environ).start(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules",
                 "--", self.url, f"+{self.ref}:{self._ref('newest')}")
         try:
@@ -194,17 +234,103 @@ class Branch(Source):
             return False
         return bool(stale)
 
+    def _with_damage(self, error: RevisionError) -> RevisionError:
+        """Return the error, with what follows from it if the clone seems damaged."""
+        said = error.message
+        if self._damage or not _DAMAGED.search(said) or _ELSEWHERE.search(said) or self.clock() < self._not_before:
+            return error
+        if not self._is_own_clone():
+            return RevisionError(said, hint=f"if {self.folder} is only a clone, remove it: the watch makes another")
+        self._damage = said
+        return RevisionError(f"{said}; the clone in {self.folder} may be damaged, and is made again", hint=error.hint)
+
+    def _is_own_clone(self) -> bool:
+        """Return whether the folder has nothing but a clone of ours: only our references, and no files of others."""
+        try:
+            strange = {entry.name for entry in self.folder.iterdir()} - _OF_A_CLONE
+            names = [name for name, _ in self._references()]
+            is_empty = not any(file.is_file() for file in (self.folder / "objects").rglob("*"))
+        except OSError:
+            return False
+        return (is_empty or bool(names)) and all(name.startswith("refs/fleetctl/") for name in names) and all(
+            name.endswith(".lock") for name in strange)
+
+    def _references(self) -> Iterator[tuple[str, str]]:
+        """Yield the references and their commits without git, which may refuse to read a damaged clone."""
+        with suppress(FileNotFoundError):
+            for line in (self.folder / "packed-refs").read_text(errors="replace").splitlines():
+                commit, _, name = line.partition(" ")
+                if name.startswith("refs/"):
+                    yield name, commit
+        for file in (self.folder / "refs").rglob("*"):
+            if file.is_file():
+                yield str(file.relative_to(self.folder)), file.read_text(errors="replace").strip()
+
+    def _cloned_again(self) -> str:
+        """Fetch into a new clone within the damaged one, and put it in its place once it is whole."""
+        fresh = self.folder / FRESH
+        try:
+            self._run_fetch(fresh)
+            good = {name.split("/")[2]: commit for name, commit in self._references()
+                    if name.startswith("refs/fleetctl/") and name.endswith("/good") and _COMMIT.fullmatch(commit)}
+            (fresh / GOOD).write_text(json.dumps({**self._good_before(), **good}))
+            (fresh / COMPLETE).touch()
+        except (RevisionError, OSError) as error:
+            if self._fetch is None:  # it has failed; otherwise it goes on
+                shutil.rmtree(fresh, ignore_errors=True)
+                self._damage, self._not_before = "", self.clock() + AGAIN_S
+            raise RevisionError(str(error)) from None if isinstance(error, OSError) else error
+        self._damage = ""
+        return self._newest()
+
+    def _adopt_fresh(self) -> None:
+        """Put a complete new clone in the place of the damaged one; after a kill, the next look continues."""
+        fresh = self.folder / FRESH
+        if not fresh.is_dir():
+            return
+        try:
+            with _locked(self.folder):  # other watches may use the clone
+                if (fresh / COMPLETE).exists():
+                    for entry in self.folder.iterdir():
+                        if entry.name != FRESH:
+                            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                    (fresh / COMPLETE).rename(fresh / MOVING)
+                if (fresh / MOVING).exists():
+                    for entry in fresh.iterdir():
+                        if entry.name != MOVING:
+                            entry.rename(self.folder / entry.name)
+                    shutil.rmtree(fresh)
+        except OSError as error:
+            raise RevisionError(f"the clone in {self.folder} cannot be replaced: {error.strerror}") from None
+
+    def _good_before(self) -> dict[str, str]:
+        """Return the last good commits by key, of clones before this one."""
+        try:
+            found = json.loads((self.folder / GOOD).read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(key): str(commit) for key, commit in found.items()} if isinstance(found, dict) else {}
+
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
         clone = Clone(str(self.folder), self.environ, Commit(self.ref, revision))
-        return self.inspect(Inputs(self.paths, clone))
+        try:
+            return self.inspect(Inputs(self.paths, clone))
+        except RevisionError as error:
+            raise self._with_damage(error) from None
 
     def fault(self, revision: str) -> str:
         """Report a commit that rewinds the branch, or has no signature that git can verify."""
+        try:
+            return self._fault(revision)
+        except RevisionError as error:
+            raise self._with_damage(error) from None
+
+    def _fault(self, revision: str) -> str:
         git = self._git()
         good = self.remembered()
         if good and not self.rewind and (done := git.run("merge-base", "--is-ancestor", good, revision)).returncode:
-            if done.returncode != 1:
+            if done.returncode != 1 and (self._commit_at("good") or git.ask("cat-file", "-e", good) is not None):
                 check(done, "merge-base")  # git failed, so the branch may be fine
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if not self.signed:
@@ -219,8 +345,8 @@ class Branch(Source):
         self._git().do("update-ref", self._ref("good"), revision)
 
     def remembered(self) -> str | None:
-        """Return the last good commit of the clone."""
-        return self._commit_at("good")
+        """Return the last good commit of the clone, or of a damaged one before it."""
+        return self._commit_at("good") or self._good_before().get(self.key)
 
     def facts(self, revision: str) -> GitFacts:
         """Return the commit and the branch."""
@@ -236,6 +362,16 @@ class Branch(Source):
 
     def _git(self) -> Git:
         return Git(own_git_dir(self.folder, self.environ), self.environ)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def why_unverified(printed: str) -> str:

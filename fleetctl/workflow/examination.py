@@ -74,10 +74,10 @@ class Examination:
         self.invocation.say("note", f"examining {count_of(len(needs), 'node')}; this takes some seconds")
         try:
             with self.invocation.working("examining the nodes"):
-                nodes, locks = examine(self.asker(), job, needs)
+                nodes, locks, silent = examine(self.asker(), job, needs)
         except FleetctlError as error:
             return replace(found, unasked=error)
-        return replace(found, nodes=nodes, locks=locks)
+        return replace(found, nodes=nodes, locks=locks, autoscaler=silent)
 
 
 def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:

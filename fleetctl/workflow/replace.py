@@ -39,6 +39,11 @@ class Round:
         return self.state.to_create(self.model) > 0 or any(starting)
 
     @property
+    def leaving(self) -> list[Replica]:
+        """Return the live replicas that a running eviction is about to end."""
+        return [replica for replica in self.state.live if replica.draining]
+
+    @property
     def progress(self) -> str:
         """Return the progress of the update, in words."""
         live, outdated = len(self.state.live), len(self.outdated)
@@ -65,8 +70,9 @@ class Round:
         no end does or a policy forbids it, if fewer than `least` would serve, if replicas with yet another spec were
         started meanwhile, and while a running eviction is about to end another replica.
         """
-        if leaving := [f"{self.model.key}/{replica.replica_id}" for replica in self.state.live if replica.draining]:
-            raise FleetctlError(f"{', '.join(leaving)}: a running eviction is about to end it",
+        if self.leaving:
+            names = ", ".join(f"{self.model.key}/{replica.replica_id}" for replica in self.leaving)
+            raise FleetctlError(f"{names}: a running eviction is about to end it",
                                 hint="run this again when it is gone; `fleetctl status` shows it")
         candidates = [replica for replica in self.outdated if replica.actor_id in agreed]
         if not candidates:

@@ -6,6 +6,8 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,3 +172,26 @@ def test_a_withdrawal_that_is_killed_before_the_request_is_repeated(
     withdrawn("old", by, monkeypatch)
     assert requests == [{}], "it is withdrawn once"
     assert released("old", set(), monkeypatch) == ["fleet old requests no nodes; fleets that do: none"]
+
+
+@pytest.mark.parametrize(("seen", "if_never", "over", "asked"), [
+    ([7, 7, 8], False, False, 3), ([7], False, True, 4), ([0], False, False, 1), ([0], True, True, 4),
+    ([0, 0, 3], True, False, 3), ([None], True, False, 1),
+])
+def test_an_autoscaler_is_silent_if_it_looks_at_no_newer_state_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, seen: list[int | None], if_never: bool, over: bool, asked: int
+) -> None:
+    now, states = [0.0], list[int | None]()
+
+    def state_seen() -> int | None:
+        states.append(seen[min(len(states), len(seen) - 1)])
+        return states[-1]
+
+    monkeypatch.setattr(node_request, "state_seen", state_seen)
+    monkeypatch.setattr(node_request, "time", SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda _: now.__setitem__(0, now[0] + node_request.ROUND_S / 2)))
+    assert node_request.Rounds().are_over(if_never=if_never) is over
+    assert len(states) == asked
+    stopped = Event()
+    stopped.set()
+    assert not node_request.Rounds().are_over(stopped, if_never=True), "an interrupted run does not wait"

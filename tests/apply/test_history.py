@@ -208,7 +208,7 @@ def test_the_newest_runs_come_first_and_only_their_logs_are_read(
 
 
 def test_a_list_that_cannot_be_read_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), (200, "<html>"), (401, "no")]
+    cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), *[(200, "<html>")] * 3, (401, "no")]
     with pytest.raises(InventoryError, match="/api/jobs/ answered 500: no"):
         read_history(client, None, 3)
     with pytest.raises(InventoryError):

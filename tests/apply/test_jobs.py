@@ -201,7 +201,7 @@ def test_a_response_that_is_not_a_job_is_an_error(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.add_job("j")
-    cluster.refusals["GET", "/api/jobs/j"] = [answer]
+    cluster.refusals["GET", "/api/jobs/j"] = [answer] * 3
     with pytest.raises(InventoryError):
         fetch_job(client, "j")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fleetctl.doctor.cluster import MANY_ROWS
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.inventory import vitals
+from fleetctl.inventory.autoscaler import STATUS_PATH
 
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3", "container": ""}
@@ -132,6 +134,8 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "NOT_READ_WHOLE": (
         lambda it: it.refusals.update({("GET", "/api/version"): [(500, "")] * 9}), "cluster", "inventory"),
     "JOB_LIST_LONG": (long_job_list, "cluster", "jobs"),
+    "AUTOSCALER_SILENT": (
+        lambda it: it.data_at.update({STATUS_PATH: {"clusterStatus": {"time": 1.7e9}}}), "cluster", "autoscaler"),
     "AGENT_NOT_STARTED": (run_that_failed, "cluster", "fleetctl-apply-00000000000a"),
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
@@ -214,6 +218,20 @@ def test_the_advice_names_what_is_to_be_set_and_removed(cli, cluster: ClusterSta
     advice = [one["advice"] for one in json.loads(cli("doctor", "--nodes", "--format", "json").out)["findings"]]
     assert "RAY_worker_niceness=0 RAY_worker_oom_score_adjustment=0 in its environment" in advice[0]
     assert advice[1] == f"run there: rm {shlex.join(f'/dev/shm/psm_{i} x' for i in range(5))} ..."
+
+
+def test_a_silent_autoscaler_is_an_error_for_a_fleet_that_asks_it_for_nodes(
+    cli, cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    grow = "cluster: {grow: [{name: big, max: 2, node: {cpus: 1, memory: 1Gi, labels: {pool: big}}}]}"
+    fleet.write_text(NEEDY.replace("  nodes: [", f"  {grow}\n  nodes: [").replace("replicas: 1", "replicas: 0"))
+    for age_s, found in ((30, []), (90, ["AUTOSCALER_SILENT"])):
+        cluster.data_at[STATUS_PATH] = {"clusterStatus": {"time": time.time() - age_s}}
+        result = cli("doctor", "-f", fleet, "--format", "json")
+        findings = json.loads(result.out)["findings"]
+        assert ([one["code"] for one in findings], result.code) == (found, len(found))
+    assert findings[0]["severity"] == "error"
 
 
 def test_wrong_weights_are_named_with_node_replica_file_and_piece(cli, cluster: ClusterStandIn) -> None:
@@ -427,7 +445,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 20 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 21 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -435,7 +453,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 21 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 22 checks")
     assert cluster.writes() == []
 
 

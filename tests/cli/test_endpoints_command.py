@@ -6,9 +6,11 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -230,6 +232,83 @@ def test_a_command_that_fails_is_a_warning(cli, running: ClusterStandIn, tmp_pat
     missing = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "no-such-program")
     assert missing.code == 0
     assert "--on-change no-such-program: No such file or directory" in missing.err
+
+
+def follow_with(cli, out: Path, monkeypatch: pytest.MonkeyPatch, on_change: str, at: dict[int, Callable[[], object]],
+                interval: str = "5s") -> tuple[Any, list[float]]:
+    """Follow, and do something after so many pauses; the last of them ends it. Returns the pauses, in seconds."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        at.get(len(pauses), lambda: None)()
+        if len(pauses) == max(at):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+    result = cli("endpoints", "--format", "nginx", "--out", out, "--follow", "--interval", interval,
+                 "--on-change", on_change)
+    assert result.code == 130
+    return result, pauses
+
+
+def test_a_command_that_failed_is_run_again_until_it_works(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    works, log = tmp_path / "works", tmp_path / "log"
+    on_change = f"sh -c 'echo run >> {log}; test -e {works}'"
+    result, pauses = follow_with(cli, tmp_path / "up.conf", monkeypatch, on_change,
+                                 {4: works.touch, 9: lambda: None})
+    assert log.read_text().count("run") == 4, "at the start, and after 5, 15 and 35 s"
+    assert {*pauses} == {5.0}
+    assert result.err.count("ended with exit code 1") == 1, "the first failure alone is a warning"
+    assert result.err.count("works again") == 1
+
+
+def test_the_pauses_of_a_command_that_fails_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(command, "why_failed", lambda _: "it failed")
+    file, pauses = command.KeptFile(Path("x"), "nginx", ["x"]), []
+    file._run()
+    for _ in range(7):
+        pauses.append(file.retry_in_s)
+        file.passed(file.retry_in_s)
+    assert pauses == [5, 10, 20, 40, 60, 60, 60]
+
+
+def test_a_long_interval_does_not_delay_the_next_try(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    works = tmp_path / "works"
+    _, pauses = follow_with(cli, tmp_path / "up.conf", monkeypatch, f"test -e {works}",
+                            {2: works.touch, 4: lambda: None}, interval="1h")
+    assert pauses == [5.0, 10.0, 3600.0, 3600.0]
+
+
+def test_a_command_is_run_again_while_the_cluster_cannot_be_read(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "log"
+
+    def away() -> None:
+        running.refusals["GET", "/api/version"] = [(500, "")] * 100
+
+    follow_with(cli, tmp_path / "up.conf", monkeypatch, f"sh -c 'echo run >> {log}; false'", {1: away, 4: lambda: None})
+    assert log.read_text().count("run") == 3, "at the start, and after 5 and 15 s"
+
+
+def test_a_change_runs_a_command_that_fails_at_once(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "log"
+    result, _ = follow_with(cli, tmp_path / "up.conf", monkeypatch, f"sh -c 'echo run >> {log}; false'",
+                            {2: lambda: running.actors.pop(0), 3: lambda: None})
+    assert log.read_text().count("run") == 3, "at the start, after 5 s, and with the change"
+    assert result.err.count("ended with exit code 1") == 1
+
+
+def test_a_follower_runs_the_command_at_its_start_even_if_the_file_is_current(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that was killed between the file and the command has left a load balancer with the old endpoints."""
+    out, log = tmp_path / "up.conf", tmp_path / "log"
+    cli("endpoints", "--format", "nginx", "--out", out)
+    follow_with(cli, out, monkeypatch, f"sh -c 'echo run >> {log}'", {2: lambda: None})
+    assert log.read_text().count("run") == 1
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 from record_rows import now, record
 
 from fleetctl.agent.mark import actor_name
+from fleetctl.cli import replace as replace_module
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 
 MODEL = "org/one"
@@ -305,6 +307,43 @@ def test_a_draining_replica_is_not_counted_as_serving(cli, acting: ActingCluster
     result = cli("replace", MODEL, "-f", fleet, "--yes")
     assert (result.code, acting.steps) == (1, [])
     assert f"{MODEL}/1: a running eviction is about to end it" in result.err
+
+
+@pytest.mark.parametrize("how", ["it ends", "it lasts", "it is stopped"])
+def test_replace_waits_for_an_eviction_that_a_killed_replace_has_begun(
+        cli, acting: ActingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    run_outdated(acting, 1)
+    fleet = fleet_of(tmp_path / "f.yaml", 1)
+    [model] = inspect_fleet([str(fleet)]).sound().models
+    acting.stand_in.add_replica(MODEL, 1, acting.stand_in.nodes[1]["node_id"], gpus=40_000, spec_hash=model.spec_hash)
+    evicting = acting.stand_in.add_job("evicting", ("RUNNING", ""), verb="evict", fleet="lab", namespace="fleet",
+                                       within="9", replicas=json.dumps([f"{MODEL}/0"]))
+    evicting.step()
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2 and how != "it lasts":
+            evicting.status = "STOPPED" if how == "it is stopped" else "SUCCEEDED"
+            acting.stand_in.actors = acting.stand_in.actors[0 if how == "it is stopped" else 1:]
+
+    monkeypatch.setattr(replace_module, "time", SimpleNamespace(sleep=sleep))
+    result = cli("replace", MODEL, "-f", fleet, "--yes")
+    assert result.err.count(f"{MODEL}/0: a running eviction is about to end it; waiting up to 9 s") == 1
+    if how == "it lasts":
+        assert (result.code, sum(pauses), acting.steps) == (1, 10.0, [])
+        assert "run this again when it is gone" in result.err
+    else:
+        assert (result.code, sum(pauses)) == (0, 4.0), result.err
+        assert acting.steps == ([] if how == "it ends" else ["-0"])
+        assert specs(acting) == {"current": 1, "outdated": 0}
+
+
+def test_an_eviction_notes_how_long_it_may_take(cli, acting: ActingCluster) -> None:
+    run_outdated(acting, 1)
+    assert cli("evict", f"{MODEL}/0", "--yes", "--drain", "30s", "--lock-timeout", "10s").code == 0
+    [job] = acting.stand_in.jobs.values()
+    assert job.body["metadata"]["within"] == "160"
 
 
 def test_a_replica_started_from_an_older_file_meanwhile_is_reported_and_stays(

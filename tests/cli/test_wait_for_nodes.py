@@ -198,5 +198,14 @@ def test_messages_of_the_autoscaler_are_shown_if_a_model_waits_for_nodes(
     growing.write_text(growing.read_text().replace("replicas: 0", "replicas: 2"))
     launches = json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
     assert len(launches) == 2, "only the event without a time is left out"
+    for age_s, silent in ((30, 0), (90, 1)):
+        cluster.data_at["/api/cluster_status"] = {"clusterStatus": {"time": time.time() - age_s}}
+        told = json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
+        assert len(told) == silent
+    assert told[0].startswith("Ray's autoscaler has reported nothing since 20")
+    assert "has reported nothing since" in cli("plan", "-f", growing).out
+    assert "has reported nothing since" in cli("status", "-f", growing).err
+    waited = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "100ms")
+    assert waited.err.count("has reported nothing since") == 1
     cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
     assert json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"] == []

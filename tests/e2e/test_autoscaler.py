@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,14 @@ def test_nodes_are_added_for_replicas_that_fit_nowhere_and_stay_while_they_run(
     assert "big: 4 new, 0 unused and 1 in use no longer requested" in released.stderr
     assert world.actors() == {"ModelActor:m:0": kept}
     assert autoscaling_cluster.big_nodes() == [kept["node"]]
+
+    assert "AUTOSCALER_SILENT" not in world.run("doctor", "--nodes", "--format", "json").stdout
+    os.kill(autoscaling_cluster.process(node="head", kind="monitor"), signal.SIGSTOP)
+    write(world, 2)
+    frozen = world.apply("--wait-for-nodes", "1s")
+    assert frozen.returncode == 3
+    assert "Ray's autoscaler has not looked at the cluster for 15 s" in frozen.stderr
+    assert "AUTOSCALER_SILENT" in world.run("doctor", "--nodes", "--format", "json").stdout
 
 
 @pytest.mark.long

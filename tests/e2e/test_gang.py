@@ -22,6 +22,8 @@ def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: Worl
                    member("--ready-after", "2", role="Worker", count=2, gpus=2))
     # a rank that is still loading is not down, however soon its liveness probe fails
     wanted["workers"][0]["members"][1]["engine"]["liveness"] = {"http": {"path": "/health"}, "period": "200ms"}
+    wanted["workers"][0]["members"][1]["engine"] |= {"ports": ["nixl"], "env": {
+        **wanted["workers"][0]["members"][1]["engine"].get("env", {}), "PEER": "tcp://$(FLEETCTL_LEADER_ENDPOINT)"}}
     world.write(wanted)
     summary = world.apply_result()
     assert summary["exitCode"] == 0
@@ -34,6 +36,12 @@ def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: Worl
     assert {env["FLEETCTL_LEADER_PORT"] for env in environments} == {leader["FLEETCTL_LEADER_PORT"]}
     assert leader["FLEETCTL_LEADER_PORT"] != leader["FLEETCTL_PORT"]
     assert {env["FLEETCTL_GROUP_SIZE"] for env in environments} == {"3"}
+    assert [env["FLEETCTL_RANKS"] for env in environments] == ["0,1", "2,3", "4,5"]
+    assert [env["FLEETCTL_HOST"] for env in environments] == [each["address"] for each in replica["members"]]
+    assert [len({env[f"FLEETCTL_{name}"] for env in environments}) for name in ("NAME", "NODE")] == [3, 3]
+    meeting = f"{leader['FLEETCTL_LEADER_ADDRESS']}:{leader['FLEETCTL_LEADER_PORT']}"
+    assert {env.get("PEER", f"tcp://{meeting}") for env in environments} == {f"tcp://{meeting}"}
+    assert ["FLEETCTL_PORT_NIXL" in env for env in environments] == [False, True, True]
     assert {env["CUDA_VISIBLE_DEVICES"] for env in environments} == {"0,1"}
 
     # a coordinator killed after its job has ended restarts with the whole gang and one placement group

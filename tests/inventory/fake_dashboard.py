@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import ssl
 import threading
@@ -111,8 +112,8 @@ class Dated(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
-    """Run a dashboard on a free local port."""
+def serve(*, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[FakeDashboard]:
+    """Run a dashboard on a local port; 0 = a free one."""
     fake = FakeDashboard(bodies=deepcopy(recorded_bodies()))
 
     class Handler(Dated):
@@ -151,7 +152,7 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
         def handle_error(self, *_: object) -> None:
             pass  # some tests make the client hang up
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     if tls:
@@ -198,6 +199,26 @@ def cut_off(handler: BaseHTTPRequestHandler) -> None:
     """Announce a longer body than is sent, then hang up."""
     answer(handler, 200, b'{"result": true, "data": {"result"', claim=10_000)
     handler.close_connection = True
+
+
+def shortened(handler: BaseHTTPRequestHandler) -> None:
+    """Answer with the beginning of a JSON text, as if it were all."""
+    answer(handler, 200, b'{"result": true, "data": {"result"')
+
+
+def half_gzip(handler: BaseHTTPRequestHandler) -> None:
+    """Answer with the first half of a packed body, as if it were all."""
+    packed = gzip.compress(json.dumps(list(range(1_000))).encode())
+    answer(handler, 200, packed[:len(packed) // 2], headers={"Content-Encoding": "gzip"})
+
+
+def once(dashboard: FakeDashboard, part: str, behaviour: Behaviour) -> None:
+    """Replace the handling of the next request for a part."""
+    def next_one(handler: BaseHTTPRequestHandler) -> None:
+        del dashboard.behaviours[part]
+        behaviour(handler)
+
+    dashboard.behaviours[part] = next_one
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:

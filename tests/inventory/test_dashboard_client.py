@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack, suppress
+
 import pytest
-from fake_dashboard import FakeDashboard, hang_up, status
+from fake_dashboard import FakeDashboard, cut_off, half_gzip, hang_up, once, serve, shortened, status
 
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError, InventoryError
 from fleetctl.inventory.access import Access
-from fleetctl.inventory.client import RETRY_DELAYS_S, DashboardClient
+from fleetctl.inventory.client import PASSING, RETRY_DELAYS_S, DashboardClient
 
 TOKEN = "s3cret-t0ken"
 
@@ -49,10 +52,70 @@ def test_gets_are_retried_with_growing_waits_and_then_given_up(dashboard: FakeDa
     assert len(dashboard.requests) == 3
 
 
-def test_requests_that_change_something_are_sent_once(dashboard: FakeDashboard):
-    dashboard.behaviours["/api/jobs/"] = hang_up
+@pytest.mark.parametrize("fail", [cut_off, shortened, half_gzip, *map(status, sorted(PASSING))])
+@pytest.mark.parametrize("ask", [
+    lambda client: client.get_json("/api/version"),
+    lambda client: client.read_entries("/api/version", (), {}, lambda key, value: value, opening="{"),
+])
+def test_one_answer_that_is_cut_short_or_of_a_passing_status_is_asked_for_again(dashboard: FakeDashboard, fail, ask):
     waits: list[float] = []
-    with DashboardClient(dashboard.url, sleep=waits.append) as client, pytest.raises(FleetctlError):
+    once(dashboard, "version", fail)
+    with DashboardClient(dashboard.url, sleep=waits.append) as client:
+        assert ask(client)
+    assert waits == [RETRY_DELAYS_S[0]]
+
+
+@pytest.mark.parametrize("code", sorted(PASSING))
+def test_a_status_that_does_not_pass_is_reported_as_it_is(dashboard: FakeDashboard, code: int):
+    dashboard.behaviours["version"] = status(code, b"busy")
+    waits: list[float] = []
+    with DashboardClient(dashboard.url, sleep=waits.append) as client:
+        for ask in (lambda: client.get_json("/api/version"),
+                    lambda: client.read_entries("/api/version", (), {}, lambda key, value: value, opening="{")):
+            with pytest.raises(InventoryError, match=f"^/api/version answered {code}: busy$"):
+                ask()
+        assert client.get("/api/version").status_code == code
+    assert tuple(waits) == 3 * RETRY_DELAYS_S
+    assert len(dashboard.requests) == 9
+
+
+def test_json_that_is_never_complete_is_reported_as_it_is(dashboard: FakeDashboard):
+    dashboard.behaviours["version"] = shortened
+    with DashboardClient(dashboard.url, sleep=lambda _: None) as client, pytest.raises(InventoryError) as caught:
+        client.get_json("/api/version")
+    assert caught.value.message == "/api/version answered 200, but not with complete JSON (34 bytes)"
+    assert len(dashboard.requests) == 3
+
+
+@pytest.mark.parametrize("fail", [shortened, status(503)])
+def test_no_wait_goes_beyond_the_time_of_a_request(dashboard: FakeDashboard, fail):
+    dashboard.behaviours["version"] = fail
+    waits: list[float] = []
+    with DashboardClient(dashboard.url, sleep=waits.append) as client, pytest.raises(InventoryError, match="answered"):
+        client.within(RETRY_DELAYS_S[0]).get_json("/api/version")
+    assert waits == []
+
+
+def test_a_request_that_changes_something_is_sent_again_if_the_connection_was_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    started: list[FakeDashboard] = []
+    with ExitStack() as opened:
+        def start(_: float) -> None:
+            started.append(opened.enter_context(serve(port=port)))
+            started[0].bodies["/api/packages"] = {}
+
+        with DashboardClient(f"http://127.0.0.1:{port}", sleep=start) as client:
+            assert client.request("PUT", "/api/packages", content=b"x").status_code == 200
+    [dashboard] = started
+    assert [request.method for request in dashboard.requests] == ["PUT"]
+
+
+@pytest.mark.parametrize("fail", [hang_up, cut_off, *map(status, sorted(PASSING))])
+def test_requests_that_change_something_are_sent_once(dashboard: FakeDashboard, fail):
+    dashboard.behaviours["/api/jobs/"] = fail
+    waits: list[float] = []
+    with DashboardClient(dashboard.url, sleep=waits.append) as client, suppress(FleetctlError):
         client.request("POST", "/api/jobs/", json={"entrypoint": "x"})
     assert waits == []
     assert len(dashboard.requests) == 1

@@ -136,6 +136,7 @@ DOCTOR = {
     "NO_TOKEN_NEEDED": "the dashboard answers whoever reaches it",
     "NOT_READ_WHOLE": "a part of the inventory is missing, so nothing is planned on it",
     "READING": "a warning of the inventory",
+    "AUTOSCALER_SILENT": "Ray's autoscaler reports nothing any more",
     "JOB_LIST_UNREAD": "Ray's list of jobs does not answer, or could not be read",
     "JOB_LIST_LONG": "Ray's list of jobs is long, or slow to read",
     "AGENT_NOT_STARTED": "the latest run did not start",
