@@ -13,7 +13,6 @@ from math import prod
 from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
-from fleetctl.fleetfile.containers import MENTIONED, find_container
 from fleetctl.fleetfile.nodes import Raw
 from fleetctl.problem import Problem
 
@@ -86,6 +85,8 @@ INJECTED: dict[str, str] = {
 """The variables that fleetctl sets for an engine, with their meaning."""
 MODEL_DIR = "FLEETCTL_MODEL_DIR"
 
+_MAY_BE_DAEMON = re.compile(r"(?:^|[\0/\s;&|(])(?:podman|docker|nerdctl|ctr|crictl)")
+"""Found in every command line that may let a daemon start a container."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([A-Z_][A-Z0-9_]*\))")
@@ -110,7 +111,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
                                               allowed="command and args; the engine's environment has the variable too")
-    if MENTIONED.search("\0".join(text for _, text in command_line(engine))):
+    if _MAY_BE_DAEMON.search("\0".join(text for _, text in command_line(engine))):
         yield from _containers(engine)
     yield from _variables_as_values(environment)
     yield from _shell_variables(engine)
@@ -119,6 +120,8 @@ def check_references(member: Raw) -> Iterator[Problem]:
 
 def _containers(engine: Raw) -> Iterator[Problem]:
     """Warn about a container that a daemon starts: it is no process of the engine, and goes on when that has ended."""
+    from fleetctl.fleetfile.containers import find_container  # few fleets have any
+
     words = list(command_line(engine))
     container = find_container([text for _, text in words])
     if container and container.is_apart:
