@@ -74,14 +74,15 @@ CODES: dict[str, str] = {
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
     "FL062": "a shell variable without a shell to expand it",
-    "FL063": "a $(FLEETCTL_...) reference in an environment value, which is not expanded",
     "FL064": "a protected model that is not in the fleet",
     "FL065": "a fixed port, which replicas on one node cannot share",
     "FL066": "flags that divide a model over more or fewer GPUs than it claims",
     "FL067": "a gang that may get different types of cards",
-    "FL068": "a variable in an environment value, which is not expanded",
+    "FL068": "a shell variable in an environment value, which is not expanded",
     "FL069": "a tiny amount of memory, probably without its unit",
     "FL070": "a secret in plain text",
+    "FL071": "a flag with a blank in one word, usually its value",
+    "FL072": "a typographic dash or quote where programs expect one of ASCII",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that matches no model",
     "FL077": "a container that goes on running when its engine is ended",
@@ -94,6 +95,8 @@ CODES: dict[str, str] = {
     "FL086": "an update in place of a model without weights",
     "FL087": "house rules that take too long, or too much memory",
     "FL088": "spec.history set twice in one fleet",
+    "FL089": "environment variables that refer to each other in a circle",
+    "FL090": "an argument or a variable that is too long for Linux",
 }
 
 

@@ -18,11 +18,12 @@ from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
-from .node import engine_environment, expand
+from .node import engine_environment, expand, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
+from .readiness import NotReady, keep_probing
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
 
@@ -60,6 +61,7 @@ class EngineProcess:
         self._member, self._engine = member, member.engine
         self._env = engine_environment(self._engine, injected)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
+        refuse_too_long(self._argv, self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -75,7 +77,8 @@ class EngineProcess:
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
         self._run = GuardedProcess(
-            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path)
+            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path,
+            self._engine.stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""
@@ -88,7 +91,7 @@ class EngineProcess:
                                                  f" {self._member.node}; {ADVICE}")
 
     def stop(self) -> None:
-        """End the engine and all processes below it, and wait until they are gone."""
+        """End the engine within its grace period, and all processes below it, and wait until they are gone."""
         self._release_ports()
         self._run.stop()
 
@@ -167,6 +170,11 @@ class EngineProcess:
             code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
             why = str(failure).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
             raise StartFailed(code, f"{answer}; then {why}") from None
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the readiness probe, if there is one, until the engine ends; see readiness.py."""
+        if self._engine.readiness:
+            keep_probing(self._engine.readiness, self._build, self._run.ended, tell)
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore liveness failures for this time, then count from zero; 0 = count again now."""

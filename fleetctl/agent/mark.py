@@ -87,6 +87,7 @@ def injected_variables(replica: Replica, member: Member, place: Place, leader: T
         **dict(zip(MARKED, map(str, values))),
         "FLEETCTL_NAME": name_of(replica, member),
         "FLEETCTL_HOST": place.ip,
+        "FLEETCTL_ENDPOINT": host_port(place.ip, place.port or 0),
         "FLEETCTL_NODE": member.node,
         "FLEETCTL_LEADER_ENDPOINT": host_port(*leader),
         "FLEETCTL_RANKS": ",".join(map(str, range(first, first + _ranks_in(member)))),

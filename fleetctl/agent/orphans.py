@@ -11,7 +11,7 @@ from . import containers, sockets
 from .mark import MARKED
 from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
-from .supervisor import GRACE_S
+from .supervisor import ALONE_S
 
 GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
 WORKER = b"ray::"
@@ -90,10 +90,10 @@ def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
 
 
 def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that still run after GRACE_S."""
+    """Send a signal to the processes and return those that still run after ALONE_S."""
     for pid, began in processes:
         _signal(pid, began, number)
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + ALONE_S
     left = processes
     while left and time.monotonic() < deadline:
         left = list(filter(_is_running, left))

@@ -82,10 +82,14 @@ def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
 
 
 def needs_of(engine: Engine) -> list[Need]:
-    """Return an engine's needs on its node. A command with a `$(...)` reference is unknown before the start."""
-    path, needs = engine.env.get("PATH"), list[Need]()
-    if "$(" not in engine.command[0]:
-        needs.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
+    """Return an engine's needs on its node.
+
+    A command with a `$(...)` reference is unknown before the start, or one on a PATH with another one than `$(PATH)`.
+    """
+    own, needs = engine.env.get("PATH"), list[Need]()
+    path = own if isinstance(own, str) else None
+    if "$(" not in engine.command[0] + (path or "").replace("$(PATH)", ""):
+        needs.append(Need("command", engine.command[0], path))
     container = find_container([*engine.command, *engine.args])
     if container and container.image_on_node and OTHER_STORE.isdisjoint(engine.env):
         needs.append(Need("image", container.image_on_node, container.runtime))

@@ -112,6 +112,15 @@ class OrphanProcess(Stored):
     container: str = ""
 
 
+class FailedCard(Stored):
+    """A card that has failed itself, as its driver tells; `uuid` empty = not known."""
+
+    number: str
+    uuid: str = ""
+    code: Literal["CARD_LOST", "CARD_FAULTY"]
+    message: str
+
+
 class ExaminedNode(Stored):
     """One node; `trouble` = why it did not answer."""
 
@@ -120,6 +129,8 @@ class ExaminedNode(Stored):
     unmet: list[Unmet] = Field(default_factory=list)
     disks: list[Disk] = Field(default_factory=list)
     orphans: list[OrphanProcess] = Field(default_factory=list)
+    cards: list[FailedCard] = Field(default_factory=list)
+    driver: str = Field("", description="why its driver tells nothing of cards, or not of all")
 
 
 class LeftLock(Stored):

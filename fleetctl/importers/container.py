@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import number_in
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.reading import Reading
@@ -37,20 +36,18 @@ def texts_with_our_variables(
     variable of another system, and fixed ports.
     """
     found = container.texts(key)
-    renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
+    renamed = [_renamed(text, container.at(path), variables, environment) for text, path in found]
     for number, (text, path) in enumerate(found):
         match, previous = _PORT.search(text), found[number - 1][0] if number else ""
         port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
         if port is not None:
             container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
                                           "$(FLEETCTL_PORT), a free port for each member", "todo")
-        if leader := _LEADER_PORT.search(text):
-            container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: "
-                                          "use $(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")
     return renamed
 
 
-def _renamed(text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]) -> str:
+def _renamed(text: str, place: Reading, variables: Variables, environment: Collection[str]) -> str:
+    """Return a text with the variables renamed; `place` = where it stands, for the notes."""
     arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
     def ours(match: re.Match[str]) -> str:
@@ -58,14 +55,18 @@ def _renamed(text: str, path: Path, container: Reading, variables: Variables, en
         is_reference = mark in ("$", "$(", "${") or (
             not mark and any(start < match.start() < end for start, end in arithmetic))
         if name in variables and is_reference:
-            container.at(path).note(None, f"${name} is written ${variables[name]}", "changed")
+            place.note(None, f"${name} is written ${variables[name]}", "changed")
             return mark + variables[name]
         if name not in environment and (name.startswith(_FOREIGN) or (mark == "$(" and not name.startswith(OURS))):
             instead = f"use {variables[name]}" if name in variables else "replace it"
-            container.at(path).note(None, f"{name} is not set here: {instead}", "todo")
+            place.note(None, f"{name} is not set here: {instead}", "todo")
         return match[0]
 
-    return _NAME.sub(ours, text)
+    renamed = _NAME.sub(ours, text)
+    if leader := _LEADER_PORT.search(text):
+        place.note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: use "
+                         "$(FLEETCTL_LEADER_ENDPOINT), its address with a free port for each gang", "todo")
+    return renamed
 
 
 _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
@@ -105,6 +106,9 @@ DEVICES = {"nvidia.com/gpu": ("--device", "nvidia.com/gpu=all"),
 """Options that show a container the cards of its node; the environment selects those that Ray has granted."""
 SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
+_FIELDS = {"status.podIP": "FLEETCTL_HOST", "status.hostIP": "FLEETCTL_HOST", "spec.nodeName": "FLEETCTL_NODE",
+           "metadata.name": "FLEETCTL_NAME"}
+"""Our variable for a field of a pod: an engine has the address of its node."""
 
 
 def engine(container: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
     container.skip("name")
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)
-    env = environment(container)
+    env = environment(container, variables)
 
     def texts(owner: Reading, key: str) -> list[str]:
         return texts_with_our_variables(owner, key, variables, env)
@@ -177,7 +181,7 @@ def _by_digest(image: str) -> str:
     return "" if "@sha256:" in image else "; write its digest (NAME@sha256:...), as a tag may mean another image there"
 
 
-def environment(container: Reading) -> dict[str, Any]:
+def environment(container: Reading, variables: Variables) -> dict[str, Any]:
     """Return the `env` of an engine; of a duplicate name the last value counts, as in Kubernetes."""
     env: dict[str, Any] = {}
     entries = container.items("env")
@@ -192,7 +196,7 @@ def environment(container: Reading) -> dict[str, Any]:
         if last[name] != number:
             entry.lose(None, f"{name} is set again below, and the last value counts")
             continue
-        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name)
+        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, variables, last)
         if value is not None:
             env[name] = value
     container.lose("envFrom", "all variables of a config map or secret: list each of them in env as {fromNode: NAME}",
@@ -200,21 +204,19 @@ def environment(container: Reading) -> dict[str, Any]:
     return env
 
 
-def _literal(entry: Reading, name: str) -> str:
+def _literal(entry: Reading, variables: Variables, names: Collection[Any]) -> str:
     value = entry.scalar("value") if "value" in entry else ""
-    if value and "$$" in value:
-        entry.note("value", f"each $$ in {name} is written as $: environment values have no escapes here", "changed")
-    if value and "$(" in value.replace("$$", ""):
-        entry.note("value", f"{name} refers to a variable as $(NAME), which is not expanded in an environment value",
-                   "todo")
-    elif foreign := [one["name"] for one in _NAME.finditer(value or "") if one["name"].startswith(_FOREIGN)]:
-        entry.note("value", f"{name} refers to {foreign[0]}, which is not set here: replace it", "todo")
-    return (value or "").replace("$$", "$")
+    return _renamed(value or "", entry.at((*entry.path, "value")), variables, names)
 
 
-def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
-    """Return a reference to the node's environment; None if the value comes from the pod."""
+def _referenced(entry: Reading, name: str) -> dict[str, str] | str | None:
+    """Return a reference to the node's environment, or to our variable; None if the pod's value has no counterpart."""
     source = entry.child("valueFrom")
+    field = source.child("fieldRef").text("fieldPath") if "fieldRef" in source else None
+    if field in _FIELDS:
+        source.child("fieldRef").skip("apiVersion")
+        source.note("fieldRef", f"{name} is $({_FIELDS[field]}) here, instead of {field} of its pod", "changed")
+        return f"$({_FIELDS[field]})"
     for kind, words in _SOURCES.items():
         if kind in source:
             reference = source.child(kind)

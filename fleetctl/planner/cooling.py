@@ -186,8 +186,8 @@ def find_limits(
 def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:
     """Return the cooling cards by node id; after its cooldown a card takes one replica, unless its node is `taken`."""
     return {node.id: found for node in inventory.nodes if (found := tuple(
-        CoolingCard(card.index, card.uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
-        for card in node.gpus if card.uuid and (one := cooled.cards.get(card.uuid))))}
+        CoolingCard(index, uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
+        for index, uuid, one in cooled.on_node(node)))}
 
 
 def _starting(replicas: Iterable[Replica]) -> set[str]:

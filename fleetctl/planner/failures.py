@@ -98,8 +98,8 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
     for key, left_out in cooled.left_out.items():
         yield from (cools(key, one) for one in left_out.values() if key not in cooled.models)
     yield from (cools(names[node_id], one, names[node_id]) for node_id, one in cooled.nodes.items())
-    yield from (cools(f"card {card.index} on {node.name}", cooled.cards[card.uuid], node.name)
-                for node in inventory.nodes for card in node.gpus if card.uuid and card.uuid in cooled.cards)
+    yield from (cools(f"card {index} on {node.name}", one, node.name)
+                for node in inventory.nodes for index, _, one in cooled.on_node(node))
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost, serves
+from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost
 from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -183,8 +183,9 @@ def find_ready(inventory: Inventory) -> Ready:
 
 def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
     dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
-    replicas = [one for one in inventory.replicas  # WARM ones serve their weights, too
-                if one.replica_id is not None and serves(one) and not is_lost(one, dead)]
+    replicas = [one for one in inventory.replicas  # WARM ones and those that are not ready serve their weights, too
+                if one.replica_id is not None and one.state == "ALIVE" and not one.draining
+                and not is_lost(one, dead)]
     members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
                for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
     for replica, member in members:

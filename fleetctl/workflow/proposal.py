@@ -66,7 +66,7 @@ def proposed_by_plan(
     with open_dashboard(invocation, address, plan.inventory.address) as client:
         try:
             with invocation.working("checking the plan against the cluster"):
-                task, agreed = prepare_saved(client, plan, invocation.now(), plan_file), False
+                task, agreed = prepare_saved(client, plan, invocation.now, plan_file), False
         except PlanStale as stale:
             task, agreed = ApplyTask(client, offer_new_plan(stale, plan)), True
         yield Proposal(task, task.plan, agreed)

@@ -85,13 +85,14 @@ def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
         "FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_LEADER_ADDRESS": "10.0.0.7",
         "FLEETCTL_LEADER_PORT": "7002", "FLEETCTL_PORT": "7001", "FLEETCTL_LEADER_ENDPOINT": "10.0.0.7:7002",
         "FLEETCTL_HOST": "10.0.0.7", "FLEETCTL_NODE": "node-a", "FLEETCTL_RANKS": "0",
+        "FLEETCTL_ENDPOINT": "10.0.0.7:7001",
     }
 
 
 def test_the_endpoint_of_a_leader_with_an_ipv6_address_has_brackets_and_its_address_has_none() -> None:
     variables = injected_variables(REPLICA, MEMBER, PLACE._replace(ip="fd00::7"), ("fd00::7", 7002))
-    assert [variables[f"FLEETCTL_{name}"] for name in ("HOST", "LEADER_ADDRESS", "LEADER_ENDPOINT")] == [
-        "fd00::7", "fd00::7", "[fd00::7]:7002"]
+    assert [variables[f"FLEETCTL_{name}"] for name in ("HOST", "LEADER_ADDRESS", "LEADER_ENDPOINT", "ENDPOINT")] == [
+        "fd00::7", "fd00::7", "[fd00::7]:7002", "[fd00::7]:7001"]
 
 
 def test_a_member_has_a_rank_for_each_of_its_whole_cards_counted_over_its_own_gang() -> None:
@@ -114,7 +115,7 @@ def test_a_plan_counts_the_ranks_of_a_member_as_its_engine_does() -> None:
     replica = REPLICA._replace(model="m", replica_id=0, members=members)
     started = [injected_variables(replica, member, PLACE, ("h", 1)) for member in members]
     assert [{name: variables[name] for name in planned[0]} for variables in started] == planned
-    assert [variables["FLEETCTL_RANKS"] for variables in planned] == ["0,1,2,3,4,5,6,7", "8,9,10,11", "12,13,14,15", "16"]
+    assert [one["FLEETCTL_RANKS"] for one in planned] == ["0,1,2,3,4,5,6,7", "8,9,10,11", "12,13,14,15", "16"]
 
 
 @pytest.mark.parametrize("model", ["org/m:1", "\u6a21\u578b", "-", "x" * 512, "A_B.C", "1"])

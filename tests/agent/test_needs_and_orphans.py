@@ -131,6 +131,9 @@ def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> No
                      (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that is not executable is no command"
     (tmp_path / "vllm").chmod(0o755)
     assert examine.command("vllm", str(tmp_path)) is None
+    assert examine.unmet_needs([Need("command", "vllm", "/opt/bin:$(PATH)")], node) == []
+    [one] = examine.unmet_needs([Need("command", "no-such", "/opt/bin:$(PATH)")], node)
+    assert (one.path, one.message) == ("/opt/bin:$(PATH)", f"no-such is not on its PATH (/opt/bin:{tmp_path})")
 
 
 def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(

@@ -22,6 +22,7 @@ from fleetctl.inventory import vitals
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3", "container": ""}
 LEFT_CONTAINER = {**ORPHAN, "pid": 99, "container": "0123456789ab", "replicaId": ""}
+LOST = {"number": "3", "uuid": "", "code": "CARD_LOST", "message": "the driver counts it and cannot open it (lost)"}
 DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
@@ -79,6 +80,10 @@ def leaked_group(cluster: ClusterStandIn) -> None:
 
 
 def set_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+    """Set what the summary has of the first node; if these are cards, the other nodes report theirs, too."""
+    for row in cluster.nodes[1:] if "gpus" in values else ():
+        cluster.of_node[row["node_id"]] = {"gpus": [
+            {**card, "uuid": f"{card['uuid']}-{row['node_name']}"} for card in cards(3)]}
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
@@ -131,7 +136,8 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
-    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 9)), "node", "node-a"),
+    "CARDS_UNREPORTED": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
     "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
     "WEIGHTS_WRONG": (wrong_weights, "node", "node-a"),
     "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
@@ -139,15 +145,21 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
     "CLAIM_REFUSED": (replica_elsewhere, "replica", "ModelActor:org/one:1:0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
+    "NO_LONGER_READY": (lambda it: (replica_of(it), it.stop_answering(0)), "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
     "ORPHAN_ENGINE": (lambda it: answer_examination(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
     "ORPHAN_CONTAINER": (lambda it: answer_examination(it, orphans=[LEFT_CONTAINER]), "node", "node-a"),
+    "CARD_LOST": (lambda it: answer_examination(it, cards=[LOST]), "node", "node-a card 3"),
+    "CARD_FAULTY": (
+        lambda it: answer_examination(it, cards=[{**LOST, "code": "CARD_FAULTY"}]), "node", "node-a card 3"),
+    "CARDS_UNCHECKED": (lambda it: answer_examination(it, driver="NVML: Unknown Error"), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
-NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED"}
+NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED", "CARD_LOST",
+                    "CARD_FAULTY", "CARDS_UNCHECKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -354,7 +366,13 @@ def test_a_wrong_clock_is_reported_with_its_direction(
     result = cli("doctor")
     assert result.code == 0
     assert "CLOCK_SKEW clock: this machine's clock is" in result.out
-    assert "behind the dashboard's" in " ".join(result.out.split())
+    assert "behind the cluster's" in " ".join(result.out.split())
+
+
+def test_a_cluster_that_does_not_tell_its_time_is_reported(cli, cluster: ClusterStandIn) -> None:
+    cluster.ahead_s = None
+    result = cli("doctor")
+    assert (result.code, "CLOCK_UNKNOWN clock: the dashboard's answers do not tell the time" in result.out) == (0, True)
 
 
 def test_the_question_for_a_token_carries_no_credential(
@@ -377,7 +395,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 18 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 19 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -385,7 +403,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 19 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 20 checks")
     assert cluster.writes() == []
 
 
