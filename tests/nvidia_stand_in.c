@@ -4,18 +4,21 @@
  *   card UUID TOTAL NAME     a card; TOTAL -1: the driver supports no report of its memory (unified memory)
  *   part UUID TOTAL NAME     a MIG device of the card above, which is divided then
  *   use UUID PID MIB         a process has memory of a card or part, for as long as it lives
+ *   lost UUID                the card is counted and cannot be opened, as after Xid 79
+ *   ecc UUID COUNT           the card's memory has had uncorrected errors
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, NO_DRIVER = 9, MOST = 64 };
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, NO_DRIVER = 9, LOST = 15, MOST = 64 };
 typedef unsigned long long bytes;
 typedef struct { unsigned pid; bytes used; unsigned gpu_instance, compute_instance; } process;
 typedef struct {
     char uuid[80], name[80];
     long long total;
-    int parent, processes; /* parent -1: a whole card */
+    int parent, processes, lost; /* parent -1: a whole card */
+    bytes uncorrected;
     process process[MOST];
 } device;
 
@@ -51,6 +54,10 @@ static int load(void) {
         if (sscanf(line, "use %79s %u %llu", uuid, &pid, &mib) == 3) {
             if ((one = find(uuid)) && one->processes < MOST && lives(pid))
                 one->process[one->processes++] = (process){pid, mib * MIB, 0, 0};
+        } else if (sscanf(line, "lost %79s", uuid) == 1) {
+            if ((one = find(uuid))) one->lost = 1;
+        } else if (sscanf(line, "ecc %79s %llu", uuid, &mib) == 2) {
+            if ((one = find(uuid))) one->uncorrected = mib;
         } else if (sscanf(line, "%7s %79s %lld %79[^\n]", kind, uuid, &total, name) == 4 && count < MOST) {
             int parent = -1;
             for (int i = 0; !strcmp(kind, "part") && i < count; i++)
@@ -85,9 +92,17 @@ static bytes used(const device *one) {
 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; return load(); }
 int nvmlShutdown(void) { return OK; }
-const char *nvmlErrorString(int code) { return code == NOT_SUPPORTED ? "Not Supported" : "Refused by the stand-in"; }
+const char *nvmlErrorString(int code) {
+    return code == NOT_SUPPORTED ? "Not Supported" : code == LOST ? "GPU is lost" : "Refused by the stand-in";
+}
 int nvmlDeviceGetCount_v2(unsigned *found) { *found = children(-1); return OK; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned place, device **one) { return (*one = child(-1, place)) ? OK : INVALID; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned place, device **one) {
+    return !(*one = child(-1, place)) ? INVALID : (*one)->lost ? LOST : OK;
+}
+int nvmlDeviceGetTotalEccErrors(device *one, int kind, int counter, bytes *found) {
+    *found = kind == 1 && counter == 0 ? one->uncorrected : 0;
+    return OK;
+}
 int nvmlDeviceGetMigMode(device *one, unsigned *now, unsigned *next) {
     *now = *next = children(one - devices) > 0;
     return OK;
@@ -126,13 +141,17 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(device *one, unsigned *room, proces
 
 #ifdef NVIDIA_SMI
 int main(void) { /* --query-gpu=index,uuid,memory.total,memory.used,memory.free --format=csv,noheader,nounits */
-    if (load()) return NO_DRIVER;
+    int code = load();
+    if (code) return code;
     for (unsigned place = 0; place < children(-1); place++) {
         const device *one = child(-1, place);
-        if (one->total < 0) printf("%u, %s, [N/A], [N/A], [N/A]\n", place, one->uuid);
+        if (one->lost) {
+            code = LOST;
+            fprintf(stderr, "Unable to determine the device handle for GPU%u: GPU is lost\n", place);
+        } else if (one->total < 0) printf("%u, %s, [N/A], [N/A], [N/A]\n", place, one->uuid);
         else printf("%u, %s, %lld, %llu, %llu\n", place, one->uuid, one->total, used(one) / MIB,
                     one->total - used(one) / MIB);
     }
-    return 0;
+    return code;
 }
 #endif

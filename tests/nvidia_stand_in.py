@@ -35,6 +35,16 @@ class Host:
     path: Path
     env: dict[str, str]
 
+    def fail(self, line: str) -> None:
+        """Let a card fail: `lost UUID` or `ecc UUID COUNT`."""
+        with self.path.open("a") as cards:
+            cards.write(f"{line}\n")
+
+    def repair(self) -> None:
+        """Let all cards work again."""
+        lines = self.path.read_text().splitlines(keepends=True)
+        self.path.write_text("".join(line for line in lines if not line.startswith(("lost ", "ecc "))))
+
     def use(self, uuid: str, pid: int, mebibytes: int) -> None:
         """Let a process use memory of a card while it lives."""
         with self.path.open("a") as cards:

@@ -12,6 +12,7 @@ import os
 import threading
 from typing import NoReturn, Optional, Sequence
 
+from .cards import CARD_FAILURES
 from .mark import utc_now
 from .messages import FailedStart, Place, Replica
 from .wire import document_of, parse
@@ -59,13 +60,14 @@ def start_failure(error: Exception) -> StartFailed:
 def about(replica: Replica, failure: StartFailed) -> FailedStart:
     """Return a failure that happens now with its details: time, spec, fleet, nodes and cards.
 
-    If it is not known which members have failed, all members' nodes count, and no card.
+    If it is not known which members have failed, all members' nodes count, and no card. Numbers of cards are told only
+    of those that have failed themselves, whose UUID may not be known.
     """
     nodes = [place.node_id for place in failure.places] or [member.node_id for member in replica.members]
     return FailedStart(
         failure.code, str(failure), utc_now(), replica.spec_hash, replica.fleet, tuple(dict.fromkeys(nodes)),
         tuple(uuid for place in failure.places for uuid in place.gpu_uuids), replica.earlier_tries or None,
-        [index for place in failure.places for index in place.gpu_indices] or None)
+        [index for place in failure.places for index in place.gpu_indices] if failure.code in CARD_FAILURES else None)
 
 
 def encode_failure(failure: FailedStart) -> str:

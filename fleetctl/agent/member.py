@@ -140,7 +140,8 @@ class MemberSeat:
         if self._served:
             self._served.drain()
         self._engine.stop()
-        cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(), stable=True)
+        cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(),
+                                   residents=self.member.residents, restarted=True, stable=True)
 
 
 def log_of(member: Member) -> EngineLog:

@@ -90,6 +90,13 @@ class NoteRequest(NamedTuple):
     tool_version: str = ""
 
 
+class Listing(NamedTuple):
+    """What the row of runs says about all rows: their names as a JSON list, and how many drivers there were."""
+
+    rows: str = "[]"
+    drivers: str = "0"
+
+
 class Job(NamedTuple):
     """A job as Ray keeps it: its state, the time of its start in ms since the epoch, and its metadata."""
 
@@ -334,19 +341,19 @@ def _table() -> Dict[str, str]:
                   if job.startswith(ROW) and not (job.startswith(ROW + NOT_READY) and _is_empty(job)))
     return {"rows": json.dumps(rows), "jobs": str(len(jobs)),
             "runs": str(sum(job.startswith(OUR_JOBS) for job in jobs)),
-            "drivers": str(max(driver, int(_listing().get("drivers", "0"))))}
+            "drivers": str(max(driver, int(_listing().drivers)))}
 
 
-def _listing() -> Mapping[str, str]:
-    """Return what the row of runs said last about all rows; empty if there is no such row."""
+def _listing() -> Listing:
+    """Return what the row of runs said last."""
     try:
-        return _job(ROW + RUN).metadata
-    except TypeError:
-        return {}
+        return parse(Listing, _job(ROW + RUN).metadata)
+    except TypeError:  # Ray has no such job
+        return Listing()
 
 
 def _is_listed(row: str) -> bool:
-    return row in json.loads(_listing().get("rows", "[]"))
+    return row in json.loads(_listing().rows)
 
 
 def _is_empty(row: str) -> bool:

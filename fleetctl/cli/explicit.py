@@ -31,6 +31,7 @@ from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.policy import policy_at, protecting
+from fleetctl.planner.startup import with_startup_times
 from fleetctl.render.place_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
@@ -240,7 +241,8 @@ def _orders(
 ) -> Iterator[Order]:
     """Yield an order per fleet, since each fleet has its own lock."""
     names = {node.id: node.name for node in seen.nodes}
-    timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
+    models = with_startup_times(fleet, seen).models if fleet else ()
+    timeouts = {model.key: model.startup_timeout_s for model in models}
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in grouped((one.fleet or "", one) for one in chosen).items():
         yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,

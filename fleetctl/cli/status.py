@@ -89,8 +89,17 @@ class Chosen:
                              cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
                                       if one.node or one.name not in hidden] if self.fleet else (),
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes,
+                             starting=self._starting(self.fleet, seen) if self.fleet else {},
                              pauses=[one for one in seen.pauses if (self.fleet is None or one.fleet == self.fleet.name)
                                      and (one.model is None or self.has(one.model))])
+
+    def _starting(self, fleet: ResolvedFleet, seen: Inventory) -> Mapping[str, str]:
+        """Return how long a start may take, by model, where weights make it longer."""
+        if not any(model.engine_hash for model in fleet.models):
+            return {}
+        from fleetctl.planner.startup import startup_notes  # most fleets have no weights
+
+        return startup_notes(fleet, seen)
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Yield each shown model with `cold`, the nodes that keep its weights, and the nodes that lack them."""

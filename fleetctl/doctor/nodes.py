@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
-from fleetctl.documents.inventory import may_have_loaded, open_cases
-from fleetctl.documents.quantity import format_bytes, grouped
-from fleetctl.inventory.cards import card_warnings
+from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting
+from fleetctl.documents.quantity import format_bytes, grouped, some
+from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.notes import cordon_note, has_ended
-from fleetctl.planner.notes import card_notes, policy_of
-from fleetctl.planner.placement.ledger.node_offer import slack_of
+from fleetctl.planner.notes import policy_of
 from fleetctl.planner.placement.reasons.words import users_text
 
 
@@ -31,10 +30,11 @@ def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
 
 def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the nodes whose number of GPUs in Ray is not their number of cards, and the cards of more than one node."""
-    unreported = {note.message: note.nodes for note in card_notes(evidence.alive)}
-    for warning, names in unreported.items():
+    unreported = {message: found for found, message in unreporting(evidence.alive)}
+    for warning, found in unreported.items():
         yield Diagnosed(
-            code="CARDS_UNREPORTED", severity="warning", area="node", subject=", ".join(names), message=warning,
+            code="CARDS_UNREPORTED", severity="warning", area="node", message=warning,
+            subject=some([node.name for node in found], 5),
             advice="--nodes asks the driver of each node which card it is; a node that has just started reports its "
                    "cards within a minute, and simulated cards are never reported", command="fleetctl doctor --nodes")
     for warning in card_warnings(evidence.alive):
@@ -74,9 +74,11 @@ def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each card that the planner does not offer whole because of foreign memory use (CARD_IN_USE)."""
     policies = evidence.fleet.policies if evidence.fleet else ()
     for node in evidence.inventory.nodes:
-        residents = policy_of(node, policies).resident_memory if policies else 0
-        for card in node.gpus:
-            if not card.memory_foreign or card.memory_foreign <= residents + slack_of(card.memory_total):
+        members = [member for one in evidence.inventory.replicas if one.state in LIVE_STATES for member in one.members
+                   if member.node_id == node.id]
+        bare = node.model_copy(update={"gpus": [card.model_copy(update={"memory_foreign": 0}) for card in node.gpus]})
+        for card in with_foreign_memory(bare, members, policy_of(node, policies)).gpus:
+            if not card.memory_foreign:
                 continue
             total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
             users = users_text(card)

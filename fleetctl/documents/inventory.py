@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeGuard
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
+from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.documents.weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
@@ -150,6 +151,9 @@ class Node(Stored):
     labels: dict[str, str] = Field(default_factory=dict)
     resources: NodeResources = Field(default_factory=NodeResources)
     gpus: list[Gpu] = Field(default_factory=list)
+    unreported_cards: int = Field(
+        0, ge=0, exclude_if=is_zero,
+        description="how many of the GPUs that it offers to Ray it does not report as cards; 0 if they are simulated")
     cordon: Cordon | None = None
     slots: Slots | None = None
     started_at: Moment | None = Field(None, description="when it joined the cluster")
@@ -162,19 +166,23 @@ class Node(Stored):
         default_factory=list, exclude_if=is_zero, description="files on its disk that were found wrong, as it notes")
 
     @property
-    def reported_cards(self) -> int:
-        """How many of its cards it reports anything about."""
-        return sum([bool(card.uuid or card.model or card.memory_total) for card in self.gpus])
-
-    @property
-    def unreported_cards(self) -> int:
-        """How many GPUs it offers to Ray beyond the cards that it reports; 0 if nobody has looked for its cards."""
-        return max(0, int(self.resources.total.gpu) - self.reported_cards) if self.gpus else 0
-
-    @property
     def all_labels(self) -> dict[str, str]:
         """Its labels, and the one by which Ray selects a single node."""
         return {NODE_ID_LABEL: self.id, **self.labels}
+
+
+def unreporting(nodes: Iterable[Node]) -> list[tuple[list[Node], str]]:
+    """Return the nodes that do not report all their cards, by how many they report, each with a warning about them."""
+    unknown = ("one may be lost, and what else uses the others is unknown; other nodes are used first, and each member "
+               "checks its cards before its engine starts")
+    by_count: dict[str, list[Node]] = {}
+    for node in sorted(nodes, key=lambda node: (node.name, node.id)):
+        if node.unreported_cards and node.state != "DEAD":
+            total = int(node.resources.total.gpu)
+            by_count.setdefault(f"{total - node.unreported_cards} of {total} cards", []).append(node)
+    names = {count: some([node.name for node in found], 5) for count, found in by_count.items()}
+    return [(found, f"{names[count]} {'each report' if found[1:] else 'reports'} {count}: {unknown}")
+            for count, found in sorted(by_count.items())]
 
 
 class ReplicaMember(Stored):

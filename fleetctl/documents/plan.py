@@ -108,6 +108,8 @@ class ModelRow(Stored):
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
+    startup_bytes: int = Field(
+        0, exclude_if=is_zero, description="size of the weights to load, for which `startupTimeout` is longer")
     fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")

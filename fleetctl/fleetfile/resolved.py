@@ -35,6 +35,7 @@ class ResolvedModel:
     """One model with defaults merged. `spec_hash` covers the meaning of workers and placement, except `weights.from`.
 
     `former_hash` = the hash that earlier versions of fleetctl made of their spelling; live replicas may still carry it.
+    `startup_by_default` = no file sets its startup timeout, which then grows with the `loaded_bytes` of its weights.
     `dedicated` = new replicas take whole cards, even if the file claims a share.
     `cold` = the labels of the nodes that keep its weights on disk; None = no node does.
     `surge` = the number of replicas beyond the target that an update may create beside outdated ones; 0 = another mode.
@@ -59,6 +60,8 @@ class ResolvedModel:
     reload: HttpReload | None = None
     engine_hash: str | None = None
     dedicated: bool = False
+    startup_by_default: bool = False
+    loaded_bytes: int = 0
     cold: Mapping[str, str] | None = None
 
     def has_spec(self, spec_hash: str | None) -> bool:
@@ -114,6 +117,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                 serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
                 former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
                 surge=update.surge if update.mode == "surge" else 0,
+                startup_by_default="startup_timeout" not in defaults.model_fields_set | model.model_fields_set,
                 reload=update.reload.http if update.mode == "inPlace" and update.reload else None))
     return ResolvedFleet(
         name=checked[0][1].metadata.name,

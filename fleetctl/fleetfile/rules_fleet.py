@@ -22,7 +22,11 @@ _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057", "history": 
 def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the conflicts between documents; each names both places."""
     views = [root(document) for document in documents]
-    yield from _names(views)
+    named = [metadata for view in views if (metadata := view.child("metadata")).text("name") is not None]
+    for metadata in named[1:]:
+        if (name := metadata.text("name")) != (other := named[0].text("name")):
+            yield metadata.problem("FL049", f'the fleet is "{name}" here and "{other}" at {named[0].at("name")}',
+                                   key="name", allowed="the same fleet name in all files of a run")
     specs = [view.child("spec") for view in views]
     for key, code in _ONCE.items():
         having = [spec for spec in specs if spec.get(key) is not None]
@@ -78,12 +82,3 @@ def _cooldown(cooldown: Raw) -> Iterator[Problem]:
         if first > longest:
             yield cooldown.problem("FL079", f"first is longer than max, so every cooldown lasts max: {longest} s",
                                    key="first" if cooldown.get("first") else "max")
-
-
-def _names(views: list[Raw]) -> Iterator[Problem]:
-    named = [metadata for view in views if (metadata := view.child("metadata")).text("name") is not None]
-    for metadata in named[1:]:
-        name, other = metadata.text("name"), named[0].text("name")
-        if name != other:
-            yield metadata.problem("FL049", f'the fleet is "{name}" here and "{other}" at {named[0].at("name")}',
-                                   key="name", allowed="the same fleet name in all files of a run")

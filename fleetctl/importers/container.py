@@ -243,7 +243,7 @@ def readiness(container: Reading, texts: Texts) -> dict[str, Any] | None:
 
 
 def liveness(container: Reading, texts: Texts) -> dict[str, Any] | None:
-    """Return the liveness probe with Kubernetes' default times: ours are shorter and would restart more often."""
+    """Return the liveness probe with Kubernetes' default times written out: ours differ, and may change."""
     found = _probe(container, "livenessProbe", texts)
     if found is None:
         return None

@@ -18,6 +18,7 @@ from fleetctl.inventory.cards import (
     reports_its_cards,
     with_foreign_memory,
     with_shares,
+    with_unreported,
 )
 from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts, read_claim
 from fleetctl.inventory.json_values import list_of, moment_of_ms, object_of, text_of, whole_of
@@ -107,7 +108,7 @@ def build_nodes(parts: Parts) -> list[Node]:
                                        listed=None if used == claim else claim.as_amounts()),
             "gpus": _cards(parts, node, members.get(node.id, ()), by_slot, classes, used.gpus)})
         nodes.append(with_foreign_memory(found, members.get(node.id, ())))
-    return sorted(nodes, key=lambda node: (node.name, node.id))
+    return sorted(with_unreported(nodes), key=lambda node: (node.name, node.id))
 
 
 def _members_by_node(replicas: Sequence[FoundReplica], dead: Set[str]) -> Mapping[str, Sequence[ReplicaMember]]:

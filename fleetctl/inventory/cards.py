@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
+from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices, unreporting
 from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
-from fleetctl.planner.notes import card_notes, unreporting
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
 
@@ -86,14 +86,34 @@ def _processes(items: Sequence[Any], workers: Workers, with_memory: bool) -> Ite
             yield CardProcess(pid=pid, memory=memory, command=workers.get(pid))
 
 
-def with_foreign_memory(node: Node, members: Sequence[ReplicaMember]) -> Node:
-    """Return the node with the memory in use on each card beyond Ray's grants, as a plan counts it."""
+def with_foreign_memory(
+    node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy | None = None
+) -> Node:
+    """Return the node with the memory in use on each card beyond Ray's grants, as a plan counts it under a policy."""
     if not any(card.memory_used for card in node.gpus):
         return node
-    foreign = {card.index: card.foreign for card in offer_of(node, members, EffectivePolicy()).cards if card.dirty}
+    foreign = {card.index: card.foreign for card in offer_of(node, members, policy or EffectivePolicy()).cards
+               if card.foreign}
     cards = [card.model_copy(update={"memory_foreign": foreign[card.index]}) if card.index in foreign else card
              for card in node.gpus]
     return node.model_copy(update={"gpus": cards}) if foreign else node
+
+
+def with_unreported(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes with the number of cards that they offer to Ray and do not report.
+
+    Ray's reporter ends its list at the first card that it cannot open. GPUs count as simulated if no node reports any
+    card, and Ray has seen no kind of card on the node.
+    """
+    reported = [sum(bool(card.uuid or card.model or card.memory_total) for card in node.gpus) for node in nodes]
+    real, found = any(reported), list[Node]()
+    for node, count in zip(nodes, reported, strict=True):
+        missing = int(node.resources.total.gpu) - count
+        if missing > 0 and node.state != "DEAD" and (real or ACCELERATOR_LABEL in node.labels):
+            found.append(node.model_copy(update={"unreported_cards": missing}))
+        else:
+            found.append(node)
+    return found
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
@@ -107,14 +127,14 @@ def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
     """Yield warnings about the cards of `nodes`, which are not dead."""
     seen: defaultdict[str, list[str]] = defaultdict(list)
     nodes = list(nodes)
-    noted = {node.id for node in unreporting(nodes)}
-    yield from (note.message for note in card_notes(nodes))
+    if any(node.unreported_cards for node in nodes):
+        yield from (message for _, message in unreporting(nodes))
     for node in nodes:
         declared = round(node.resources.total.gpu * SHARE)
         for card in node.gpus:
             if card.uuid:
                 seen[card.uuid].append(node.name)
-        if declared and len(node.gpus) != declared // SHARE and node.id not in noted:
+        if declared and len(node.gpus) != declared // SHARE and not node.unreported_cards:
             yield (f"{node.name} offers {declared / SHARE:g} GPUs to Ray but reports {len(node.gpus)} cards; "
                    "which of them Ray grants is unknown")
     for uuid, names in sorted(seen.items()):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import moment_at
-from fleetctl.documents.inventory import ClusterIdentity, Inventory, Node, is_lost
+from fleetctl.documents.inventory import CARD_FAILURES, ClusterIdentity, Inventory, Node, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import Listing, LiveActor, Row, list_live_actors, list_rows
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions, read_node
@@ -116,7 +116,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned, now)
-                if failure.actor_id not in tried_again),
+                if failure.actor_id not in tried_again or failure.code in CARD_FAILURES),
               *failed_reloads(records, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]

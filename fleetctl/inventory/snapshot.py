@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -39,7 +40,11 @@ class Snapshot:
         except UnicodeDecodeError as error:
             raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
         inventory = load_document(text, Inventory, where=where)
-        _check_nodes(inventory, where)
+        for what in ("id", "name"):
+            counts = Counter(getattr(node, what) for node in inventory.nodes)
+            if twice := next((value for value, count in counts.items() if count > 1), None):
+                raise DocumentError(f"{where} lists two nodes with the {what} {twice!r}",
+                                    hint=f"each node needs its own {what}")
         inventory = _with_node_ids(inventory)
         if any(member.address for replica in inventory.replicas for member in replica.members):
             inventory = _with_true_addresses(inventory)
@@ -92,14 +97,3 @@ def _file_bytes(path: str) -> bytes:
         if _SHAPE.fullmatch(path):
             hint = f"`fleetctl inventory --add-node {path} --format json > FILE` writes an inventory of such nodes"
         raise DocumentError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
-
-
-def _check_nodes(inventory: Inventory, where: str) -> None:
-    for what in ("id", "name"):
-        seen: set[str] = set()
-        for node in inventory.nodes:
-            value = getattr(node, what)
-            if value in seen:
-                raise DocumentError(f"{where} lists two nodes with the {what} {value!r}",
-                                    hint=f"each node needs its own {what}")
-            seen.add(value)

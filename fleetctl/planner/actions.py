@@ -76,7 +76,7 @@ def _member(assigned: Assigned, node: LedgerNode) -> dict[str, Any]:
     seat = assigned.seat
     claim = seat.claim
     cooling = [one.uuid for one in node.policy.cooling_cards if one.uuid and not one.tries] if assigned.gpus else []
-    residents = [one._asdict() for one in node.policy.residents] if assigned.gpus else []
+    residents = [one.model_dump() for one in node.policy.residents] if assigned.gpus else []
     return {
         **({"coolingCards": cooling} if cooling else {}),
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,

@@ -89,8 +89,8 @@ class Cooled:
     def next_try(self) -> float | None:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
-                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())),
-                      *(cards.values() for cards in self.lost.values()))
+                      *(cards.values() for cards in self.lost.values()),
+                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())))
         return min((one.until for one in found if not one.over), default=None)
 
 

@@ -89,12 +89,16 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     """
     require_complete(inventory)
     check_options(options, fleet.labels)
+    if any(model.engine_hash for model in fleet.models):
+        from fleetctl.planner.startup import with_startup_times  # most fleets have no weights
+
+        fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
         return _write(_decide(fleet, inventory, options), inventory, options, facts)
 
 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
-    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
                         len(state.models[model.key].live), model.priority, place)
@@ -233,7 +237,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
+        notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
+               *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
@@ -312,7 +317,8 @@ def model_row(
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
-        surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
+        surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
+        startup_bytes=model.loaded_bytes, reason="-",
         labels=dict(model.labels), source=model.source,
     )
     paused = "" if blocked else state.paused
@@ -346,6 +352,10 @@ def _reason(
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
+    if row.startup_bytes and (row.create or row.starting):
+        from fleetctl.planner.startup import allowed_text
+
+        yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     yield from _restart_notes(state.live, state.observed_at)

@@ -137,5 +137,6 @@ def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
     values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
               for nodes in together if shape.same_label and len(nodes) > 1]
-    return all(max(Counter(nodes).values()) <= shape.ranks_per_node for nodes in gangs.values() if len(nodes) > 1) \
+    most = {group.name: group.most_ranks for group in shape.groups}
+    return all(max(Counter(nodes).values()) <= most[group] for (group, _), nodes in gangs.items()) \
         and all(len(found) == 1 and None not in found for found in values)

@@ -186,15 +186,16 @@ def test_the_memory_of_residents_does_not_make_a_whole_card_dirty(
 
 
 def test_a_resident_with_a_name_is_known_by_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "1000"]) as daemon:
+    with subprocess.Popen(["sh", "-c", "echo up; read _"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout.readline() == b"up\n", "before that, /proc may show the command of this process"
         used = card(5, 3 * GIB)._replace(pids=(daemon.pid,))
         monkeypatch.setattr(processes, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
         texts = {name: objection([used], 10_000, 0, [Resident(2 * GIB, name)])
-                 for name in ("sleep", "1000", "Xorg")}
+                 for name in ("sh", "-c", "Xorg")}
         monkeypatch.setattr(processes, "FIRST_NAMESPACE", "another")
         in_a_container = objection([used], 10_000, 0, [Resident(2 * GIB, "Xorg")])
         daemon.kill()
-    assert (texts["sleep"], texts["1000"], in_a_container) == (None, None, None), "a word of its command counts"
+    assert (texts["sh"], texts["-c"], in_a_container) == (None, None, None), "a word of its command counts"
     assert "card 5 was granted whole, but 3072Mi of it are in use by process" in str(texts["Xorg"])
 
 
@@ -285,6 +286,12 @@ def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Drive
     assert wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True) == CardCheck([card(0, 5)])
     assert falling == [Answer([card(0, 7)])]
     assert clock.now >= 3 * cards.SAMPLE_S
+
+
+def test_residents_that_stay_on_a_card_do_not_delay_an_eviction(driver: Driver) -> None:
+    clock = driver([Answer([card(0, 5 * GIB)])])
+    check = wait_for_clean_cards(["0"], 10_000, 0, {}, residents=[Resident(4 * GIB)], stable=True)
+    assert (check.objection, clock.now) == (None, cards.SAMPLE_S)
 
 
 def test_without_a_reported_card_memory_is_stable_immediately(driver: Driver) -> None:

@@ -14,6 +14,7 @@ from fleetctl.agent import driver
 from fleetctl.agent.driver import Answer, Card, query_driver, query_nvidia_smi, query_nvml
 
 Install = Callable[[str], dict[str, str]]
+WAITS = "memory that waits for a reset of the card to be replaced"
 DIVIDED = Device("GPU-b", parts=[Device("MIG-1", 9_856, 12, 0), None, Device("MIG-2", 19_968, 9_000, 0)])
 
 
@@ -122,9 +123,9 @@ def test_mig_devices_are_reported_without_their_card() -> None:
 @pytest.mark.parametrize(("device", "fault"), [
     (Device("GPU-a", uncorrected=0, remapped=(3, 1, 0, 0)), ""),
     (Device("GPU-a", uncorrected=1), "1 uncorrected memory error since its last reset"),
-    (Device("GPU-a", uncorrected=12, remapped=(0, 1, 1, 0)), "12 uncorrected memory errors since its last reset, "
-     "memory that waits for a reset of the card to be replaced"),
-    (Device("GPU-a", pages_pending=True), "memory that waits for a reset of the card to be replaced"),
+    (Device("GPU-a", uncorrected=2, remapped=(0, 1, 1, 0)),
+     f"2 uncorrected memory errors since its last reset, {WAITS}"),
+    (Device("GPU-a", pages_pending=True), WAITS),
     (Device("GPU-a", uncorrected=0, remapped=(0, 9, 0, 1)), "memory that could not be replaced"),
 ])
 def test_faults_of_a_cards_memory_are_reported(device: Device, fault: str) -> None:
@@ -198,7 +199,8 @@ def test_a_driver_that_hangs_at_one_card_has_told_of_those_before(use: Use, monk
     over = threading.Event()
     nvml = Nvml([Device("GPU-a"), Device("GPU-b"), Device("GPU-c")])
     opened = nvml.nvmlDeviceGetHandleByIndex
-    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex", lambda index: [index == 1 and over.wait(60), opened(index)][1])
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex",
+                        lambda index: [index == 1 and over.wait(60), opened(index)][1])
     monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
     use(nvml)
     answer = query_driver({})

@@ -41,8 +41,9 @@ def query_driver(nvidia: Nvidia, tmp_path_factory: pytest.TempPathFactory) -> It
         def query(host: Host, how: str = "nvml") -> list[list[Any]]:
             requests.write(f"{how} {host.path}\n")
             requests.flush()
-            cards, trouble = json.loads(answers.readline())
-            assert trouble is None
+            cards, trouble, lost = json.loads(answers.readline())
+            assert (trouble or "").startswith("nvidia-smi: Unable" if lost and how == "smi" else "")
+            assert lost in ({}, {"0": "GPU is lost"})
             return [[*card[:2], *(amount >> 20 for amount in card[2:5]), *card[5:]] for card in cards]
 
         yield query
@@ -58,8 +59,8 @@ def test_memory_and_processes_are_those_of_the_file_until_the_processes_end(
         host.use("GPU-b", stranger.pid, 20480)
         host.use("GPU-b", os.getpid(), 100)
         pids = sorted([stranger.pid, os.getpid()])
-        assert query_driver(host) == [["0", "GPU-a", 81559, 0, 81559, False, False, False, []],
-                               ["1", "GPU-b", 81559, 20580, 60979, False, False, False, pids]]
+        assert query_driver(host) == [["0", "GPU-a", 81559, 0, 81559, False, False, False, [], ""],
+                               ["1", "GPU-b", 81559, 20580, 60979, False, False, False, pids, ""]]
         assert [card[:5] for card in query_driver(host, "smi")] == [card[:5] for card in query_driver(host)]
         stranger.kill()
     assert query_driver(host)[1][3] == 100
@@ -77,5 +78,19 @@ def test_mig_devices_and_memory_that_host_and_card_share_are_reported(
     spark = nvidia.host(tmp_path / "spark", "card GPU-spark -1 NVIDIA GB10")
     [[number, uuid, total, used, free, *flags]] = query_driver(spark)
     host_total = int(Path("/proc/meminfo").read_text().split()[1]) >> 10
-    assert [number, uuid, total, *flags] == ["0", "GPU-spark", host_total, False, False, True, []]
+    assert [number, uuid, total, *flags] == ["0", "GPU-spark", host_total, False, False, True, [], ""]
     assert abs(total - used - free) <= 1
+
+
+@pytest.mark.slow
+def test_a_lost_card_does_not_hide_the_others_and_faults_of_memory_are_told(
+    nvidia: Nvidia, query_driver: QueryDriver, tmp_path: Path
+) -> None:
+    host = nvidia.host(tmp_path / "cards", *(f"card GPU-{name} 81559 NVIDIA H100" for name in "abc"))
+    host.fail("lost GPU-a")
+    host.fail("ecc GPU-c 2")
+    assert [[card[0], card[9]] for card in query_driver(host)] == [
+        ["1", ""], ["2", "2 uncorrected memory errors since its last reset"]]
+    assert [card[1] for card in query_driver(host, "smi")] == ["GPU-b", "GPU-c"]
+    host.repair()
+    assert [card[9] for card in query_driver(host)] == ["", "", ""]

@@ -183,7 +183,7 @@ def test_a_kept_failure_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatc
 def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray calls it after a constructor has raised; if it raises too, the reason is lost and Ray restarts the actor."""
     class Taken:
-        def __init__(self, _: object) -> None:
+        def __init__(self, _: object, restarted: bool) -> None:
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)

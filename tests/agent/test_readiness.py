@@ -193,7 +193,7 @@ def test_what_cannot_be_written_is_written_later(keys: Keys, monkeypatch: pytest
 def test_the_row_is_named_only_while_a_replica_is_not_ready(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row that is named costs every plan a request."""
     def named() -> bool:
-        return "fleetctl.records.notready.lab" in records._listing()["rows"]
+        return "fleetctl.records.notready.lab" in records._listing().rows
 
     records.add("draining", "n1", {})
     assert not named()
@@ -216,7 +216,7 @@ def test_a_row_that_was_written_but_not_named_is_named_by_the_next_try(
         patched.setattr(records, "_table", lambda: 1 / 0)
         assert not records.add(records.NOT_READY, "a3", {}, "lab")
     assert records.add(records.NOT_READY, "a3", {}, "lab")
-    assert "fleetctl.records.notready.lab" in records._listing()["rows"]
+    assert "fleetctl.records.notready.lab" in records._listing().rows
 
 
 def test_an_actor_does_not_lower_the_number_of_drivers(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_an_actor_does_not_lower_the_number_of_drivers(keys: Keys, monkeypatch: 
     monkeypatch.setattr(records, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "05000000")))
     records.add(records.NOT_READY, "a3", {}, "lab")
-    assert records._listing()["drivers"] == "300"
+    assert records._listing().drivers == "300"
 
 
 def test_a_gang_is_not_ready_while_one_of_its_leaders_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,7 +395,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 19 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 20 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -403,7 +403,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 20 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 21 checks")
     assert cluster.writes() == []
 
 

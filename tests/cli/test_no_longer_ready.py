@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,9 @@ MODEL, WHY = "org/one", "GET /health on port 8000: HTTP 503"
 
 
 @pytest.fixture
-def two(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
-    """Two replicas, of which the second no longer answers."""
-    monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T14:05:00Z")
-    monkeypatch.setattr("fleetctl.cli.apply_run.now_text", lambda: "2026-03-04T14:05:00Z")
+def two(cluster: ClusterStandIn) -> ClusterStandIn:
+    """Two replicas, of which the second no longer answers; it is the afternoon of that day."""
+    cluster.ahead_s = datetime(2026, 3, 4, 14, 5, tzinfo=timezone.utc).timestamp() - time.time()
     for number, node in enumerate(cluster.nodes):
         cluster.add_replica(MODEL, number, node["node_id"])
     cluster.stop_answering(1)

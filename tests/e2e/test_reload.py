@@ -28,7 +28,8 @@ def artifact(world: World, name: str, **more: Any) -> dict[str, Any]:
 
 
 def write(world: World, weights: dict[str, Any], replicas: int = 1, *roles: str) -> None:
-    members = [member("--plain", node="a", gpus=0.5, weights=weights, role=role) for role in roles or (None,)]
+    members = [member("--plain", node="a", gpus=0.51 if role else 0.5, weights=weights, role=role)
+               for role in roles or (None,)]
     world.write(model("m", replicas, *members, update=IN_PLACE, placement={"ranksPerNode": 2} if roles else {}))
 
 

@@ -193,6 +193,49 @@ def test_the_doctor_removes_what_dead_replicas_left_and_nothing_alive_and_the_me
     eventually(lambda: "org/pair/0" in [action["id"] for action in world.plan()["actions"]], "it is offered again")
 
 
+@pytest.fixture
+def lost(world: World, hosts: dict[str, Host]) -> Iterator[None]:
+    """Card 0 of v1 is lost; Ray's reporter ends its list there, so v1 reports no card."""
+    hosts["v1"].fail("lost GPU-v1-0")
+    eventually(lambda: not {"GPU-v1-0", "GPU-v1-1"} & cards(world).keys(), "the dashboard reports no card of v1")
+    yield
+    hosts["v1"].repair()
+    eventually(lambda: {"GPU-v1-0", "GPU-v1-1"} <= cards(world).keys(), "the dashboard reports all cards again")
+
+
+@pytest.mark.usefixtures("lost")
+def test_a_lost_card_gets_nothing_and_the_others_are_used_those_of_its_node_last(world: World) -> None:
+    """Ray grants card 0 of v1 first."""
+    three = one("org/three", 1)
+    world.write({**three, "replicas": 3})
+    plan = world.plan()
+    assert [member["node"] for action in plan["actions"] for member in action["members"]] == ["v2", "v2", "v1"]
+    [note] = [note for note in plan["notes"] if "v1" in note["nodes"]]
+    assert (note["code"], "0 of 2 cards" in note["message"]) == ("CARDS_UNREPORTED", True)
+    summary = world.apply_result()
+    assert [row["outcome"] for row in summary["outcomes"]] == ["ready"] * 3
+    [on_v1] = [row for row in summary["outcomes"] if row["nodes"] == ["v1"]]
+    assert world.ask(on_v1)["CUDA_VISIBLE_DEVICES"] == "GPU-v1-1", "CUDA may count only the cards that it can open"
+    assert {uuid for replica in world.replicas() for uuid in replica["members"][0]["gpuUuids"]} == {
+        "GPU-v1-1", "GPU-v2-0", "GPU-v2-1"}
+    world.write({**three, "replicas": 4})
+    [blocked] = world.plan()["blocked"]
+    assert (blocked["code"], "CARD_LOST: card 0 is lost" in blocked["message"]) == ("CARD_COOLING", True)
+    findings = json.loads(world.run("doctor", "--nodes", "--format", "json").stdout)["findings"]
+    assert [one["subject"] for one in findings if one["code"] == "CARD_LOST"] == ["v1 card 0"]
+
+
+def test_a_card_with_memory_errors_is_refused_and_another_is_taken(world: World, hosts: dict[str, Host]) -> None:
+    hosts["v1"].fail("ecc GPU-v1-0 3")
+    world.write(one("org/single", 1, "v1"))
+    assert [row["outcome"] for row in world.apply_result()["outcomes"]] == ["ready"]
+    hosts["v1"].repair()
+    assert world.replicas()[0]["members"][0]["gpuUuids"] == ["GPU-v1-1"]
+    world.write(one("org/pair", 1, "v1"))
+    [blocked] = world.plan()["blocked"]
+    assert (blocked["code"], "3 uncorrected memory errors" in blocked["message"]) == ("CARD_COOLING", True)
+
+
 def test_a_card_on_which_three_models_failed_gets_no_replica_and_the_other_cards_of_its_node_do(
     world: World, hosts: dict[str, Host]
 ) -> None:

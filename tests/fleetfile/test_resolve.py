@@ -126,6 +126,15 @@ def test_liveness_is_probed_less_often_than_readiness_unless_the_file_says_other
     assert engines[0]["liveness"] == {"tcp": {}, "period": 10, "timeout": 5, "failureThreshold": 3}
 
 
+def test_a_startup_timeout_is_the_default_only_if_no_file_sets_it(tmp_path: Path) -> None:
+    def by_default(*models: str, spec: str = "") -> list[bool]:
+        return [one.startup_by_default for one in loaded(tmp_path, fleet(*models, spec=spec)).models]
+
+    assert by_default(model("a"), model("b", startupTimeout="30m")) == [True, False]
+    assert by_default(model("a"), spec="defaults: {startupTimeout: 30m}\n") == [False]
+    assert by_default(model("a"), spec="defaults: {priority: 5}\n") == [True]
+
+
 def test_the_spec_hash_ignores_counts_of_one_in_a_gang(tmp_path: Path) -> None:
     spelled = GANG.replace("copies: 2, ", "copies: 1, ").replace("role: Worker", "role: Worker, count: 1")
     hashes = [hash_of(tmp_path, fleet(model(workers=workers, placement=placement))) for workers, placement in (

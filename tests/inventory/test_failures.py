@@ -128,9 +128,9 @@ def retried(*earlier: str) -> Replica:
     return REPLICA._replace(earlier_tries=earlier)
 
 
-def tried(actor_id: str, *earlier: str) -> dict[str, Any]:
+def tried(actor_id: str, *earlier: str, code: str = "CARD_IN_USE") -> dict[str, Any]:
     """One of several attempts to create a replica, for which Ray granted a card in foreign use."""
-    failure = about(retried(*earlier), StartFailed("CARD_IN_USE", "card 0", [PLACE]))
+    failure = about(retried(*earlier), StartFailed(code, "card 0", [PLACE._replace(gpu_indices=[0])]))
     return dead(raised(encode_failure(failure)), actor_id=actor_id)
 
 
@@ -204,3 +204,13 @@ def test_a_replica_lost_with_its_node_was_ready(dashboard: FakeDashboard, read: 
     for node in dashboard.rows("nodes"):
         node["state"] = "DEAD" if node["node_id"] == row["node_id"] else node["state"]
     assert [one[:2] for one in succeeded(dashboard, read, FAILED)] == [SUCCESS[:2]]
+
+
+def test_a_card_that_has_failed_is_known_even_if_the_replica_came_up_on_another(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    live = dashboard.rows("actors_alive")[0]
+    live["repr_name"] = describe(retried("c1", "c2"), [PLACE], "2026-03-04T12:00:00Z")
+    one, other = found(dashboard, read, tried("c1", code="CARD_LOST"), tried("c2", "c1"), tried("c3", "c1", "c2"))
+    assert (one.actor_id, one.code, one.node_ids, one.gpu_indices) == ("c1", "CARD_LOST", ["n1"], [0])
+    assert (other.actor_id, other.gpu_indices) == ("c3", [])

@@ -22,8 +22,9 @@ Crowds = Counter[tuple[str, "str | None"]]
 CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
-    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "PAUSED", "QUOTA", "UPDATE_NEEDS_ROOM",
-    "COOLING_DOWN", "IMAGE_MISSING", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES", "MAX_NODES",
+    "GANG_NEEDS_NODES", "RANKS_SHARE_A_CARD", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "PAUSED", "QUOTA",
+    "UPDATE_NEEDS_ROOM", "COOLING_DOWN", "IMAGE_MISSING", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES",
+    "MAX_NODES",
 }
 
 
@@ -43,11 +44,15 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
         _check_geometry(action, models[action.model], nodes)
         _check_slots(action, models[action.model], nodes, taken_slots)
         _check_spread(action, models[action.model], nodes, crowds)
+        cards_of: dict[tuple[str, int, str], set[int]] = {}
         for member in action.members:
             node = nodes[member.node_id]
             assert node.takes_new, f"{action.id}: {member.node} accepts no new replicas"
             cards = node.take(member.gpus, member.vram, member.cpus, member.memory)
             assert cards is not None, f"{action.id}: {member.node} is over-committed"
+            of_gang = cards_of.setdefault((member.group, member.copy_index, member.node_id), set())
+            assert not of_gang.intersection(cards), f"{action.id}: two ranks on one card of {member.node}"
+            of_gang.update(cards)
     _check_explained(plan, models, nodes, crowds)
 
 

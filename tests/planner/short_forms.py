@@ -1,12 +1,13 @@
 """Builds fleets and inventories from short forms, so that a case file contains only what matters to it.
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
-unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `processes` {card: as in
-the inventory}, `unified`, `used` {GPU, CPU, memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how
-long ago, such as 5m. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`,
-`uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or
-`nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A model has `key`, `replicas`, `surge`, and either `workers` in
-full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `labels`, `state`, `measured`
+{card: bytes}, `share` {card: 0..1}, `processes` {card: as in the inventory}, `unified`, `used` {GPU, CPU, memory}, the
+notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`, `id`, `node` or
+`nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how
+long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A
+model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`,
+`labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ def short_node(node: dict[str, Any]) -> Node:
     ]
     if "reported" in node and not cards:
         cards = [Gpu(index=index) for index in range(count)]
+    missing = count - node.get("reported", count)
     total = {"GPU": count, "CPU": node.get("cpus", 64), "memory": parse_bytes(node.get("memory", "512Gi"))}
     used = node.get("used")
     return Node.model_validate({
         "id": node.get("id", node["name"]), "name": node["name"], "state": node.get("state", "ALIVE"),
         "labels": node.get("labels", {}), "gpus": cards if memory is not None else [],
-        "cordon": node.get("cordon"), "slots": node.get("slots"),
+        "unreportedCards": missing, "cordon": node.get("cordon"), "slots": node.get("slots"),
         "startedAt": before(node.get("joined")), "uncordonedAt": before(node.get("uncordoned")),
         "resources": {"total": total, "used": None if used is None else {**used, "memory": _bytes(used.get("memory"))}},
     })

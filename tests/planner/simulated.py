@@ -52,7 +52,7 @@ class SimCard:
             - self.reserve >= vram
 
     def takes_share(self, share: int, vram: int) -> bool:
-        """A share of a dirty card leaves the foreign use its memory, or without a claim on memory its part of the card."""
+        """A share of a dirty card leaves foreign use its memory; without a claim on memory, its part of the card."""
         if vram or not self.dirty:
             return self.has_vram(vram)
         foreign = self.measured - self.vram - self.residents
@@ -156,7 +156,8 @@ def _sim_node(
     total, used = node.resources.total, node.resources.used
     cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve,
                      unified=gpu.unified, residents=residents) for gpu in node.gpus]
-    cards += [SimCard(index, gpu_memory, 0, reserve=reserve, residents=residents) for index in range(len(cards), int(total.gpu))]
+    cards += [SimCard(index, gpu_memory, 0, reserve=reserve, residents=residents)
+              for index in range(len(cards), int(total.gpu))]
     exact = _grant(cards, node, [member for _, member in here])
     granted = sum(card.share for card in cards)
     gpus_used = max(round(used.gpu * WHOLE) if used else 0, sum(member.gpus for _, member in here), granted)

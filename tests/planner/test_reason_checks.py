@@ -98,7 +98,7 @@ HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
     (offer(), Claim(vram=GIB), Check(Code.INSUFFICIENT_GPU, SHARE, 0)),
     (offer(UNKNOWN), Claim(vram=GIB), Check(Code.CARD_MEMORY_UNKNOWN, GIB)),
     (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Check(Code.FITS)),
-    (offer(DIRTY._replace(free_vram=22 * GIB)), Claim(vram=23 * GIB), Check(Code.INSUFFICIENT_VRAM, 23 * GIB, 22 * GIB)),
+    (offer(DIRTY), Claim(vram=25 * GIB), Check(Code.INSUFFICIENT_VRAM, 25 * GIB, 24 * GIB)),
     (offer(FREE._replace(tries=0), UNKNOWN), Claim(vram=GIB), Check(Code.CARD_COOLING, 1)),
     (offer(HALF, FULL), Claim(vram=4 * GIB), Check(Code.INSUFFICIENT_VRAM, 4 * GIB, 3 * GIB)),
     (offer(HALF._replace(free_share=1000)), Claim(vram=3 * GIB), Check(Code.INSUFFICIENT_GPU, 1250, 1000)),

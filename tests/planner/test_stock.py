@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from short_forms import short_node, short_replica
 
+from fleetctl.documents.fleet import NodePolicy, Resident
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.node_offer import offer_of
-from fleetctl.planner.placement.policies import EffectivePolicy, Resident
+from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 
 GIB = 1 << 30
 
@@ -99,14 +100,15 @@ def test_dirty_is_more_than_the_larger_of_1gi_and_2_percent(memory: str, measure
     ("0", 22, 0), ("2Gi", 22, 0), ("3Gi", 21, 0), ("5Gi", 19, 3),
 ])
 def test_the_memory_of_residents_is_kept_for_them_and_is_not_foreign(measured: str, free: int, foreign: int) -> None:
-    policy = EffectivePolicy(residents=(Resident(GIB), Resident(GIB, "Xorg")))
+    residents = [Resident(memory="1Gi"), Resident(memory="1Gi", process="Xorg")]
+    policy = effective_policy([NodePolicy(residents=residents)], {})
     [card] = offered({"gpus": 1, "vram": "24Gi", "measured": {0: measured}}, policy=policy).cards
     assert (card.free_vram, card.foreign) == (free * GIB, foreign * GIB)
 
 
 def test_residents_come_beside_what_replicas_have_been_granted() -> None:
     """The engine has not loaded yet, and the residents use part of what is theirs."""
-    policy = EffectivePolicy(residents=(Resident(2 * GIB),))
+    policy = effective_policy([NodePolicy(residents=[Resident(memory="2Gi")])], {})
     [card] = offered({"gpus": 1, "vram": "24Gi", "measured": {0: "2Gi"}}, {"gpus": 0.25, "vram": "6Gi", "cards": [0]},
                      policy=policy).cards
     assert (card.free_vram, card.foreign) == (16 * GIB, 0)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetctl.documents.fleet import Member, SameLabel
+from fleetctl.documents.fleet import Member, NodePolicy, SameLabel
+from fleetctl.documents.inventory import Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -38,6 +39,12 @@ class Claim(NamedTuple):
     def whole_cards(self) -> int:
         """The number of whole cards; 0 for a share of one card."""
         return self.gpus // SHARE
+
+    def share_on(self, memory: int) -> int:
+        """The share of a card of `memory` bytes; a whole card for a claim on memory if that is unknown."""
+        if self.gpus or not self.vram:
+            return self.gpus
+        return min(SHARE, -(-self.vram * SHARE // memory)) if memory else SHARE
 
     @property
     def on_cards(self) -> Claim:
@@ -95,11 +102,15 @@ class MemberShape:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """One worker group; `members` in rank order: the leader first, then the Workers in file order."""
+    """One worker group; `members` in rank order: the leader first, then the Workers in file order.
+
+    `most_ranks` = of one gang on a node: those of the file, or 1 if Ray may put two ranks on one card.
+    """
 
     name: str
     copies: int
     members: tuple[MemberShape, ...]
+    most_ranks: int = 1
 
     @property
     def size(self) -> int:
@@ -174,18 +185,39 @@ class ReplicaShape:
         return any(claim.wants_card for claim, _ in self.kinds)
 
 
-def replica_shape(model: ResolvedModel) -> ReplicaShape:
-    """Return the shape of one replica of `model`."""
+def replica_shape(
+    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()
+) -> ReplicaShape:
+    """Return the shape of one replica of `model`; `nodes` and their policies tell which share a claim on memory is."""
     placement, written = model.placement, model.placement.spread
     groups = tuple(GroupShape(group.name, group.copies, tuple(
         _member_shape(member, dedicated=model.dedicated)
         for member in sorted(group.members, key=lambda member: member.role == "Worker"))) for group in model.workers)
     bound = placement.same_label
+    if placement.ranks_per_node > 1:
+        groups = tuple([group if group.size == 1 or may_share_a_card(group, nodes, policies)
+                        else replace(group, most_ranks=placement.ranks_per_node) for group in groups])
     label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
     as_one = as_one and sum(group.copies for group in groups) > 1  # with one gang, both scopes mean the same
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
     return ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
+
+
+def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()) -> bool:
+    """Return whether two ranks of a gang fit one card together, by their shares alone.
+
+    Ray gives a share to the card with the least left that holds it, so it puts such ranks on one card unless something
+    else happens to be there, and at the latest when the gang is restarted after that has gone.
+    """
+    largest = 0
+    if any(member.claim.vram and not member.claim.gpus for member in group.members):
+        largest = max([*(card.memory_total or 0 for node in nodes for card in node.gpus),
+                       *(policy.gpu_memory or 0 for policy in policies)], default=0)
+    shares = [(share, member.count) for member in group.members
+              if 0 < (share := member.claim.share_on(largest)) < SHARE]
+    smallest = [share for share, count in sorted(shares) for _ in range(min(count, 2))][:2]
+    return len(smallest) == 2 and sum(smallest) <= SHARE
 
 
 def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> ReplicaShape:

@@ -50,17 +50,16 @@ def wanted_levels(demands: Sequence[Demand]) -> Levels:
     return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
-def score(placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int, unsure: int = 0) -> Score:
+def score(
+    placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int, ledger: Ledger | None = None
+) -> Score:
     """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses.
 
-    `unsure` = members with cards on nodes that do not report all of them.
+    `ledger` = its nodes; None = each is known to report all its cards.
     """
+    unsure = 0 if ledger is None else sum(
+        bool(one.gpus and ledger.offer(one.node).unreported) for _, assigned in placed for one in assigned)
     return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -unsure, -broken
-
-
-def unsure_of(placed: Sequence[Placed], ledger: Ledger) -> int:
-    """Return how many members of a packing get cards on nodes that do not report all of them."""
-    return sum(bool(one.gpus and ledger.offer(one.node).unreported) for _, assigned in placed for one in assigned)
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:

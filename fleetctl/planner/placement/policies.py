@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
-from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.fleet import NodePolicy, Resident
 from fleetctl.documents.inventory import Cordon, Node
 from fleetctl.documents.selector import matches
 
@@ -46,13 +45,6 @@ class CoolingCard:
 CoolingCards = tuple[CoolingCard, ...]
 
 
-class Resident(NamedTuple):
-    """What may use `memory` bytes of each card of a node beside replicas; `process` = only one of this name."""
-
-    memory: int
-    process: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
     """The policy of one node, in bytes; `slot_cap` None = the default for the kind of model.
@@ -64,6 +56,8 @@ class EffectivePolicy:
     reserve_vram: int = 0
     gpu_memory: int | None = None
     residents: tuple[Resident, ...] = ()
+    resident_memory: int = 0
+    """The bytes of each card that belong to its residents."""
     cordoned_by: str | None = None
     cooling: bool = False
     cooling_cards: CoolingCards = ()
@@ -71,11 +65,6 @@ class EffectivePolicy:
     """The most memory for weights of WARM replicas; None = the default."""
     weights_ports: str | None = field(default=None, compare=False)
     """Where members serve their weights; None = at any port. Nodes that differ only in this offer the same."""
-
-    @property
-    def resident_memory(self) -> int:
-        """The bytes of each card that belong to its residents."""
-        return sum([one.memory for one in self.residents])
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
@@ -99,14 +88,15 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.gpu_memory is not None:
             memory = policy.gpu_memory
         if policy.residents is not None:
-            residents = tuple([Resident(one.memory, one.process) for one in policy.residents])
+            residents = tuple(policy.residents)
         if policy.cordon is not None:
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
         if policy.weights_ports is not None:
             ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, residents, cordon, warm=warm, weights_ports=ports)
+    return EffectivePolicy(cap, reserve, memory, residents, sum([one.memory for one in residents]), cordon, warm=warm,
+                           weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

@@ -235,7 +235,7 @@ def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[
     for group in shape.groups:
         parts = tuple(sorted((number_of[kind], count) for kind, count in group.classes().items()))
         label = shape.same_label or "" if group.size > 1 or shape.as_one else ""
-        gangs.append((Gang(parts, group.copies, label, 1 if group.size == 1 else shape.ranks_per_node), group))
+        gangs.append((Gang(parts, group.copies, label, 1 if group.size == 1 else group.most_ranks), group))
     return sorted(gangs, key=itemgetter(0))
 
 

@@ -156,7 +156,8 @@ def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger
 def _reduced_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaShape:
     groups = tuple(
         GroupShape(group.name, group.copies, tuple(
-            MemberShape(member.role, member.count, *kinds[member.claim, member.selector]) for member in group.members))
+            MemberShape(member.role, member.count, *kinds[member.claim, member.selector]) for member in group.members),
+            group.most_ranks)
         for group in shape.groups
     )
     return replace(shape, groups=groups)

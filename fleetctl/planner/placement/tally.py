@@ -52,9 +52,11 @@ class OfferTable:
     def __init__(self, offers: Sequence[Offer]) -> None:
         amounts = [(offer.free_cpus, offer.free_memory, offer.free_gpus) for offer in offers]
         self.cpus, self.memory, self.gpus = np.array(amounts, dtype=np.int64).reshape(-1, 3).T
-        cards = [(row, card.offered_share, NO_MEMORY if card.free_vram is None else card.free_vram,
+        cards = [(row, min(card.free_share, SHARE - bool(card.foreign)),
+                  NO_MEMORY if card.free_vram is None else card.free_vram,
                   NO_MEMORY if card.memory is None else card.memory)
-                 for row, offer in enumerate(offers) for card in offer.cards if card.free_share > 0 and not card.closed]
+                 for row, offer in enumerate(offers) for card in offer.cards
+                 if card.free_share > 0 and card.tries != 0 and (card.memory or not card.foreign)]
         self.cards = Cards(*np.array(cards, dtype=np.int64).reshape(-1, 4).T)
         self._free_cards: dict[int, Ints] = {}
         self._on_cards: dict[Claim, Ints] = {}

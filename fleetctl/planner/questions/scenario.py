@@ -53,7 +53,8 @@ class Scenario:
 
     def shapes(self) -> dict[str, ReplicaShape]:
         """Return the shape of one replica by model key."""
-        return {model.key: replica_shape(model) for model in self.fleet.models}
+        return {model.key: replica_shape(model, self.inventory.nodes, self.fleet.policies)
+                for model in self.fleet.models}
 
     def sorted_out(self) -> LiveState:
         """Return the replicas of the inventory, sorted for this fleet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from fleetctl.documents.inventory import Inventory, Node
@@ -17,7 +18,7 @@ from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus, pars
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement, split_commas
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import bytes_meant
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector, may_share_a_card
 
 _TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
 
@@ -149,8 +150,9 @@ def _shape(key: str, pairs: Pairs, members: int) -> ReplicaShape:
     if claim == Claim():
         raise UsageError(f"{FLAG}: a shape must claim something", hint="try 8, or gpus=1,vram=16Gi")
     selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in pairs if name == "selector"))
-    return ReplicaShape(key, (_group(claim, selector, members),), given.get("sameLabel"),
-                        count_of(given.get("ranksPerNode", "1"), FLAG))
+    group, ranks = _group(claim, selector, members), count_of(given.get("ranksPerNode", "1"), FLAG)
+    group = replace(group, most_ranks=1 if may_share_a_card(group) else ranks)
+    return ReplicaShape(key, (group,), given.get("sameLabel"), ranks)
 
 
 def _group(claim: Claim, selector: Selector, members: int) -> GroupShape:

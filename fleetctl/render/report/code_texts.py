@@ -20,6 +20,7 @@ BLOCKED = {
     "CARD_COOLING": "replicas on the cards have failed several times in a row",
     "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not report the memory of the card",
     "GANG_NEEDS_NODES": "too few nodes fit for the members of the gang",
+    "RANKS_SHARE_A_CARD": "Ray would put two ranks of a gang on one card",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "QUOTA": "a quota of the fleet's policy allows no more",
     "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which keep serving",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import age_text
-from fleetctl.documents.inventory import Node, Pause, Replica, is_live
+from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.place_text import name_of, node_text, note_text, state_text, status_word
@@ -48,13 +48,14 @@ def status_report(
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
-    pauses: Sequence[Pause] = (),
+    pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None,
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
     `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
     since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
     them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
+    `starting` = a note for the starting replicas of a model.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -63,7 +64,7 @@ def status_report(
     words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
     levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
-                               of_one_fleet=wanted is not None, levels=levels))
+                               of_one_fleet=wanted is not None, levels=levels, starting=starting or {}))
     columns = (REPLICA_ROW[0], LEVEL, *REPLICA_ROW[1:]) if levels else REPLICA_ROW
     tables = [
         Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
@@ -101,7 +102,7 @@ def _nonzero(count: int) -> str:
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
                   outdated: Sequence[Drift], observed_at: str | None, *, of_one_fleet: bool,
-                  levels: bool) -> Iterator[tuple[Cell, ...]]:
+                  levels: bool, starting: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [member.host_port for member in replica.members if member.rank == 0]
@@ -113,7 +114,8 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
                age, "" if observed_at else since, ", ".join(filter(None, serving)),
-               "" if of_one_fleet else replica.fleet or "(unmanaged)", note_text(replica, observed_at))
+               "" if of_one_fleet else replica.fleet or "(unmanaged)", note_text(replica, observed_at) or (
+                   starting.get(replica.model, "") if replica.state in STARTING_STATES else ""))
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:

@@ -41,7 +41,8 @@ def card_classes(node: SimNode, *, vram_matters: bool) -> Counter[CardClass]:
     for card in node.cards:
         if card.share >= WHOLE or (card.dirty and not card.memory):
             continue
-        free = -1 if card.memory is None else card.memory - max(card.measured, card.vram + card.residents) - card.reserve
+        used = max(card.measured, card.vram + card.residents) + card.reserve
+        free = -1 if card.memory is None else card.memory - used
         vram = (free, card.memory or 0) if vram_matters else (0, 0)
         found[CardClass(WHOLE - card.share, *vram, not card.dirty)] += 1
     return found

@@ -44,11 +44,6 @@ class Card(NamedTuple):
         return self.cooling or (self.foreign > 0 and not self.memory)
 
     @property
-    def offered_share(self) -> int:
-        """The share that claims may take: never all of a card in foreign use."""
-        return min(self.free_share, SHARE - 1) if self.foreign else self.free_share
-
-    @property
     def fully_free(self) -> bool:
         """Whether Ray has granted nothing of it."""
         return self.free_share == SHARE

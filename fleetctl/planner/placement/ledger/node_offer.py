@@ -112,22 +112,18 @@ class _CardLoads:
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
 
 
-def slack_of(memory: int | None) -> int:
-    """Return how many bytes of a card the driver and others may use without it counting as in use."""
-    return max(GIB, (memory or 0) // 50)
-
-
 @lru_cache(maxsize=1 << 16)
 def _finished(
     card: BareCard, share: int, vram: int, reserve: int, residents: int, tries: int | None = None
 ) -> Card:
     """Return a card for the ledger; `residents` = the bytes that belong to what is known to live there."""
     index, memory, measured, _, unified = card
+    slack = max(GIB, (memory or 0) // 50)
     if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
         return Card(index, 0, None if memory is None else 0, memory)
     expected = vram + residents
     free = None if memory is None else max(0, memory - max(measured, expected) - reserve)
-    foreign = measured - expected if measured > expected + slack_of(memory) and not unified else 0
+    foreign = measured - expected if measured > expected + slack and not unified else 0
     return Card(index, SHARE - share, free, memory, foreign, tries)
 
 

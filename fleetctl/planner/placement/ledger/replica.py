@@ -115,7 +115,7 @@ class Placer:
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
-            most = shape.ranks_per_node if group.size > 1 else 1
+            most = group.most_ranks
             if not all(self.candidates(kind).has(-(-count // most)) for kind, count in group.classes().items()):
                 return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
@@ -207,7 +207,7 @@ class Placer:
         allowed, crowded = self.allowed(shape, touched), self.crowded(shape)
         crowding = self._crowding(shape, touched)
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(seat.kind)), -seat.claim.gpus, seat.rank))
-        per_node = shape.ranks_per_node if len(seats) > 1 else 1
+        per_node = next(group.most_ranks for group in shape.groups if group.name == seats[0].group)
         for inside in (domain,) if shape.as_one else self._domains_for(shape, [seats], crowding):
             gang = _Gang(ordered, per_node, inside, allowed, crowded, crowding)
             if self._greedy(gang) or (1 < len(seats) <= SEARCH_SEATS and self._search(gang)):
@@ -235,10 +235,12 @@ class Placer:
             return [None]
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
         gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
-        fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
+        by_name = {group.name: group.most_ranks for group in shape.groups}
+        most = [by_name[seats[0].group] for seats in gangs]
+        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, most, strict=True))
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
-                    if all(self.candidates(kind, domain).has(-(-count // shape.ranks_per_node))
-                           for counts in kinds for kind, count in counts.items()))
+                    if all(self.candidates(kind, domain).has(-(-count // per_node))
+                           for counts, per_node in zip(kinds, most, strict=True) for kind, count in counts.items()))
         if crowding is None:
             return possible
         return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))

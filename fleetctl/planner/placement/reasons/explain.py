@@ -26,6 +26,7 @@ from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_tex
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
+OVER_HALF = "gpus: 0.51"
 MAX_DOMAINS = 64
 """Domains tried for a replica inside one domain, those with most GPUs free."""
 MAX_VALUES = 5
@@ -223,6 +224,7 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
     found, needed = len(missing.fitting), missing.nodes_needed
     code, best, lacking, misspelled = "GANG_NEEDS_NODES", nodes(found), needed - found, False
     need = nodes(needed, node_kind(missing.selector)) + with_claim(missing.claim)
+    fit = found
     if found < needed:
         message = f"needs {need}, {found} found{spread_text(counted, missing.count * missing.claim.gpus)}"
     elif missing.shape.same_label is not None and not missing.shape.as_one:
@@ -230,7 +232,7 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
         values, counts = fitting_by_value(missing, missing.shape.same_label)
         if values:
             most = int(counts.max())
-            lacking = needed - most
+            lacking, fit = needed - most, most
             best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
             message = f"{need_inside}; best is {best}, {found} overall"
         else:
@@ -238,9 +240,13 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
             best, lacking, misspelled = "none", needed, bool(near)
             message = f"{need_inside}, and no node has that label{near}"
     else:
-        need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
+        need = nodes(-(-missing.group.size // missing.group.most_ranks))
         message = (f"needs {need} at once for {missing.group.size} ranks; one by one they fit on {best}, but not "
                    "together")
+    if missing.group.most_ranks < missing.shape.ranks_per_node and fit * missing.shape.ranks_per_node >= missing.count:
+        code = "RANKS_SHARE_A_CARD"
+        message += (": Ray would put two ranks of a node on one card; with a share over one half, such as "
+                    f"{OVER_HALF}, each has its own, and a node takes up to {missing.shape.ranks_per_node}")
     reason = Reason(code=code, node_count=found, need=need, best=best, short=nodes(max(0, lacking)),
                     examples=missing.examples(missing.fitting))
     return Explanation(code, message, [reason, *missing.reasons()], counted, missing, misspelled)

@@ -53,7 +53,7 @@ class Shortfall:
     @property
     def nodes_needed(self) -> int:
         """The fewest nodes on which the ranks of this kind can be."""
-        return -(-self.count // self.shape.ranks_per_node)
+        return -(-self.count // self.group.most_ranks)
 
     def reasons(self) -> list[Reason]:
         """Sum up the nodes by code, the codes nearest to success first."""
