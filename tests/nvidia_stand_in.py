@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from external_programs import must_have_programs
+
+from tests.external_programs import must_have_programs
 
 SOURCE = Path(__file__).with_suffix(".c")
 

@@ -16,8 +16,6 @@ DAEMONS = frozenset({"docker", "nerdctl", "ctr", "crictl", "docker-compose", "po
 FILES = frozenset({"apptainer", "singularity"})
 """Runtimes whose image is a file or a folder, unless it is a URL."""
 RUNTIMES = frozenset({"podman", *FILES, *DAEMONS})
-MENTIONED = re.compile(r"(?:^|[\0/\s;&|(])(?:podman|apptainer|singularity|docker|nerdctl|ctr|crictl)")
-"""Found in every text that could start a container; cheap."""
 
 _VERBS = frozenset({
     "run", "exec", "create", "start", "up", "container", "instance", "compose", "task", "tasks", "runp"})
@@ -33,25 +31,20 @@ _REFERENCE = re.compile(r"\$\([A-Za-z_]\w*\)")
 _REMOTE = ("-r", "--remote", "--url", "-c", "--connection", "-H", "--host", "--context")
 """Options of podman and docker before the verb that name another daemon or machine."""
 
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_FLAGS = _names("""
+_FLAGS = """
 detach disable-content-trust env-host help http-proxy init interactive no-healthcheck no-hosts no-hostname
 oom-kill-disable passwd privileged publish-all quiet read-only read-only-tmpfs replace rm rmi rootfs sig-proxy
 tls-verify tty unsetenv-all d h i P q t remote noout syslog trace transient-store debug tls tlsverify D r
-""")
+"""
 """Options of podman, docker and nerdctl without a value, before and after the verb."""
-_FILE_FLAGS = _names("""
+_FILE_FLAGS = """
 allow-setuid cleanenv compat contain containall disable-cache docker-login fakeroot help ignore-fakeroot-command
 ignore-subuid ipc keep-privs net no-eval no-home no-https no-init no-pid no-privs no-setgroups no-umask nohttps nv
 nvccli passphrase pid quiet rocm sharens underlay unsquash userns uts verbose debug silent nocolor no-compat writable
 writable-tmpfs c C d e f h i n p q s u U v w
-""")
+"""
 """Options of apptainer without a value."""
-_VALUES = _names("""
+_VALUES = """
 add-host annotation arch attach authfile blkio-weight cap-add cap-drop cgroup-conf cgroup-parent cgroupns cgroups
 cidfile conmon-pidfile cpu-period cpu-quota cpu-shares cpus cpuset-cpus cpuset-mems device device-cgroup-rule dns
 dns-option dns-opt dns-search domainname entrypoint env env-file env-merge expose gidmap gpus group-add health-cmd
@@ -64,14 +57,14 @@ ulimit umask unsetenv user userns uts variant volume volume-driver volumes-from 
 cgroup-manager config conmon events-backend hooks-dir identity log-level namespace network-cmd-path network-config-dir
 root runroot runtime-flag ssh storage-driver tmpdir url connection volumepath host context tlscacert tlscert tlskey
 address host-gateway-ip snapshotter c H n
-""")
+"""
 """Options of podman, docker and nerdctl with a value, before and after the verb."""
-_FILE_VALUES = _names("""
+_FILE_VALUES = """
 add-caps app apply-cgroups authfile bind blkio-weight blkio-weight-device config cpu-shares cpus cpuset-cpus
 cpuset-mems cwd dns docker-host drop-caps env env-file fusemount gid home hostname memory memory-reservation
 memory-swap mount netns-path network network-args no-mount oom-kill-disable overlay pem-path pids-limit pwd scratch
 security shm-size uid workdir B H o S W
-""")
+"""
 """Options of apptainer with a value."""
 
 
@@ -130,7 +123,8 @@ def _simple_commands(words: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
 
 def _parsed(runtime: str, rest: Sequence[str], word: int) -> Container | None:
     """Return the container that a runtime with these words starts; None if it starts none."""
-    flags, values = (_FILE_FLAGS, _FILE_VALUES) if runtime in FILES else (_FLAGS, _VALUES)
+    texts = (_FILE_FLAGS, _FILE_VALUES) if runtime in FILES else (_FLAGS, _VALUES)
+    flags, values = (frozenset(text.split()) for text in texts)
     at = _operand(rest, 0, flags, values)
     verb_at = at if at is not None else next((number for number, one in enumerate(rest) if one in _VERBS), len(rest))
     if verb_at >= len(rest) or rest[verb_at] not in _VERBS:

@@ -15,7 +15,6 @@ from math import prod
 from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
-from fleetctl.fleetfile.containers import MENTIONED, find_container
 from fleetctl.fleetfile.nodes import Raw
 from fleetctl.problem import Problem
 
@@ -117,6 +116,8 @@ INJECTED: dict[str, str] = {
 """The variables that fleetctl sets for an engine, with their meaning."""
 MODEL_DIR, PORT_PREFIX = "FLEETCTL_MODEL_DIR", "FLEETCTL_PORT_"
 
+_MAY_BE_DAEMON = re.compile(r"(?:^|[\0/\s;&|(])(?:podman|docker|nerdctl|ctr|crictl)")
+"""Found in every command line that may let a daemon start a container."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})")
@@ -145,13 +146,15 @@ def check_references(member: Raw) -> Iterator[Problem]:
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
     yield from _environment(environment, values)
     yield from _words(engine)
-    if MENTIONED.search("\0".join(text for _, text, _ in command_line(engine))):
+    if _MAY_BE_DAEMON.search("\0".join(text for _, text, _ in command_line(engine))):
         yield from _containers(engine)
     yield from _secrets(engine)
 
 
 def _containers(engine: Raw) -> Iterator[Problem]:
     """Warn about a container that a daemon starts: it is no process of the engine, and goes on when that has ended."""
+    from fleetctl.fleetfile.containers import find_container  # few fleets have any
+
     words = list(command_line(engine))
     container = find_container([text for _, text, _ in words])
     if container and container.is_apart:

@@ -146,15 +146,15 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
     policy, no_image = fleet.policy.cooldown, dict[str, dict[str, Cooling]]()
-    failures = [one for one in inventory.failures if one.reload == reloads]
-    if any(one.code == IMAGE_MISSING for one in failures):
+    counted = [one for one in inventory.failures if one.reload == reloads]
+    if any(one.code == IMAGE_MISSING for one in counted):
         no_image = _without_image(fleet, inventory, policy)
-        failures = [one for one in failures if one.code != IMAGE_MISSING]
-    if not policy.failures or not failures:
+        counted = [one for one in counted if one.code != IMAGE_MISSING]
+    if not policy.failures or not counted:
         return Cooled(no_image=no_image)
-    past = _past(fleet, inventory, policy, failures)
+    past = _past(fleet, inventory, policy, counted)
     failed_cards, lost = ({}, {}) if reloads else _of_failed_cards(inventory, past)
-    if len(failures) < policy.failures:
+    if len(counted) < policy.failures:
         return Cooled(cards=failed_cards, lost=lost, no_image=no_image)
     left_out: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}

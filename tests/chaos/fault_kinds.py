@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.fleet import Name, Watched
+from tests.chaos.fleet import WEIGHED, Name, Watched
 from tests.chaos.proxy import FAULTS, Proxy
+from tests.chaos.surroundings import CARDS, SKEW_S, Cards, Eviction, Origin, skewed
 from tests.e2e.cluster import parent_of, tree_of
 
 PROXY = "proxy: "
+HUNG_S = (61.0, 75.0)
+"""How long a process hangs: Ray gives up on one after about 30 s."""
 
 
 @dataclass
@@ -29,10 +32,13 @@ class FaultTargets:
     client: subprocess.Popen[str]
     places: dict[Name, set[str]]
     """The nodes of the replicas that were ready when the round began."""
+    cards: Cards
+    origin: Origin
     hit: set[Name] = field(default_factory=set)
     nodes: list[str] = field(default_factory=list)
     drained: set[str] = field(default_factory=set)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
     timers: list[threading.Timer] = field(default_factory=list)
     numbers: Callable[[], int] = lambda: 0
 
@@ -46,13 +52,22 @@ class FaultTargets:
         return True
 
     def calm(self) -> None:
-        """Undo faults that are still active, and wait for started commands; dead processes stay dead."""
+        """Undo faults that are still active, and wait for started commands; what is dead or lost stays so."""
         self.proxy.faults.clear()
         for timer in self.timers:
             timer.join()
         self.watched.cluster.revive_dashboard()
+        self.origin.away.clear()
         for process in self.started:
             process.communicate(timeout=240)
+        for eviction in self.evictions:
+            eviction.end()
+        self.origin.drips.clear()
+
+    def evict(self, name: Name) -> None:
+        """Start to evict a replica."""
+        self.hit.add(name)
+        self.evictions.append(Eviction(self.watched, name))
 
 
 def send(pid: int, number: int) -> bool:
@@ -164,10 +179,107 @@ def evict(targets: FaultTargets) -> str | None:
     actors = sorted(targets.watched.actors())
     if not actors:
         return None
-    key, number = name = targets.rng.choice(actors)
+    name = targets.rng.choice(actors)
+    targets.evict(name)
+    return f"{name}"
+
+
+def evict_what_is_ready(targets: FaultTargets) -> str | None:
+    """Evict a replica that became ready during this apply, while the apply goes on."""
+    fresh = sorted(name for name, actor in targets.watched.actors().items()
+                   if actor.state == "ALIVE" and name not in targets.places and name not in targets.hit)
+    if not fresh or targets.client.poll() is not None:
+        return None
+    name = targets.rng.choice(fresh)
+    targets.evict(name)
+    return f"{name}"
+
+
+def hang_actor(targets: FaultTargets) -> str | None:
+    """Stop an actor for longer than Ray waits for it, and evict it a good while before it goes on."""
+    living = sorted((name, actor.pid) for name, actor in targets.watched.actors().items() if actor.pid)
+    if not living:
+        return None
+    name, pid = targets.rng.choice(living)
+    if not targets.freeze(pid, targets.rng.uniform(*HUNG_S)):
+        return None
     targets.hit.add(name)
-    targets.started.append(targets.watched.start("evict", f"{key}/{number}", "--yes", "--lock-timeout", "20s"))
-    return f"{key}/{number}"
+    later = threading.Timer(targets.rng.uniform(1, HUNG_S[0] / 2), targets.evict, (name,))
+    later.start()
+    targets.timers.append(later)
+    return f"{name}"
+
+
+def hang_member(targets: FaultTargets) -> str | None:
+    pids = targets.watched.cluster.classes(name="GangMember")
+    if not pids:
+        return None
+    pid = targets.rng.choice(pids)
+    below = set(tree_of(pid))
+    targets.hit |= {engine.replica for engine in targets.watched.engines() if engine.pid in below}
+    return f"member {pid}" if targets.freeze(pid, targets.rng.uniform(*HUNG_S)) else None
+
+
+def hang_guard(targets: FaultTargets) -> str | None:
+    engines = targets.watched.engines()
+    if not engines:
+        return None
+    engine = targets.rng.choice(engines)
+    targets.hit.add(engine.replica)
+    pid = engine.pid
+    try:
+        for _ in range(targets.rng.choice([1, 2])):
+            pid = parent_of(pid)
+    except OSError:
+        return None
+    hung = pid > 1 and targets.freeze(pid, targets.rng.uniform(*HUNG_S))
+    return f"guard {pid} of {engine.replica}" if hung else None
+
+
+def lose_card(targets: FaultTargets) -> str | None:
+    name, index = targets.rng.choice(targets.nodes), targets.rng.randrange(CARDS)
+    uuid = targets.cards.lose(name, index)
+    if uuid:  # an engine that is started again on this card is refused, and a replica may use up its restarts
+        targets.hit |= {engine.replica for engine in targets.watched.engines() if engine.node == name}
+    return uuid
+
+
+def drip_headers(targets: FaultTargets) -> str | None:
+    """Let the origin of weights answer a byte at a time until the round's commands have ended."""
+    if targets.watched.fleet.wanted[WEIGHED] == 0 or targets.origin.drips.is_set():
+        return None
+    targets.origin.drips.set()
+    targets.hit |= {name for name, actor in targets.watched.actors().items()
+                    if name[0] == WEIGHED and actor.state != "ALIVE"}
+    return "the origin"
+
+
+def restart_source(targets: FaultTargets) -> str | None:
+    """Save a plan, restart the process that serves weights, on another port, take the origin away, and apply it."""
+    living = sorted((name, actor.pid) for name, actor in targets.watched.actors().items()
+                    if name[0] == WEIGHED and actor.state == "ALIVE" and actor.pid)
+    plan = targets.watched.fleet.folder / "saved.fleetplan"
+    plan.unlink(missing_ok=True)
+    if not living or targets.watched.run("plan", "-f", str(targets.watched.fleet.file), "--out", str(plan)).returncode:
+        return None
+    name, pid = targets.rng.choice(living)
+    targets.hit.add(name)
+    targets.origin.away.set()
+    if not send(pid, signal.SIGKILL) or not plan.exists():
+        return None
+    targets.started.append(targets.watched.start("apply", str(plan), "--yes", "--lock-timeout", "20s"))
+    return f"{name}"
+
+
+def skew_client(targets: FaultTargets) -> str | None:
+    """Start another apply, by a client whose clock is hours wrong."""
+    env = skewed(targets.watched.fleet.folder)
+    if env is None:
+        return None
+    skew = targets.rng.choice([SKEW_S, -SKEW_S])
+    targets.started.append(targets.watched.start(
+        "apply", "-f", str(targets.watched.fleet.file), "--yes", **env, SKEW=str(skew)))
+    return f"{skew} s"
 
 
 def kill_node(targets: FaultTargets) -> str | None:
@@ -182,7 +294,7 @@ def kill_node(targets: FaultTargets) -> str | None:
 
 def add_node(targets: FaultTargets) -> str | None:
     name = f"n{targets.numbers()}"
-    targets.watched.cluster.add(names=[name])
+    targets.watched.cluster.add(names=[name], env=targets.cards.env(name), disks=str(targets.cards.folder))
     targets.nodes.append(name)
     return name
 
@@ -245,11 +357,17 @@ KINDS: dict[str, Kind] = {
     "engine killed": signal_engine(signal.SIGKILL), "engine ended": signal_engine(signal.SIGTERM),
     "engine frozen": signal_engine(signal.SIGSTOP), "inner guard killed": signal_engine(signal.SIGKILL, above=1),
     "outer guard killed": signal_engine(signal.SIGKILL, above=2), "evicted": evict,
+    "evicted once ready": evict_what_is_ready, "actor hung": hang_actor, "member hung": hang_member,
+    "guard hung": hang_guard, "card lost": lose_card, "slow header": drip_headers, "source restarted": restart_source,
+    "client's clock": skew_client,
     "node killed": kill_node, "node joined": add_node, "node drained": drain_node,
     "raylet frozen": freeze_process("raylet", 5), "GCS frozen": freeze_process("gcs_server", 10),
     "dashboard frozen": freeze_process("dashboard", 10), "dashboard killed": restart_dashboard,
     "foreign task": start_foreign_task, "foreign group": create_foreign_group, "foreigners gone": end_foreign,
     **{PROXY + fault: spoil_response(fault) for fault in FAULTS if fault != "none"},
 }
-RARE = {"node killed": 0.5, "node joined": 0.3, "node drained": 0.4, "dashboard killed": 0.5, "proxy: huge": 0.3}
+RARE = {"node killed": 0.5, "node joined": 0.3, "node drained": 0.4, "dashboard killed": 0.5, "proxy: huge": 0.3,
+        "actor hung": 0.3, "member hung": 0.2, "guard hung": 0.2, "card lost": 0.5}
 """Weights of rare kinds, where they are not 1: a node takes this machine seconds."""
+SLOW = frozenset({"actor hung", "member hung", "guard hung", "slow header"})
+"""Kinds whose round lasts a minute or more."""

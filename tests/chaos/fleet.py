@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from tests.in_process import run_here
 ENGINE = str(Path(__file__).parent.parent / "e2e" / "engine.py")
 Name = tuple[str, int]
 """A replica: model key and id."""
+WEIGHED = "weighed"
+COOLING = {"COOLING_DOWN", "NODE_COOLING", "CARD_COOLING"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Engine:
     pid: int
     replica: Name
     member: tuple[str, ...]
+    node: str
+    cards: tuple[str, ...]
+    started: float
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Fleet:
     folder: Path
     shapes: dict[str, list[float]]
     wanted: Counter[str] = field(default_factory=Counter)
+    weights: dict[str, Any] | None = None
+    """The weights of the model WEIGHED, for its next replicas."""
 
     @property
     def file(self) -> Path:
@@ -75,7 +83,10 @@ class Fleet:
         cards = self.shapes[key]
         roles: list[str | None] = ["Leader", *["Worker"] * (len(cards) - 1)] if len(cards) > 1 else [None]
         members = [self._member(*one) for one in zip(cards, roles, strict=True)]
-        return {"key": key, "replicas": replicas, "startupTimeout": "60s", "restart": {"max": 3, "backoff": "100ms"},
+        if key == WEIGHED and self.weights:
+            members[0]["weights"] = self.weights
+        timeout = "20s" if key == WEIGHED else "60s"
+        return {"key": key, "replicas": replicas, "startupTimeout": timeout, "restart": {"max": 3, "backoff": "100ms"},
                 "workers": [{"name": "main", "members": members}]}
 
     def _member(self, cards: float, role: str | None) -> dict[str, Any]:
@@ -95,9 +106,9 @@ class Watched:
         self.env = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": home, "FLEETCTL_ADDRESS": address,
                     "FLEETCTL_NAMESPACE": fleet.name, **(env_more or {})}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `fleetctl ...` in a process of its own."""
-        return subprocess.Popen([sys.executable, "-m", "fleetctl", *arguments], env=self.env, text=True,
+    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        """Start `fleetctl ...` in a process of its own, with more environment."""
+        return subprocess.Popen([sys.executable, "-m", "fleetctl", *arguments], env={**self.env, **env}, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -137,7 +148,20 @@ def read_engine(pid: int) -> Engine | None:
         return None
     env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     member = tuple(env.get(f"FLEETCTL_{part}", "") for part in ("GROUP", "COPY", "RANK"))
-    return Engine(pid, (env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])), member)
+    cards = tuple(filter(None, env.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+    return Engine(pid, (env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])), member, env.get("FLEETCTL_NODE", ""),
+                  cards, _started(pid))
+
+
+def _started(pid: int) -> float:
+    """Return when a process was started; 0 if it has ended."""
+    try:
+        ticks = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0.0
+    booted = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines()
+                  if line.startswith("btime"))
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def wrong_now(watched: Watched) -> Iterator[str]:
@@ -181,13 +205,23 @@ def _read_identity(url: str) -> tuple[str, str, int] | str:
         return f"{type(error).__name__}: {error}"
 
 
-def missing_replicas(watched: Watched) -> Iterator[str]:
-    """Yield what a plan would still create, and what it reports as blocked although Ray has room for it."""
+def missing_replicas(
+    watched: Watched, working: Callable[[dict[str, float]], dict[str, float]] = dict, *, may_cool: bool = False
+) -> Iterator[str]:
+    """Yield what a plan would still create, and what it reports as blocked although Ray has room for it.
+
+    `working` = from Ray's free cards to those that work. `may_cool` = cooldowns are a good reason; for WEIGHED always.
+    """
     plan = watched.answer("plan", "-f", str(watched.fleet.file))
     for action in plan["actions"]:
         yield f"not placed: a plan would create {action['id']}"
-    free = watched.cluster.free_cards()
+    free = working(watched.cluster.free_cards())
     for blocked in plan["blocked"]:
+        if (may_cool or blocked["model"] == WEIGHED) and COOLING & {blocked["code"], *(
+                reason["code"] for reason in blocked["reasons"])}:
+            continue
+        if blocked["code"] == "SLOTS_FULL" and not max(watched.fleet.shapes[blocked["model"]]):
+            continue  # without cards, one slot a node
         if has_room(watched.fleet, blocked["model"], free):
             yield f"not placed: {blocked['model']} is blocked ({blocked['message']}), and Ray has free {free}"
 

@@ -73,6 +73,33 @@ def test_a_spec_that_fails_on_one_node_only_goes_to_another(world: World) -> Non
     assert ["a"] not in [row["nodes"] for row in again["outcomes"]]
 
 
+def contained(lacking: Path, **more: Any) -> dict[str, Any]:
+    """A member whose engine ends as podman does without its image, on the nodes that a file lists by name."""
+    found = member("--plain", gpus=0.5, **more)
+    script = f'grep -qx "$FLEETCTL_NODE" {lacking} && {{ echo "Error: eng:1: image not known"; exit 125; }}; exec "$@"'
+    found["engine"]["command"] = ["sh", "-c", script, "sh", sys.executable, ENGINE]
+    return found
+
+
+def test_a_node_without_the_image_is_left_in_the_same_apply_and_nothing_cools(world: World) -> None:
+    lacking = world.tmp_path / "lacking"
+    world.write(model("one", 1, contained(lacking)),
+                model("gang", 1, contained(lacking, role="Leader"), contained(lacking, role="Worker")))
+    [node] = {action["members"][0]["node"] for action in world.plan()["actions"] if action["model"] == "one"}
+    lacking.write_text(f"{node}\n")
+    summary = world.apply_result()
+    assert outcomes(summary) == [("ready", "")] * 2, summary
+    assert node not in [one for row in summary["outcomes"] for one in row["nodes"]]
+    assert {one["code"] for one in world.inventory()["failures"]} == {"IMAGE_MISSING"}
+    assert "cooling" not in world.run("doctor", "-f", world.file).stdout
+
+    lacking.write_text("a\nb\nc\nhead\n")
+    world.write(model("nowhere", 1, contained(lacking)))
+    [row] = world.apply_result("--ignore-cooldown")["outcomes"]
+    assert (row["outcome"], row["code"]) in (("blocked", "IMAGE_MISSING"), ("failed", "IMAGE_MISSING"))
+    assert "eng:1: image not known" in row["message"]
+
+
 def test_a_replica_that_fails_after_it_was_ready_uses_its_restarts_keeps_its_reason_and_is_replaced(
     world: World
 ) -> None:

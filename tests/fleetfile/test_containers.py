@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from fleetctl.fleetfile.containers import MENTIONED, find_container
+from fleetctl.fleetfile.containers import find_container
+from fleetctl.fleetfile.rules_reference import _MAY_BE_DAEMON
 
 RECIPE = ("podman run --rm --replace --name x --init --sig-proxy=false --log-driver=passthrough --pull=never "
           "--network=host --ipc=host --env 'FLEETCTL_*' --env CUDA_VISIBLE_DEVICES -v /m:/m:ro -w /tmp ")
@@ -52,7 +53,7 @@ def test_a_container_of_a_daemon_is_found_behind_wrappers_and_in_a_shell(line: s
     container = find_container(shlex.split(line))
     assert container is not None
     assert (container.is_apart, container.word) == (True, word)
-    assert MENTIONED.search("\0".join(shlex.split(line)))
+    assert _MAY_BE_DAEMON.search("\0".join(shlex.split(line)))
 
 
 @pytest.mark.parametrize("line", [
