@@ -9,10 +9,10 @@ from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
 
 import ray
 
-from . import cluster
+from . import cluster, hung
 from .demote import Demotion, report_draining
 from .events import EventStream
-from .failure import decode_failure, kept_failure
+from .failure import Refused, decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
 from .messages import ExplicitRequest, Outcome, Target
@@ -145,14 +145,19 @@ class Eviction(Task):
         return self.killed
 
     def steps(self) -> Steps:
-        """Wait until its actor is gone."""
+        """Wait until its actor and the actor's process are gone."""
         begun = self._run.clock()
-        while cluster.actor_record(self.target.actor_id).state != "DEAD":
+        while (record := cluster.actor_record(self.target.actor_id)).state != "DEAD":
             if self._run.clock() >= begun + GONE_S:
                 why = f"{self.key} was ended, but its actor still exists"
                 return outcome_of(self.target, "failed", "STILL_THERE", why)
             yield
-        return self._run.demotion.gone(self.target)
+        try:
+            forced = yield from hung.await_end(record, self.target.nodes[0], self._run.clock)
+        except Refused as why:
+            return outcome_of(self.target, "failed", why.code, str(why))
+        outcome = self._run.demotion.gone(self.target)
+        return outcome._replace(message="\n".join(filter(None, [hung.FORCED, outcome.message]))) if forced else outcome
 
 
 def _ready_actors(model: str) -> Set[str]:
@@ -234,6 +239,10 @@ class Restart(Task):
                               replicaId=target.replica_id)
         self._killed = True
         ray.kill(handle, no_restart=False)
+        try:
+            yield from hung.await_end(before, target.nodes[0], self._run.clock)
+        except Refused as why:
+            return outcome_of(target, "failed", why.code, str(why))
         while self._run.clock() < begun + target.startup_timeout + MARGIN_S:
             record, seconds = cluster.actor_record(target.actor_id), self._run.clock() - begun
             if record.is_up and record.restarts > before.restarts:

@@ -1,20 +1,27 @@
-"""Orphaned engines, whose replica is gone: found by their FLEETCTL_ variables and their parent processes."""
+"""Orphaned engines, without a living replica: found by their FLEETCTL_ variables and their parent processes."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
-from . import sockets
+import ray
+
+from . import cluster, sockets
 from .mark import INJECTED
 from .messages import Orphan
-from .processes import ancestors, environment_of, parent_and_start
+from .processes import ancestors, environment_of, is_running, parent_and_start, signalled
 from .supervisor import GRACE_S
 
-GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
+NEW_WORKER = b"default_worker.py"
+GUARDS = (b"fleetctl-supervisor", NEW_WORKER)
 WORKER = b"ray::"
+ACTORS = (b"ray::ModelActor", b"ray::GangMember")
+"""How the processes of the actors that have an engine are named."""
+SETTLE_S = GRACE_S + 1.0
+"""What looks like an orphan may be ended by its guards within this time, or belong to an actor that has just begun."""
 SHOWN = 200
 
 
@@ -26,22 +33,45 @@ def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
 
 
 def find_orphans() -> List[Orphan]:
-    """Return the processes that have our mark but no ancestor that is a guard of ours or a Ray worker.
+    """Return the processes that have our mark and are not below a living actor of a replica.
 
     The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
     has the same mark, or if it is in another PID namespace.
     """
+    found = _find(actor_pids_here())
+    if not found:
+        return []
+    time.sleep(SETTLE_S)
+    again = _find(actor_pids_here())
+    return [one for one in found if one in again]
+
+
+def _find(living: Optional[Set[int]]) -> List[Orphan]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
-    guarded = {pid for pid in marks if is_guarded(pid)}
+    guarded = {pid for pid in marks if is_guarded(pid, living)}
     guarded_marks = {marks[pid] for pid in guarded}
     return [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
             for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
 
 
-def is_guarded(pid: int) -> bool:
-    """Return whether an ancestor of the process is a guard of ours or a Ray worker."""
-    return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words)
-               for words in map(_words, ancestors(pid)))
+def actor_pids_here() -> Optional[Set[int]]:
+    """Return the pids of the living actors on this node; None = not known."""
+    try:
+        return cluster.actor_pids(ray.get_runtime_context().get_node_id())
+    except Exception:  # Ray's head does not answer, or this is no worker of Ray
+        return None
+
+
+def is_guarded(pid: int, living: Optional[Set[int]]) -> bool:
+    """Return whether a process is below a worker of Ray; if that is a replica's actor, it must be among the `living`.
+
+    If these are not known, it is enough that an ancestor is a worker or a guard of ours.
+    """
+    above = [(ancestor, _words(ancestor)) for ancestor in ancestors(pid)]
+    if living is None:
+        return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words) for _, words in above)
+    return any(words[0].startswith(WORKER) and (ancestor in living or not words[0].startswith(ACTORS))
+               or any(word.endswith(NEW_WORKER) for word in words) for ancestor, words in above)
 
 
 def _words(pid: int) -> List[bytes]:
@@ -60,45 +90,14 @@ def command_line(pid: int) -> str:
 def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     """End those of the `agreed` processes that are still orphans; returns for each why it still runs, "" = it is gone.
 
-    A process is identified by pid and start time, because the pid may have been reused.
+    The process of a dead actor above them ends, too: it hangs, and Ray keeps its cards until then.
     """
     wanted = [(orphan.pid, orphan.began) for orphan in agreed]
     found = [(orphan.pid, orphan.began) for orphan in find_orphans() if (orphan.pid, orphan.began) in wanted]
-    left = _signalled(found, signal.SIGTERM)
-    left = _signalled(left, signal.SIGKILL)
-    why = dict.fromkeys(filter(_is_running, set(wanted).difference(found)), "it is no longer an orphan")
+    hung = {ancestor for pid, _ in found for ancestor in ancestors(pid) if _words(ancestor)[0].startswith(ACTORS)}
+    signalled([(pid, parent_and_start(pid)[1]) for pid in hung], signal.SIGKILL, 0)
+    left = signalled(found, signal.SIGTERM, GRACE_S)
+    left = signalled(left, signal.SIGKILL, GRACE_S)
+    why = dict.fromkeys(filter(is_running, set(wanted).difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
     return [why.get(process, "") for process in wanted]
-
-
-def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that still run after GRACE_S."""
-    for pid, began in processes:
-        _signal(pid, began, number)
-    deadline = time.monotonic() + GRACE_S
-    left = processes
-    while left and time.monotonic() < deadline:
-        left = list(filter(_is_running, left))
-        time.sleep(0.05)
-    return left
-
-
-def _is_running(process: Tuple[int, int]) -> bool:
-    """Return whether a process, by pid and start, still runs; a zombie has no environment and so does not."""
-    pid, began = process
-    return parent_and_start(pid)[1] == began and mark_of(pid) is not None
-
-
-def _signal(pid: int, began: int, number: int) -> None:
-    """Send a signal to this process, never to a later one with the same pid."""
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if parent_and_start(pid)[1] == began:
-            signal.pidfd_send_signal(handle, number)
-    except OSError:
-        return
-    finally:
-        os.close(handle)

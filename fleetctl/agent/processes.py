@@ -1,16 +1,22 @@
-"""Details of a process from /proc: its name, user and start time, and the replica whose engine it belongs to."""
+"""Details of a process from /proc: its name, user and start time, and the replica whose engine it belongs to.
+
+And signals to it: a process is identified by its pid and its start, because the pid may have been reused.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import signal
 import time
-from typing import Collection, Dict, Iterator, Optional, Tuple
+from typing import Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the PID namespace of the host."""
 MAX_NAMED = 3
 COUNTERS = "/proc/vmstat"
+Process = Tuple[int, int]
+"""The pid and start of a process."""
 
 
 def oom_kills() -> int:
@@ -61,12 +67,48 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
 
 def parent_and_start(pid: int) -> Tuple[int, int]:
     """Return a process's parent, and its start time in clock ticks since boot; zeros if it has ended."""
+    return _stat(pid)[1:]
+
+
+def _stat(pid: int) -> Tuple[bytes, int, int]:
+    """Return a process's state, parent and start."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
-        return 0, 0
-    return int(fields[1]), int(fields[19])
+        return b"X", 0, 0
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def signalled(processes: Sequence[Process], number: int, within_s: float) -> List[Process]:
+    """Send a signal to the processes, never to later ones with their pids; return those that run after this time."""
+    for pid, began in processes:
+        _send(pid, began, number)
+    deadline, left = time.monotonic() + within_s, list(processes)
+    while left and time.monotonic() < deadline:
+        left = list(filter(is_running, left))
+        time.sleep(0.05)
+    return left
+
+
+def is_running(process: Process) -> bool:
+    """Return whether a process still runs; a zombie does not."""
+    state, _, began = _stat(process[0])
+    return began == process[1] and state not in (b"Z", b"X")
+
+
+def _send(pid: int, began: int, number: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if parent_and_start(pid)[1] == began:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return
+    finally:
+        os.close(handle)
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -5,6 +5,9 @@ is killed, a neighbor in this chain notices and ends everything below it, includ
 orphaned: a subreaper inherits them. One guard is not enough: when Ray ends a worker it kills the worker's direct
 children, so a single guard would die before it could act.
 
+An actor's process that hangs does not end, even when Ray has ended the actor: Ray asks the process once to exit. So the
+outer guard expects a byte from it every few seconds, and when none comes asks Ray's table about the actor.
+
 The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
 reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
 
@@ -41,6 +44,13 @@ PIPE_BYTES = 256 << 10
 READ_BYTES = PIPE_BYTES // 4
 STAMPED_END_BYTES = 256 << 10
 """How far back in a log to search for its last stamp."""
+BEAT_S = 5.0
+"""How often the actor's process writes a byte to the outer guard: one that hangs does not."""
+SILENT_S = 20.0
+"""Without a byte for this time, Ray's table is asked about the actor. A process may also just be busy."""
+ASK_EVERY_S, ASK_WITHIN_S = 30.0, 60
+GONE = 71
+"""Exit code of the question if Ray's table has an answer, and by that this process is no longer the actor's."""
 GATHER_S = 0.02
 """Minimum interval between wake-ups by an engine that writes line by line; bulk output is read immediately."""
 
@@ -244,22 +254,71 @@ def become_guard(parent: int) -> int:
     return reader
 
 
-def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
-    """Wait until `child` ends or SIGTERM arrives, then end everything below; return its wait status, or SIGTERM.
+class Actor:
+    """The actor's process as the outer guard sees it: whether it hangs, and whether Ray's table still has it.
 
-    Output is moved as it arrives if `pipes` contains its pipe, otherwise only at the end.
+    `question` = the command that asks the table. It is a program of its own, as the guard has no connection to Ray.
+    """
+
+    def __init__(self, pid: int, question: List[str]) -> None:
+        os.set_blocking(0, False)
+        self.pid, self.beats, self.is_gone = pid, [0], False
+        self._question, self._asking = question, 0
+        self._heard = self._asked = time.monotonic()
+
+    def look(self, ended: Dict[int, int]) -> bool:
+        """Take the actor's bytes, and ask if it is time; return whether the actor is gone. `ended` = as from `reap`."""
+        now = time.monotonic()
+        try:
+            beat = os.read(0, 512)
+        except OSError:  # there is none now
+            beat = None
+        if beat:
+            self._heard = now
+        elif beat == b"":  # none will come
+            self.beats = []
+        if self._asking in ended:
+            self.is_gone, self._asking = ended[self._asking] == GONE << 8, 0
+        elif self._question and not self._asking and now >= max(self._heard + SILENT_S, self._asked + ASK_EVERY_S):
+            self._asked, self._asking = now, os.fork()
+            if self._asking == 0:
+                self._ask()
+        return self.is_gone
+
+    def _ask(self) -> None:
+        """Become the question, for a limited time."""
+        signal.alarm(ASK_WITHIN_S)
+        for number in (0, 1, 2):  # not the guard's reports, and not the engine's log
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        try:
+            os.execv(self._question[0], self._question)
+        finally:
+            os._exit(1)
+
+    def end(self) -> None:
+        """End its process, which hangs: Ray keeps its cards until then."""
+        if os.getppid() == self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def guard(child: int, reader: int, output: Output, pipes: List[int], actor: Optional[Actor] = None) -> int:
+    """Wait until `child` ends, SIGTERM arrives or the `actor` is gone, then end everything below.
+
+    Returns the child's wait status, or SIGTERM. Output is moved as it arrives if `pipes` contains its pipe, otherwise
+    only at the end.
     """
     status = None
     while status is None:
-        woken = select.select([reader, *pipes], [], [], 30)[0]
+        woken = select.select([reader, *pipes, *(actor.beats if actor else ())], [], [], BEAT_S if actor else 30)[0]
         if output.pipe in woken and output.take() < READ_BYTES:
             select.select([reader], [], [], GATHER_S)
         try:
             received = os.read(reader, 512)
         except OSError:
             received = b""
-        status = reap().get(child)
-        if status is None and signal.SIGTERM in received:
+        ended = reap()
+        status = ended.get(child)
+        if status is None and (signal.SIGTERM in received or (actor and actor.look(ended))):
             status = signal.SIGTERM
     kill_tree(os.getpid(), GRACE_S, output.drain)
     return int(status)
@@ -319,7 +378,7 @@ def run_inner(engine: Engine, parent: int, output: Output) -> None:
 
 
 def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], log: str, output_pipe: int,
-         parent: int) -> None:
+         parent: int, question: List[str]) -> None:
     """The outer guard: starts the inner one and reports its exit status. `parent` = the pid of the actor."""
     engine, outer = Engine(argv, env, cwd, fresh_dir), os.getpid()
     os.set_inheritable(output_pipe, False)
@@ -328,8 +387,13 @@ def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str
     inner = os.fork()
     if inner == 0:
         run_inner(engine, outer, output)
-    status = guard(inner, reader, output, [])
+    actor = Actor(parent, question)
+    status = guard(inner, reader, output, [], actor)
     remove_fresh_dir(engine)
+    if actor.is_gone:
+        os.write(2, b"fleetctl: Ray has ended its actor, whose process hangs: this ended both\n")
+        output.drain()
+        actor.end()
     try:
         os.write(1, b"exited %d\n" % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
     finally:
