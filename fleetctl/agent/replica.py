@@ -24,6 +24,7 @@ from .wire import from_parts, parse
 EVICTED_S = 60.0
 """How long an eviction may take to end an actor that it has asked to leave."""
 CHECK_S = 3.0
+DEAD_CHECK_S = 60.0
 MAX_UNPUBLISHED = 2
 """Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
 
@@ -45,7 +46,7 @@ class ReplicaActor:
         self._failed: Optional[FailedStart] = None
         self._leaving = False
         restarted = node.was_restarted()
-        threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
+        threading.Thread(target=self._watch_record, name="fleetctl-record", daemon=True).start()
         if restarted:
             node.back_off(self._replica.lifecycle)
         try:
@@ -80,6 +81,24 @@ class ReplicaActor:
 
     def _end_members(self) -> None:
         """End the members' actors, if they have their own."""
+
+    def _watch_record(self) -> None:
+        """End this process if Ray's table does not have it as it should be.
+
+        Ray asks a process once to exit. If it hung just then, it goes on as the process of a dead actor.
+        """
+        self._require_published_repr()
+        context = ray.get_runtime_context()
+        actor_id, worker_id = context.get_actor_id(), context.get_worker_id()
+        while True:
+            time.sleep(DEAD_CHECK_S)
+            try:
+                record = cluster.actor_record(actor_id)
+            except Exception:  # the head is down
+                continue
+            if record.state == "DEAD" and record.worker_id == worker_id:
+                log_of(self._replica.members[0]).end("Ray has ended it, which its process did not hear of")
+                os._exit(1)
 
     def _require_published_repr(self) -> None:
         """End this process, for Ray to restart it, if Ray reports it as ALIVE without its repr.

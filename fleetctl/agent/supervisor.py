@@ -48,7 +48,8 @@ BEAT_S = 5.0
 """How often the actor's process writes a byte to the outer guard: one that hangs does not."""
 SILENT_S = 20.0
 """Without a byte for this time, Ray's table is asked about the actor. A process may also just be busy."""
-ASK_EVERY_S, ASK_WITHIN_S = 30.0, 60
+ASK_EVERY_S = 30.0
+ASK_WITHIN_S = 60
 GONE = 71
 """Exit code of the question if Ray's table has an answer, and by that this process is no longer the actor's."""
 GATHER_S = 0.02

@@ -11,6 +11,8 @@ import pytest
 from cluster import eventually, parent_of, tree_of
 from e2e_world import World, member, model
 
+from fleetctl.agent.orphans import ACTORS
+
 pytestmark = pytest.mark.ray
 
 
@@ -88,6 +90,8 @@ def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(worl
     pids = {name.split(":")[1]: row["pid"] for name, row in world.actors().items()}
     engines = set(world.engines())
     stopped = [pids["evicted"], pids["restarted"], pids["killed"], world.cluster.classes(name="GangMember")[0]]
+    titles = {Path(f"/proc/{pid}/cmdline").read_bytes()[:15].rstrip(b".") for pid in stopped}
+    assert titles <= set(ACTORS), "by these names the doctor knows them"
     begun = time.monotonic()
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
