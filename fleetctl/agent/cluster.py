@@ -40,7 +40,7 @@ class ActorRecord(NamedTuple):
     """Ray's record of one actor.
 
     `placed` = it has a worker process. `report` = its repr, empty until its constructor has returned. `death` = Ray's
-    text for why it is DEAD. `restarts_left` = how many more times Ray restarts it, None = as often as needed. `killed` =
+    text for why it is DEAD. `restarts_left` = how many more times Ray restarts it, None = without a limit. `killed` =
     a call has ended it. `worker_id`, `pid` and `node_id` = its process, also once it is DEAD.
     """
 

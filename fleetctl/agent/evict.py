@@ -10,6 +10,7 @@ from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
 import ray
 
 from . import cluster, hung
+from .budget import give_restart
 from .demote import Demotion, report_draining
 from .events import EventStream
 from .failure import Refused, decode_failure, kept_failure
@@ -182,9 +183,9 @@ def _ask_to_leave(handle: Any) -> List[Any]:
 def run_restart(request: ExplicitRequest, events: EventStream) -> int:
     """End the named replicas' engines and start them again, one replica at a time.
 
-    Ray restarts the actor with the same name, nodes and spec. That uses one of the restarts that the model allows, so a
-    replica with none left is refused: ending it would be permanent. The lock is for restarts only: an apply may run
-    meanwhile.
+    Ray restarts the actor with the same name, nodes and spec. That does not count toward the model's `restart.max`. In
+    releases before, Ray's own limit held: such a replica with no restart left is refused, as ending it would be
+    permanent. The lock is for restarts only: an apply may run meanwhile.
     """
     run = ExplicitRun(request, events, f"{request.fleet}/restart")
     before: Optional[Restart] = None
@@ -238,6 +239,7 @@ class Restart(Task):
         self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
                               replicaId=target.replica_id)
         self._killed = True
+        give_restart(target.actor_id)
         ray.kill(handle, no_restart=False)
         try:
             yield from hung.await_end(before, target.nodes[0], self._run.clock)

@@ -15,8 +15,8 @@ from . import cluster
 from .cluster import ActorRecord
 from .failure import Refused
 from .on_nodes import Asked
-from .orphans import command_line
-from .processes import parent_and_start, signalled
+from .orphans import command_line, signalled
+from .processes import parent_and_start
 from .supervisor import GRACE_S, descendants
 
 ENDS_S = 10.0
@@ -37,8 +37,9 @@ def await_end(record: ActorRecord, node: str, clock: Callable[[], float]) -> Gen
     while (answer := asked.answer()) is None:
         yield
     if answer.trouble:
-        raise Refused("STILL_RUNNING", f"its process {record.pid} on {node} does not answer, nor does the node: "
-                                       f"{answer.trouble}; `fleetctl doctor --nodes` shows whether its engine still runs")
+        raise Refused("STILL_RUNNING", (
+            f"its process {record.pid} on {node} does not answer, nor does the node: {answer.trouble}; "
+            "`fleetctl doctor --nodes` shows whether its engine still runs"))
     if answer.content:
         raise Refused("STILL_RUNNING", f"its process {record.pid} on {node} does not answer and cannot be killed yet: "
                                        f"{', '.join(answer.content)} still run")

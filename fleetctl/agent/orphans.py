@@ -12,7 +12,7 @@ import ray
 from . import cluster, sockets
 from .mark import INJECTED
 from .messages import Orphan
-from .processes import ancestors, environment_of, is_running, parent_and_start, signalled
+from .processes import Process, ancestors, environment_of, is_running, parent_and_start
 from .supervisor import GRACE_S
 
 NEW_WORKER = b"default_worker.py"
@@ -70,8 +70,8 @@ def is_guarded(pid: int, living: Optional[Set[int]]) -> bool:
     above = [(ancestor, _words(ancestor)) for ancestor in ancestors(pid)]
     if living is None:
         return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words) for _, words in above)
-    return any(words[0].startswith(WORKER) and (ancestor in living or not words[0].startswith(ACTORS))
-               or any(word.endswith(NEW_WORKER) for word in words) for ancestor, words in above)
+    return any(ancestor in living or any(word.endswith(NEW_WORKER) for word in words)
+               or (words[0].startswith(WORKER) and not words[0].startswith(ACTORS)) for ancestor, words in above)
 
 
 def _words(pid: int) -> List[bytes]:
@@ -101,3 +101,28 @@ def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     why = dict.fromkeys(filter(is_running, set(wanted).difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
     return [why.get(process, "") for process in wanted]
+
+
+def signalled(processes: Sequence[Process], number: int, within_s: float) -> List[Process]:
+    """Send a signal to the processes, never to later ones with their pids; return those that run after this time."""
+    for pid, began in processes:
+        _signal(pid, began, number)
+    deadline, left = time.monotonic() + within_s, list(processes)
+    while left and time.monotonic() < deadline:
+        left = list(filter(is_running, left))
+        time.sleep(0.05)
+    return left
+
+
+def _signal(pid: int, began: int, number: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if parent_and_start(pid)[1] == began:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return
+    finally:
+        os.close(handle)

@@ -1,22 +1,18 @@
-"""Details of a process from /proc: its name, user and start time, and the replica whose engine it belongs to.
-
-And signals to it: a process is identified by its pid and its start, because the pid may have been reused.
-"""
+"""Details of a process from /proc: its name, user and start time, and the replica whose engine it belongs to."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import signal
 import time
-from typing import Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterator, Optional, Tuple
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the PID namespace of the host."""
 MAX_NAMED = 3
 COUNTERS = "/proc/vmstat"
 Process = Tuple[int, int]
-"""The pid and start of a process."""
+"""The pid and start of a process: the pid may have been reused."""
 
 
 def oom_kills() -> int:
@@ -80,35 +76,10 @@ def _stat(pid: int) -> Tuple[bytes, int, int]:
     return fields[0], int(fields[1]), int(fields[19])
 
 
-def signalled(processes: Sequence[Process], number: int, within_s: float) -> List[Process]:
-    """Send a signal to the processes, never to later ones with their pids; return those that run after this time."""
-    for pid, began in processes:
-        _send(pid, began, number)
-    deadline, left = time.monotonic() + within_s, list(processes)
-    while left and time.monotonic() < deadline:
-        left = list(filter(is_running, left))
-        time.sleep(0.05)
-    return left
-
-
 def is_running(process: Process) -> bool:
     """Return whether a process still runs; a zombie does not."""
     state, _, began = _stat(process[0])
     return began == process[1] and state not in (b"Z", b"X")
-
-
-def _send(pid: int, began: int, number: int) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if parent_and_start(pid)[1] == began:
-            signal.pidfd_send_signal(handle, number)
-    except OSError:
-        return
-    finally:
-        os.close(handle)
 
 
 def ancestors(pid: int) -> Iterator[int]:

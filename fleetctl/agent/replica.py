@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import ray
 
 from . import cluster, node
+from .budget import Restarts, RestartsUsed, give_restart
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
@@ -45,22 +46,28 @@ class ReplicaActor:
         self._ready_at = ""
         self._failed: Optional[FailedStart] = None
         self._leaving = False
+        self._restarts = Restarts(log_of(self._replica.members[0]).path, self._replica.lifecycle)
+        self._uncounted: Optional[int] = None
         restarted = node.was_restarted()
         threading.Thread(target=self._watch_record, name="fleetctl-record", daemon=True).start()
-        if restarted:
-            node.back_off(self._replica.lifecycle)
         try:
             if restarted:
+                self._require_nodes()
+                self._restarts.count()
                 self._replica = as_reloaded(self._replica)
             self._start()
         except Exception as error:
-            self._fail(start_failure(error), restarted)
+            failure = start_failure(error)
+            self._fail(failure, restarted and not isinstance(failure, RestartsUsed))
+        self._uncounted = self._restarts.ready()
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
         """End a failed start: the first one raises, so the replica is DEAD with its reason; a restart is retried."""
+        if restarted:
+            self._restarts.ended(failure)
         log_of(self._replica.members[0]).end(f"{failure.code}: {failure}")
         packed = encode_failure(about(self._replica, failure))
         if restarted:
@@ -72,6 +79,7 @@ class ReplicaActor:
         try:
             failure = self._await_end()
             if not self._leaving:
+                self._restarts.ended(failure)
                 reason = encode_failure(about(self._reloads.replica, failure))
                 ray.get_runtime_context().current_actor.end.remote(reason)
                 time.sleep(LEAVE_S)
@@ -81,6 +89,9 @@ class ReplicaActor:
 
     def _end_members(self) -> None:
         """End the members' actors, if they have their own."""
+
+    def _require_nodes(self) -> None:
+        """Raise StartFailed if a node of ours is gone: then a restart cannot help, and no failure of ours ends us."""
 
     def _watch_record(self) -> None:
         """End this process if Ray's table does not have it as it should be.
@@ -118,6 +129,7 @@ class ReplicaActor:
                 return
             unpublished = unpublished + 1 if record.state == "ALIVE" else 0
         log_of(self._replica.members[0]).end("Ray's head was restarted during its start; it starts again")
+        give_restart(own)
         self._end_members()
         os._exit(1)
 
@@ -135,7 +147,8 @@ class ReplicaActor:
 
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
-        return describe(self._replica, self._places, self._ready_at, failed=self._failed)
+        return describe(
+            self._replica, self._places, self._ready_at, failed=self._failed, uncounted=self._uncounted)
 
 
 class ModelActor(ReplicaActor):

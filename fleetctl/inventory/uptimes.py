@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from fleetctl.documents.inventory import Failure, Replica, was_restarted_recently
+from fleetctl.documents.inventory import Failure, Replica, is_long, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.ask_all import ask_all
@@ -48,7 +48,8 @@ def with_uptimes(
         times = _times(client, list(chosen))
     except InventoryError as error:
         times, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
-    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES)) for actor_id, replica in chosen.items()}
+    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES), observed_at)
+             for actor_id, replica in chosen.items()}
     need_log = [actor_id for actor_id, replica in known.items()
                 if _needs_log(replica, observed_at, all_replicas=all_replicas)]
     need_log.sort(key=lambda key: (known[key].state != "RESTARTING", known[key].state == "ALIVE", known[key].model))
@@ -93,9 +94,11 @@ def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[s
     return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, query, read, opening="{")[0]
 
 
-def _with_time(replica: Replica, up: Times) -> Replica:
-    is_up = replica.state == "ALIVE" and replica.constructed
-    return replica.model_copy(update={"since": up[1]}) if is_up and up[1] else replica
+def _with_time(replica: Replica, up: Times, observed_at: str) -> Replica:
+    if replica.state != "ALIVE" or not replica.constructed or not up[1]:
+        return replica
+    is_healthy = replica.restarts_used is not None and is_long(up[1], observed_at)
+    return replica.model_copy(update={"since": up[1], **({"restarts_used": 0} if is_healthy else {})})
 
 
 def _needs_log(replica: Replica, observed_at: str, *, all_replicas: bool) -> bool:
@@ -125,6 +128,10 @@ def _fields_from_log(replica: Replica, log: str, up: Times) -> Mapping[str, obje
     if replica.state == "ALIVE":
         return {"error": ends[-1]["why"]} if ends else {}
     if replica.state == "RESTARTING":
-        return {"since": ends[0]["ended"], "error": ends[-1]["why"]} if ends else {}
+        if not ends:
+            return {}
+        was_healthy = replica.restarts_used is not None and last_up and is_long(last_up, ends[0]["ended"])
+        used = {"restarts_used": len(ends)} if was_healthy else {}
+        return {"since": ends[0]["ended"], "error": ends[-1]["why"], **used}
     begins = [line["began"] for line in lines if line["began"] and replica.since and line["began"] >= replica.since]
     return {"since": begins[-1]} if begins else {}

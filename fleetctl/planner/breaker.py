@@ -161,7 +161,7 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
     by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
-                 for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
+                 for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.in_a_row]
     successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
                   for one in inventory.successes]
     last_at = {place: at for at, _, places in sorted(successes, key=itemgetter(0)) for place in places}

@@ -1,4 +1,4 @@
-"""A replica ends itself if Ray never got its repr, for Ray to restart it, or has ended it; the records are simulated."""
+"""A replica ends itself if Ray never got its repr, to be restarted, or has ended it; the records are simulated."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(worl
     """Four actors are stopped; two are named by a verb, one is killed by somebody else, one belongs to a gang."""
     world.write(*(model(name, 1, member("--plain", node=node))
                   for name, node in (("evicted", "a"), ("restarted", "b"), ("killed", "c"))),
-                model("gang", 1, member("--plain", role="Leader", node="a"), member("--plain", role="Worker", node="b")))
+                model("gang", 1, member("--plain", role="Leader", node="a"),
+                      member("--plain", role="Worker", node="b")))
     assert world.apply_result()["exitCode"] == 0
     pids = {name.split(":")[1]: row["pid"] for name, row in world.actors().items()}
     engines = set(world.engines())
