@@ -53,6 +53,7 @@ FAULTS = {
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
     "WARM is up, HOT not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
+    "a second of readiness ends a row of restarts": "from . import budget; budget.HEALTHY_S = 1.0",
     "the node is taken at the last moment": "attempt.check = _steal",
 }
 
