@@ -74,7 +74,8 @@ class EngineProcess:
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
         self._run = GuardedProcess(
-            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path)
+            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path,
+            self._engine.stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""
@@ -87,7 +88,7 @@ class EngineProcess:
                                                  f" {self._member.node}; {ADVICE}")
 
     def stop(self) -> None:
-        """End the engine and all processes below it, and wait until they are gone."""
+        """End the engine within its grace period, and all processes below it, and wait until they are gone."""
         self._release_ports()
         self._run.stop()
 

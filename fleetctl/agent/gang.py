@@ -6,7 +6,6 @@ restarts the gang as a whole. No engine starts before all members are placed.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -19,11 +18,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from .cards import REFUSED
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
-from .replica import EVICTED_S, ReplicaActor
+from .replica import ReplicaActor
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -34,6 +33,8 @@ GRANT_S = 300.0
 ANSWER_S = 120.0
 """A member answers immediately, but first its worker must start and its cards must be clean."""
 MARGIN_S = 60.0
+LEAVING_S = 20.0
+"""How much longer than the grace period the members may take to end their engines and to free their cards."""
 
 
 class OutOfReach(StartFailed):
@@ -69,9 +70,9 @@ class GangMember:
 
     def start(self, injected: Mapping[str, str], lifecycle: Lifecycle, within_s: float) -> None:
         """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
-        self._engine = self._seat.start_engine(injected)
+        engine = self._seat.start_engine(injected)
         threading.Thread(target=self._follow, daemon=True,
-                         args=(self._engine, lifecycle, time.monotonic() + within_s)).start()
+                         args=(engine, lifecycle, time.monotonic() + within_s)).start()
 
     def _follow(self, engine: EngineProcess, lifecycle: Lifecycle, deadline: float) -> None:
         try:
@@ -82,9 +83,9 @@ class GangMember:
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
-            engine.stop()
         log_of(self._seat.member).end(reason)
-        self._report = Report(code=code, reason=reason)
+        self._report = Report(code=code, reason=reason)  # at once, so that the others' end does not wait for this one's
+        engine.stop()
 
     def serve(self) -> Optional[ServedWeights]:
         """Record that the whole gang is ready, and return the weights for the member's place.
@@ -112,8 +113,8 @@ class GangMember:
         return self._step
 
     def leave(self) -> None:
-        """End the engine and return when all its processes are gone."""
-        self._seat.end_engine(self._engine)
+        """End the engine and return when all its processes are gone and its cards are free."""
+        self._seat.end_engine()
 
     def poll(self) -> Report:
         """Return the report of the engine."""
@@ -122,6 +123,9 @@ class GangMember:
 
 class GangCoordinator(ReplicaActor):
     """The replica as a whole."""
+
+    _engines_begin = False
+    """Whether a member may have an engine."""
 
     def __init__(self, *parts: bytes) -> None:
         self._members: List[Any] = []
@@ -153,7 +157,8 @@ class GangCoordinator(ReplicaActor):
         if permanent or not restarted:
             self._failed = about(self._replica, failure)
             keep_failure(ray.get_runtime_context().get_actor_id(), self._failed)
-            threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
+            ending_s = self._ending_s() if self._engines_begin else 0.0
+            threading.Timer(0 if permanent else ending_s + LEAVE_S, self._end_permanently).start()
         self._end_members()
         self._give_back()
         if permanent:
@@ -161,18 +166,21 @@ class GangCoordinator(ReplicaActor):
             time.sleep(LEAVE_S)
         super()._fail(failure, restarted)
 
+    def _ending_s(self) -> float:
+        """Return how long the members may take to end their engines, in seconds."""
+        return self._replica.grace_s + LEAVING_S
+
+    def _end_engines(self) -> None:
+        """End the engines of all members that answer; a member that has died has no engine any more."""
+        leaving = [member.leave.remote() for member in self._members]
+        ray.wait(leaving, num_returns=len(leaving), timeout=self._ending_s())
+
     def _end_members(self) -> None:
+        if self._engines_begin:
+            self._end_engines()
         for member in self._members:
             ray.kill(member, no_restart=True)
         self._members = []
-
-    def _end_permanently(self) -> None:
-        """End this actor without a restart: through Ray, or by force if Ray does not end it."""
-        try:
-            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-            time.sleep(LEAVE_S)
-        finally:
-            os._exit(1)
 
     def _name(self) -> str:
         """Return the name of this actor and of its placement group."""
@@ -256,6 +264,7 @@ class GangCoordinator(ReplicaActor):
                         for index, member in enumerate(self._replica.members) if member.weights}
         if with_weights:
             self._take_step("fetch_weights", with_weights)
+        self._engines_begin = True
         self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
                    for actor, injected in zip(self._members, variables)])
         self._await_leaders(deadline + MARGIN_S)
@@ -320,17 +329,12 @@ class GangCoordinator(ReplicaActor):
                 return {index: reports[index].answer for index in given}
             time.sleep(POLL_S)
 
-    def leave(self) -> None:
-        """End all engines and return when their processes are gone; the eviction ends the actors."""
-        self._leaving = True
-        exit_in(EVICTED_S)
-        self._call_all("leave")
-
     def _await_end(self) -> StartFailed:
         """Return when a member ends, which ends the gang; Ray restarts the coordinator and the gang, up to the limit.
 
-        The members are killed first. If they exited slowly, as members of an exiting owner do, Ray would kill their
-        child processes repeatedly, and both guards of an engine might die before they have ended it.
+        The engines end first, and then the members are killed. If they exited slowly, as members of an exiting owner
+        do, Ray would kill their child processes repeatedly, and both guards of an engine might die before they have
+        ended it.
         """
         while True:
             try:

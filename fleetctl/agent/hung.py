@@ -17,7 +17,7 @@ from .failure import Refused
 from .on_nodes import Asked
 from .orphans import command_line, signalled
 from .processes import parent_and_start
-from .supervisor import GRACE_S, descendants
+from .supervisor import ALONE_S, descendants
 
 ENDS_S = 10.0
 """How long Ray may take to end a process, and to hear of its end."""
@@ -67,6 +67,6 @@ def end_process(pid: int) -> List[str]:
         return []
     below = [(each, parent_and_start(each)[1]) for each in descendants(pid)]
     left = signalled([(pid, began)], signal.SIGKILL, 0)
-    left = signalled([*left, *below], 0, GRACE_S + MARGIN_S)  # its guards end the engine
-    left = signalled(left, signal.SIGKILL, GRACE_S)
+    left = signalled([*left, *below], 0, ALONE_S + MARGIN_S)  # its guards end the engine
+    left = signalled(left, signal.SIGKILL, ALONE_S)
     return [f"{each} ({command_line(each)})" for each, _ in left]

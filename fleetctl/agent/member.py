@@ -26,6 +26,7 @@ class MemberSeat:
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
+        self._engine: Optional[EngineProcess] = None
         self.ip: str = ray.util.get_node_ip_address()
         self._reserved = [reserve_port() for _ in range(2 if member.rank == 0 else 1)]
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
@@ -79,11 +80,13 @@ class MemberSeat:
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore the engine's liveness for this time, while it may be busy."""
+        assert self._engine is not None
         self._engine.hold_liveness(for_s)
 
     def reload_engine(self, call: HttpCall, within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None
+        assert self._engine is not None
         self._engine.reload(call, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
 
     def drop_new(self) -> None:
@@ -109,11 +112,13 @@ class MemberSeat:
         self._engine = engine
         return engine
 
-    def end_engine(self, engine: EngineProcess) -> None:
-        """End the engine, and wait until its processes are gone and its cards have freed their memory."""
+    def end_engine(self) -> None:
+        """End the engine, if it was started, and wait until its processes are gone and its cards' memory is free."""
+        if self._engine is None:
+            return
         if self._served:
             self._served.drain()
-        engine.stop()
+        self._engine.stop()
         cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(), stable=True)
 
 

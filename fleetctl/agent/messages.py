@@ -49,6 +49,13 @@ class Probe(NamedTuple):
         return probed.port if probed else None
 
 
+class Stop(NamedTuple):
+    """How an engine is ended: the signal that its first process gets, and how long it may then take, in seconds."""
+
+    signal: str = "SIGTERM"
+    grace: float = 30.0
+
+
 class Engine(NamedTuple):
     """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
 
@@ -58,6 +65,7 @@ class Engine(NamedTuple):
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
+    stop: Stop = Stop()
 
 
 class Lifecycle(NamedTuple):
@@ -183,6 +191,11 @@ class Replica(NamedTuple):
     def nodes(self) -> List[str]:
         """The names of its planned nodes, each once."""
         return list(dict.fromkeys(member.node for member in self.members))
+
+    @property
+    def grace_s(self) -> float:
+        """How long its engines may take to end, in seconds; they end at the same time."""
+        return max(member.engine.stop.grace for member in self.members)
 
 
 class InARow(NamedTuple):

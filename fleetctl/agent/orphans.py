@@ -13,14 +13,14 @@ from . import cluster, sockets
 from .mark import INJECTED
 from .messages import Orphan
 from .processes import Process, ancestors, environment_of, is_running, parent_and_start
-from .supervisor import GRACE_S
+from .supervisor import ALONE_S
 
 NEW_WORKER = b"default_worker.py"
 GUARDS = (b"fleetctl-supervisor", NEW_WORKER)
 WORKER = b"ray::"
 ACTORS = (b"ray::ModelActor", b"ray::GangMember")
 """How the processes of the actors that have an engine are named."""
-SETTLE_S = GRACE_S + 1.0
+SETTLE_S = ALONE_S + 1.0
 """What looks like an orphan may be ended by its guards within this time, or belong to an actor that has just begun."""
 SHOWN = 200
 
@@ -96,8 +96,8 @@ def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     found = [(orphan.pid, orphan.began) for orphan in find_orphans() if (orphan.pid, orphan.began) in wanted]
     hung = {ancestor for pid, _ in found for ancestor in ancestors(pid) if _words(ancestor)[0].startswith(ACTORS)}
     signalled([(pid, parent_and_start(pid)[1]) for pid in hung], signal.SIGKILL, 0)
-    left = signalled(found, signal.SIGTERM, GRACE_S)
-    left = signalled(left, signal.SIGKILL, GRACE_S)
+    left = signalled(found, signal.SIGTERM, ALONE_S)
+    left = signalled(left, signal.SIGKILL, ALONE_S)
     why = dict.fromkeys(filter(is_running, set(wanted).difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
     return [why.get(process, "") for process in wanted]

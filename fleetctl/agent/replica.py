@@ -22,8 +22,8 @@ from .messages import FailedStart, Json, Place, ReloadRequest, Replica
 from .reload import Reloading, Steps, as_reloaded
 from .wire import from_parts, parse
 
-EVICTED_S = 60.0
-"""How long an eviction may take to end an actor that it has asked to leave."""
+ENDED_S = 60.0
+"""How much longer than their grace period the engines of a replica may take to end, and their cards to be free."""
 CHECK_S = 3.0
 DEAD_CHECK_S = 60.0
 MAX_UNPUBLISHED = 2
@@ -87,8 +87,11 @@ class ReplicaActor:
             if not self._leaving:
                 os._exit(1)
 
+    def _end_engines(self) -> None:
+        """End all engines, each within its grace period, and return when their processes are gone."""
+
     def _end_members(self) -> None:
-        """End the members' actors, if they have their own."""
+        """End the members' engines and actors, if they have their own."""
 
     def _require_nodes(self) -> None:
         """Raise StartFailed if a node of ours is gone: then a restart cannot help, and no failure of ours ends us."""
@@ -145,6 +148,36 @@ class ReplicaActor:
         """End this process, so that Ray keeps the reason."""
         end_with(reason)
 
+    def grace_s(self) -> float:
+        """Return how long the engines may take to end: a run that asks this replica to leave waits for that."""
+        return self._replica.grace_s
+
+    def leave(self, again: bool = False) -> None:
+        """End the engines and return when their processes are gone and their cards free; the run then ends the actor.
+
+        If that run has been ended, the actor ends itself: for good, or if `again`, to be restarted by Ray.
+        """
+        self._leaving = True
+        self._end_in(self._replica.grace_s + ENDED_S, again)
+        self._end_engines()
+        self._end_in(LEAVE_S, again)
+
+    def _end_in(self, seconds: float, again: bool) -> None:
+        if again:
+            exit_in(seconds)
+        else:
+            timer = threading.Timer(seconds, self._end_permanently)
+            timer.daemon = True
+            timer.start()
+
+    def _end_permanently(self) -> None:
+        """End this actor without a restart: through Ray, or by force if Ray does not end it."""
+        try:
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            time.sleep(LEAVE_S)
+        finally:
+            os._exit(1)
+
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
         return describe(
@@ -183,8 +216,5 @@ class ModelActor(ReplicaActor):
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
 
-    def leave(self) -> None:
-        """End the engine and return when its processes are gone and its cards are free; the eviction ends the actor."""
-        self._leaving = True
-        exit_in(EVICTED_S)
-        self._seat.end_engine(self._engine)
+    def _end_engines(self) -> None:
+        self._seat.end_engine()

@@ -112,7 +112,7 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
 def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with below("ray::ModelActor") as (above, engine):
         above.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr(orphans, "actor_pids_here", lambda: set())
+        monkeypatch.setattr(orphans, "actor_pids_here", set)
         agreed = [one for one in orphans.find_orphans() if one.pid == engine]
         assert orphans.end_orphans(agreed) == [""]
         assert above.wait(10) == -signal.SIGKILL

@@ -106,8 +106,9 @@ def test_a_replica_that_fails_after_it_was_ready_uses_its_restarts_keeps_its_rea
         assert "cannot find the weights" in one["message"]
 
     eventually(lambda: world.actors() == {}, "after one restart both stay down")
-    lines = [line for line in world.run("logs", "late/0").stdout.splitlines() if "the engine exited with code 3" in line]
-    assert ["the one restart since" in line for line in lines] == [False, False, True]
+    log = world.run("logs", "late/0").stdout.splitlines()
+    ends = [line for line in log if "the engine exited with code 3" in line]
+    assert ["the one restart since" in line for line in ends] == [False, False, True]
     assert [action["replicaId"] for action in world.plan()["actions"]] == [0, 0], "the id of a DEAD one is free"
     world.write(model("late", 1, member("--plain"), **restart))
     assert outcomes(world.apply_result()) == [("ready", "")]
