@@ -107,7 +107,7 @@ class Evict(ExplicitRun):
             for one, asked in leaving:
                 if asked.is_over():
                     ray.kill(one.handle, no_restart=True)
-                    one.killed = True
+                    one.killed, one.is_silent = True, asked.is_silent
             leaving = [(one, asked) for one, asked in leaving if not one.killed]
             if leaving:
                 yield
@@ -144,6 +144,8 @@ class Eviction(Task):
 
     handle: Any = None
     killed = False
+    is_silent = False
+    """Its process did not answer."""
 
     def __init__(self, target: Target, run: Evict) -> None:
         super().__init__(target.key, target)
@@ -162,11 +164,13 @@ class Eviction(Task):
                 return outcome_of(self.target, "failed", "STILL_THERE", why)
             yield
         try:
-            forced = yield from hung.await_end(record, self.target.nodes[0], self._run.clock)
+            killed = yield from hung.await_end(record, self.target.nodes[0], self._run.clock)
         except Refused as why:
             return outcome_of(self.target, "failed", why.code, str(why))
         outcome = self._run.demotion.gone(self.target)
-        return outcome._replace(message="\n".join(filter(None, [hung.FORCED, outcome.message]))) if forced else outcome
+        if not killed and not self.is_silent:
+            return outcome
+        return outcome._replace(message="\n".join(filter(None, [hung.KILLED, outcome.message])))
 
 
 def _ready_actors(model: str) -> Set[str]:
@@ -197,6 +201,11 @@ class Leaving:
             grace, leave = getattr(handle, "grace_s", None), getattr(handle, "leave", None)
             self._grace = grace.remote() if grace else None
             self._left = leave.remote(*([again] if grace else [])) if leave else None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its process has not answered even the question that it can answer immediately."""
+        return self._grace is not None
 
     def is_over(self) -> bool:
         """Return whether the engines have ended, or have had their time, or were not asked."""

@@ -23,7 +23,7 @@ ENDS_S = 10.0
 """How long Ray may take to end a process, and to hear of its end."""
 NODE_S = 60.0
 MARGIN_S = 1.0
-FORCED = "its process did not answer and was killed"
+KILLED = "its process did not answer and was killed"
 
 
 def await_end(record: ActorRecord, node: str, clock: Callable[[], float]) -> Generator[None, None, bool]:
