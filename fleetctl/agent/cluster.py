@@ -102,8 +102,12 @@ def nodes_now() -> List[NodeNow]:
 
 def is_at(node_id: str, ip: str) -> bool:
     """Return whether a living node has this address, by Ray's own table and not by the words of an actor there."""
-    return any(record["Alive"] and record["NodeID"] == node_id and record["NodeManagerAddress"] == ip
-               for record in ray.nodes())
+    return addresses().get(node_id) == ip
+
+
+def addresses() -> Dict[str, str]:
+    """Return the address of each living node, by node id."""
+    return {str(record["NodeID"]): record["NodeManagerAddress"] for record in ray.nodes() if record["Alive"]}
 
 
 def node_trouble(node_id: str) -> Optional[Tuple[str, str]]:
@@ -235,15 +239,14 @@ def _death(cause: Any) -> str:
     return str(text)
 
 
-def live_actors(*states: str) -> Iterator[Any]:
-    """Yield Ray's own records of all actors in these states; of those that are ALIVE if none is given."""
-    for each in states or ("ALIVE",):
-        yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, each))
+def live_actors(in_state: str = "ALIVE") -> Iterator[Any]:
+    """Yield Ray's own records of all actors in this state."""
+    yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, in_state))
 
 
 def actor_pids(node_id: str) -> Set[int]:
     """Return the pids of the worker processes of all actors on a node that are not DEAD."""
-    return {actor.pid for actor in live_actors("ALIVE", "PENDING_CREATION", "RESTARTING")
+    return {actor.pid for state in ("ALIVE", "PENDING_CREATION", "RESTARTING") for actor in live_actors(state)
             if actor.address.node_id.hex() == node_id}
 
 

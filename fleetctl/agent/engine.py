@@ -13,15 +13,17 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
+from .containers import MISSING, image_is_missing
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import HttpCall, Member, Probe
-from .node import engine_environment, expand
+from .node import engine_environment, expand, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
+from .readiness import NotReady, keep_probing
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
 
@@ -59,6 +61,7 @@ class EngineProcess:
         self._member, self._engine = member, member.engine
         self._env = engine_environment(self._engine, injected)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
+        refuse_too_long(self._argv, self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -100,6 +103,11 @@ class EngineProcess:
         is_oom = code - 128 == signal.SIGKILL and oom_kills() > self._oom_kills_before
         return f"the engine was ended by signal {code - 128}" + (OOM_TEXT if is_oom else "")
 
+    def code_of_end(self) -> str:
+        """Return the code of an engine that ended before it was ready: a missing image is its node's lack, not its."""
+        missing = image_is_missing(self._run.exit_code or 0, self._log.end_of_this_life(LAST_OUTPUT_BYTES))
+        return MISSING if missing else "ENGINE_EXITED"
+
     def become_ready(self, deadline: float, allowed_s: float) -> None:
         """Return once readiness passes; raises StartFailed if the engine ends, or at `deadline` (monotonic).
 
@@ -113,7 +121,8 @@ class EngineProcess:
                 self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
             if not self._restart_without_ports():
-                raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
+                raise StartFailed(
+                    self.code_of_end(), self._with_last_output(self.how_it_ended() + " before it was ready"))
 
     def _await_readiness(self, deadline: float, allowed_s: float) -> bool:
         """Return True once the engine is ready, False if it ends first; raises StartFailed at `deadline`."""
@@ -161,6 +170,11 @@ class EngineProcess:
             code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
             why = str(failure).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
             raise StartFailed(code, f"{answer}; then {why}") from None
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the readiness probe, if there is one, until the engine ends; see readiness.py."""
+        if self._engine.readiness:
+            keep_probing(self._engine.readiness, self._build, self._run.ended, tell)
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore liveness failures for this time, then count from zero; 0 = count again now."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence,
 
 import ray
 
-from . import cluster, hung
+from . import cluster, hung, records
 from .budget import give_restart
 from .demote import Demotion
 from .drain import Drain
@@ -18,6 +18,7 @@ from .failure import Refused, decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
 from .messages import ExplicitRequest, Outcome, Target
+from .readiness import is_ready
 from .reload import forget_dead_actors
 from .run import Run, Steps, Task, outcome_of
 
@@ -136,6 +137,7 @@ class Evict(ExplicitRun):
         """Write the summary, and forget what was kept about actors that have ended."""
         with suppress(Exception):  # the outcomes must still be reported
             forget_dead_actors()
+            records.forget_dead_actors()
         return super().end()
 
 
@@ -181,7 +183,8 @@ def _ready_actors(model: str) -> Set[str]:
             actor_id = ray.get_actor(actor_name(model, number))._actor_id.hex()
         except ValueError:  # it has just ended
             continue
-        if cluster.actor_record(actor_id).is_up:
+        record = cluster.actor_record(actor_id)
+        if record.is_up and is_ready(actor_id, record.report):
             found.add(actor_id)
     return found
 

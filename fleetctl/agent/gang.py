@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .cards import REFUSED
+from .cards import CARD_FAILURES, REFUSED
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
+from .readiness import NotReady
 from .replica import ReplicaActor
 
 POLL_S = 0.5
@@ -44,25 +44,30 @@ class OutOfReach(StartFailed):
 class Report(NamedTuple):
     """What a member says of its engine, or of its latest step. `code` = it has failed, and is no longer at it.
 
-    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended.
+    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended. `not_ready` = the
+    engine of a leader was ready and no longer is.
     """
 
     is_done: bool = False
     answer: Any = None
     code: str = ""
     reason: str = ""
+    not_ready: Optional[NotReady] = None
 
 
 class GangMember:
     """One member's actor. It reports its state; the coordinator decides."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, restarted: bool) -> None:
         try:
-            self._seat = MemberSeat(member)
+            self._seat = MemberSeat(member, restarted)
         except StartFailed as failure:
-            raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
+            cards = failure.places[0] if failure.places else Place()
+            raise RuntimeError(encode_failure(FailedStart(
+                failure.code, str(failure), gpu_uuids=cards.gpu_uuids, gpu_indices=cards.gpu_indices))) from None
         self._report = self._step = Report()
         self._serving = threading.Event()
+        self._not_ready: Optional[NotReady] = None
 
     def seat(self) -> Tuple[Place, int]:
         """Return the member's place, and the port for its gang if it is the leader."""
@@ -79,7 +84,7 @@ class GangMember:
             if self._seat.member.rank == 0:
                 engine.become_ready(deadline, lifecycle.startup_timeout)
                 self._report = Report(True, engine.served_port())
-            reason, code = engine.watch(self._serving), "ENGINE_EXITED"
+            reason, code = engine.watch(self._serving), engine.code_of_end()
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
@@ -93,8 +98,13 @@ class GangMember:
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
+        if self._seat.member.rank == 0:
+            self._seat.keep_probing(self._tell)
         self._seat.check_weights()
         return self._seat.served_weights()
+
+    def _tell(self, state: Optional[NotReady]) -> None:
+        self._not_ready = state
 
     def take_step(self, step: str, *given: Any) -> None:
         """Run a step of a start or a reload, a method of the seat, in a thread; `step` reports its end."""
@@ -118,7 +128,7 @@ class GangMember:
 
     def poll(self) -> Report:
         """Return the report of the engine."""
-        return self._report
+        return self._report._replace(not_ready=self._not_ready)
 
 
 class GangCoordinator(ReplicaActor):
@@ -234,7 +244,7 @@ class GangCoordinator(ReplicaActor):
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
-            ).remote(member))
+            ).remote(member, self._restarted))
         seats: List[Tuple[Place, int]] = []
         refusals: List[StartFailed] = []
         for answer in [actor.seat.remote() for actor in self._members]:
@@ -246,20 +256,17 @@ class GangCoordinator(ReplicaActor):
                 refusals.append(failure)
         if refusals:
             refused = [place for refusal in refusals for place in refusal.places]
-            raise StartFailed(refusals[0].code, str(refusals[0]), refused)
+            first = next((one for one in refusals if one.code in CARD_FAILURES), refusals[0])
+            raise StartFailed(first.code, str(first), refused)
         self._places = [place for place, _ in seats]
         self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats
                                   if place.rank == 0}
 
     def _start_engines(self) -> None:
         """Start all engines once all members have their weights, and return when every gang's leader is ready."""
-        sizes = Counter((place.group, place.copy) for place in self._places)
         lifecycle, deadline = self._replica.lifecycle, deadline_after(self._replica.lifecycle)
-        variables = []
-        for member, place in zip(self._replica.members, self._places):
-            gang = (place.group, place.copy)
-            host, port = self._leader_addresses[gang]
-            variables.append(injected_variables(self._replica, member, sizes[gang], place.port or 0, host, port))
+        variables = [injected_variables(self._replica, member, place, self._leader_addresses[place.group, place.copy])
+                     for member, place in zip(self._replica.members, self._places)]
         with_weights = {index: (variables[index], deadline - time.monotonic())
                         for index, member in enumerate(self._replica.members) if member.weights}
         if with_weights:
@@ -312,6 +319,9 @@ class GangCoordinator(ReplicaActor):
             cause, died = decode_failure(str(error)), getattr(error, "actor_id", None)
             seats = self._places or list(map(place_of, self._replica.members))
             places = [place for actor, place in zip(self._members, seats) if actor._actor_id.hex() == died]
+            if cause.code in CARD_FAILURES:
+                places = [place._replace(gpu_uuids=cause.gpu_uuids, gpu_indices=cause.gpu_indices or ())
+                          for place in places]
             subject = f"rank {places[0].rank} of group {places[0].group}" if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None
@@ -339,7 +349,11 @@ class GangCoordinator(ReplicaActor):
         while True:
             try:
                 time.sleep(POLL_S)
-                self._raise_if_failed(self._call_all("poll"))
+                reports: List[Report] = self._call_all("poll")
+                self._raise_if_failed(reports)
+                self._see_readiness(next(
+                    (found._replace(reason=f"rank {place.rank} of group {place.group}: {found.reason}")
+                     for found, place in zip((report.not_ready for report in reports), self._places) if found), None))
             except Exception as error:
                 failure = start_failure(error)
                 if not self._leaving:

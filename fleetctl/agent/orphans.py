@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Collection, Iterator, List, Optional, Sequence, Set, Tuple
 
 import ray
 
-from . import cluster, sockets
-from .mark import INJECTED
+from . import cluster, containers, sockets
+from .mark import MARKED
 from .messages import Orphan
 from .processes import Process, ancestors, environment_of, is_running, parent_and_start
 from .supervisor import ALONE_S
@@ -23,20 +23,22 @@ ACTORS = (b"ray::ModelActor", b"ray::GangMember")
 SETTLE_S = ALONE_S + 1.0
 """What looks like an orphan may be ended by its guards within this time, or belong to an actor that has just begun."""
 SHOWN = 200
+IN_CONTAINER = tuple(name.encode() for name in (*MARKED, "FLEETCTL_NAME"))
+"""Each of these shows that a container has an engine of ours; the command line tool reads none of them."""
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return a process's values of the INJECTED variables; None if it lacks one, or belongs to another user."""
+    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user."""
     environ = environment_of(pid)
-    values = [environ.get(name.encode()) for name in INJECTED]
+    values = [environ.get(name.encode()) for name in MARKED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
 def find_orphans() -> List[Orphan]:
     """Return the processes that have our mark and are not below a living actor of a replica.
 
-    The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
-    has the same mark, or if it is in another PID namespace.
+    The processes of an engine in a container that a daemon runs have no guard above them. So a process does not count
+    if a guarded process, such as the daemon's client, has the same mark.
     """
     found = _find(actor_pids_here())
     if not found:
@@ -50,8 +52,22 @@ def _find(living: Optional[Set[int]]) -> List[Orphan]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid, living)}
     guarded_marks = {marks[pid] for pid in guarded}
-    return [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
-            for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
+    found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
+             for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
+    return [*found, *_in_containers(guarded, living)]
+
+
+def _in_containers(guarded: Collection[int], living: Optional[Set[int]]) -> Iterator[Orphan]:
+    """Yield one process of each container with an orphan. A container may have been given only some variables."""
+    engines = [environment_of(pid) for pid in guarded]
+    for pid in containers.in_other_namespaces(IN_CONTAINER):
+        environ = environment_of(pid)
+        given = {name: environ[name] for name in IN_CONTAINER if name in environ}
+        has_client = any(given.items() <= engine.items() for engine in engines)
+        if given and not has_client and not is_guarded(pid, living):
+            model, replica_id = (os.fsdecode(given.get(name, b"")) for name in IN_CONTAINER[:2])
+            container = containers.container_of(pid) or "unknown"
+            yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), model, replica_id, container)
 
 
 def actor_pids_here() -> Optional[Set[int]]:
@@ -90,10 +106,12 @@ def command_line(pid: int) -> str:
 def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     """End those of the `agreed` processes that are still orphans; returns for each why it still runs, "" = it is gone.
 
-    The process of a dead actor above them ends, too: it hangs, and Ray keeps its cards until then.
+    The process of a dead actor above them ends, too: it hangs, and Ray keeps its cards until then. A container is left
+    to its daemon, which might start it again.
     """
     wanted = [(orphan.pid, orphan.began) for orphan in agreed]
-    found = [(orphan.pid, orphan.began) for orphan in find_orphans() if (orphan.pid, orphan.began) in wanted]
+    found = [(orphan.pid, orphan.began) for orphan in find_orphans()
+             if (orphan.pid, orphan.began) in wanted and not orphan.container]
     hung = {ancestor for pid, _ in found for ancestor in ancestors(pid) if _words(ancestor)[0].startswith(ACTORS)}
     signalled([(pid, parent_and_start(pid)[1]) for pid in hung], signal.SIGKILL, 0)
     left = signalled(found, signal.SIGTERM, ALONE_S)

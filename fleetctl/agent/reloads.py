@@ -28,8 +28,8 @@ from .messages import (
     WeightSource,
 )
 from .ports import host_port
-from .records import RELOAD, add, remove
-from .run import Run, Task, outcome_of
+from .records import RELOAD, add, remove, why_paused
+from .run import PAUSED, Run, Task, outcome_of
 from .wire import document_of, parse
 
 POLL_S = 0.5
@@ -96,6 +96,10 @@ class Reloads:
             return remove(RELOAD, subject, fleet.name)
         record = state._replace(fleet=fleet.name, namespace=fleet.namespace)
         return add(RELOAD, subject, document_of(record), fleet.name)
+
+    def why_paused(self, model: str) -> str:
+        """Return why a model reloads nothing now: a user has paused it. "" = it may."""
+        return why_paused(self._request.plan.fleet.name, self._request.plan.fleet.namespace, model)
 
     def add_source(self, replica: str, place: Place) -> None:
         """Keep a member that has reloaded as a source for the next replica."""
@@ -173,6 +177,8 @@ class Reload(Task):
         if shared.busy is not None:
             why = f"another run is reloading this fleet's replicas: {shared.busy}"
             return self._said("skipped", "LOCK_HELD", why)
+        if paused := shared.why_paused(row.model):
+            return self._said("blocked", PAUSED, paused)
         if row.model in shared.failed:
             why = f"the reload of {shared.failed[row.model]} before it did not succeed: it runs as before"
             return self._said("skipped", "NOT_BEGUN", why)

@@ -1,7 +1,7 @@
 """A replica: the detached actor `ModelActor:<key>:<id>`, here with one member. Its constructor returns once ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
-down and is being restarted, DEAD = it went down for good.
+down and is being restarted, DEAD = it went down for good. A record says that a replica is ALIVE but no longer ready.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
+from .readiness import NotReady, Recorder
 from .reload import Reloading, Steps, as_reloaded
 from .wire import from_parts, parse
 
@@ -40,6 +41,8 @@ class ReplicaActor:
     _take_step: Steps
     """Run a step of a start or a reload, a method of the members' seats."""
 
+    _restarted = False
+
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(Replica, parts)
         self._places: List[Place] = []
@@ -48,7 +51,7 @@ class ReplicaActor:
         self._leaving = False
         self._restarts = Restarts(log_of(self._replica.members[0]).path, self._replica.lifecycle)
         self._uncounted: Optional[int] = None
-        restarted = node.was_restarted()
+        self._restarted = restarted = node.was_restarted()
         threading.Thread(target=self._watch_record, name="fleetctl-record", daemon=True).start()
         try:
             if restarted:
@@ -62,6 +65,7 @@ class ReplicaActor:
         self._uncounted = self._restarts.ready()
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
+        self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
@@ -86,6 +90,11 @@ class ReplicaActor:
         finally:
             if not self._leaving:
                 os._exit(1)
+
+    def _see_readiness(self, state: Optional[NotReady]) -> None:
+        """Let the cluster know whether the engines answer; once they are being ended, they need not."""
+        if not self._leaving:
+            self._recorder.see(state)
 
     def _end_engines(self) -> None:
         """End all engines, each within its grace period, and return when their processes are gone."""
@@ -189,9 +198,9 @@ class ModelActor(ReplicaActor):
 
     def _start(self) -> None:
         deadline = deadline_after(self._replica.lifecycle)
-        self._seat = seat = MemberSeat(self._replica.members[0])
+        self._seat = seat = MemberSeat(self._replica.members[0], self._restarted)
         self._places = [seat.place()]
-        injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
+        injected = injected_variables(self._replica, seat.member, self._places[0], (seat.ip, seat.leader_port))
         seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
@@ -208,6 +217,7 @@ class ModelActor(ReplicaActor):
         super()._fail(failure, restarted)
 
     def _await_end(self) -> StartFailed:
+        self._engine.keep_probing(self._see_readiness)
         reason = self._engine.watch()
         if not self._leaving:
             log_of(self._replica.members[0]).end(reason)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import drain, evict, reload
+from fleetctl.agent import drain, evict, lock, records, reload
 from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
@@ -86,7 +86,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     monkeypatch.setattr(evict.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(evict, "kept_failure", lambda _: None)
-    cluster.keys.install(monkeypatch, reload)
+    cluster.keys.install(monkeypatch, lock, records, reload)
     monkeypatch.setattr(run_module, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
     return cluster
@@ -476,6 +476,22 @@ def test_only_replicas_that_serve_count_as_ready_and_are_asked_to_leave(
     cluster.calls.clear()
     assert run(evict.run_evict, 3, keep={"org/m": 3})["rows"] == [(3, "gone", None)]
     assert cluster.calls[0] == "end ModelActor:org/m:3"
+
+
+def test_a_replica_that_no_longer_answers_its_readiness_does_not_count_as_ready(
+    cluster: SimulatedCluster, run: Any
+) -> None:
+    name, mark = "ModelActor:org/m:3", '{"fleet":"lab","readyAt":"2026-03-04T12:00:00Z"}'
+    cluster.records[name] = cluster.records[name]._replace(report=mark)
+    told = {"model": "org/m", "replicaId": 3, "readyAt": "2026-03-04T12:00:00Z", "since": "2026-03-04T12:03:11Z",
+            "reason": "GET /health on port 8000: HTTP 503"}
+    records.add(records.NOT_READY, name, told, "lab")
+    assert run(evict.run_evict, 0, keep={"org/m": 3})["rows"] == [(0, "skipped", "TOO_FEW_READY")]
+    records.add(records.NOT_READY, name, {**told, "readyAt": "2026-03-04T11:00:00Z"}, "lab")  # of its former life
+    assert run(evict.run_evict, 0, keep={"org/m": 3})["rows"] == [(0, "gone", None)]
+    records.add(records.NOT_READY, name, told, "lab")
+    assert run(evict.run_evict, 3, keep={"org/m": 2})["rows"] == [(3, "gone", None)], "ending it takes nothing away"
+    assert records.records_of(records.NOT_READY, "lab") == {}
 
 
 def test_a_replica_that_ends_while_the_ready_ones_are_counted_is_not_ready(

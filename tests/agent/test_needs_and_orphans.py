@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from marked_processes import end
+from marked_processes import end, eventually
 
 from fleetctl.agent import examine, orphans, ports, processes
-from fleetctl.agent.mark import INJECTED
-from fleetctl.agent.messages import Need
+from fleetctl.agent.mark import MARKED
+from fleetctl.agent.messages import Need, Orphan
 
 pytestmark = pytest.mark.slow
-MARK = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
+MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -80,7 +80,7 @@ def test_a_guarded_process_is_no_orphan_nor_is_its_engine_in_a_container(start: 
 
 
 @contextmanager
-def below(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def below_a(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process with this command line, and the pid of an engine below it."""
     above = subprocess.Popen([words[0], "-c", GUARD, *words[1:]], executable=sys.executable, stdout=subprocess.PIPE,
                              env={**os.environ, **MARK})
@@ -102,7 +102,7 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
     monkeypatch: pytest.MonkeyPatch, words: list[str], *, lives: bool, is_orphan: bool
 ) -> None:
     """A process that hangs is still there when its actor is dead for Ray; so is an engine whose guards are stopped."""
-    with below(*words) as (above, engine):
+    with below_a(*words) as (above, engine):
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: {above.pid} if lives else set())
         assert (engine in found()) is is_orphan
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: None)
@@ -110,7 +110,7 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
 
 
 def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with below("ray::ModelActor") as (above, engine):
+    with below_a("ray::ModelActor") as (above, engine):
         above.send_signal(signal.SIGSTOP)
         monkeypatch.setattr(orphans, "actor_pids_here", set)
         agreed = [one for one in orphans.find_orphans() if one.pid == engine]
@@ -120,7 +120,7 @@ def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.M
 
 def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its guards are just ending it, or its actor has just begun."""
-    with below("ray::ModelActor") as (above, engine):
+    with below_a("ray::ModelActor") as (above, engine):
         answers = [set[int](), {above.pid}]
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: answers.pop(0))
         assert engine not in found()
@@ -137,6 +137,44 @@ def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Sta
         process.wait()
 
 
+def in_container(*words: str) -> list[str]:
+    """Return a command that runs in a PID namespace of its own; skips the test where that is not allowed."""
+    own = ["unshare", "--pid", "--fork", "--kill-child", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
+    if subprocess.run([*own, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may make no PID namespace")
+    return [*own, *words]
+
+
+def below(orphan: Orphan, outside: subprocess.Popen[bytes]) -> bool:
+    """Return whether an orphan is the `sleep` with which the container that `outside` has started begins."""
+    is_first = processes.parent_and_start(orphan.pid)[0] == outside.pid
+    return bool(orphan.container) and is_first and orphan.command == "sleep 100"
+
+
+def test_a_container_without_a_guard_is_found_by_any_of_the_variables_and_left_alone(start: Start) -> None:
+    outside = start(*in_container("env", "-i", f"FLEETCTL_NAME={MARK['FLEETCTL_MODEL']}", "sleep", "100"))
+    [orphan] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, outside)], "it is found")
+    assert (orphan.model, orphan.replica_id, orphan.container) == ("", "", "unknown")
+    orphans.end_orphans([orphan])
+    assert outside.poll() is None
+
+
+def test_a_container_whose_client_is_guarded_is_no_orphan(start: Start) -> None:
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, "fleetctl-supervisor"], env={**os.environ, **MARK},
+                             stdout=subprocess.PIPE)
+    try:
+        assert guard.stdout is not None
+        client = int(guard.stdout.readline())
+        same = start(*in_container("sleep", "100"))
+        other = start(*in_container("sleep", "100"), FLEETCTL_PORT="1")
+        [left] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, other)], "it is found")
+        assert left.model == MARK["FLEETCTL_MODEL"]
+        assert [one for one in orphans.find_orphans() if below(one, same)] == []
+    finally:
+        os.kill(client, 9)
+        guard.communicate()
+
+
 def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> None:
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     node = {"PATH": str(tmp_path), "HF_TOKEN": "x"}
@@ -148,6 +186,9 @@ def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> No
                      (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that is not executable is no command"
     (tmp_path / "vllm").chmod(0o755)
     assert examine.command("vllm", str(tmp_path)) is None
+    assert examine.unmet_needs([Need("command", "vllm", "/opt/bin:$(PATH)")], node) == []
+    [one] = examine.unmet_needs([Need("command", "no-such", "/opt/bin:$(PATH)")], node)
+    assert (one.path, one.message) == ("/opt/bin:$(PATH)", f"no-such is not on its PATH (/opt/bin:{tmp_path})")
 
 
 def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(

@@ -55,6 +55,7 @@ FAULTS = {
     "WARM is up, HOT not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
     "a second of readiness ends a row of restarts": "from . import budget; budget.HEALTHY_S = 1.0",
     "the node is taken at the last moment": "attempt.check = _steal",
+    "ready engines are probed often": "from . import readiness; readiness.PERIOD_S, readiness.RECORD_S = 0.3, 1.0",
 }
 
 
