@@ -79,15 +79,17 @@ def actor_pids_here() -> Optional[Set[int]]:
 
 
 def is_guarded(pid: int, living: Optional[Set[int]]) -> bool:
-    """Return whether a process is below a worker of Ray; if that is a replica's actor, it must be among the `living`.
+    """Return whether a process is below a worker of Ray; if that is a replica's actor here, it must be `living`.
 
-    If these are not known, it is enough that an ancestor is a worker or a guard of ours.
+    A worker of another raylet is of another node or cluster on this host, whose actors are not ours to judge. If the
+    living ones are not known, it is enough that an ancestor is a worker or a guard of ours.
     """
     above = [(ancestor, _words(ancestor)) for ancestor in ancestors(pid)]
     if living is None:
         return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words) for _, words in above)
-    return any(ancestor in living or any(word.endswith(NEW_WORKER) for word in words)
-               or (words[0].startswith(WORKER) and not words[0].startswith(ACTORS)) for ancestor, words in above)
+    return any(any(word.endswith(NEW_WORKER) for word in words) or (words[0].startswith(WORKER) and (
+        ancestor in living or not words[0].startswith(ACTORS) or parent_and_start(ancestor)[0] != os.getppid()))
+        for ancestor, words in above)
 
 
 def _words(pid: int) -> List[bytes]:

@@ -104,6 +104,8 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
     """A process that hangs is still there when its actor is dead for Ray; so is an engine whose guards are stopped."""
     with below_a(*words) as (above, engine):
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: {above.pid} if lives else set())
+        assert (engine in found()) is (is_orphan and not words[0].startswith("ray::")), "a worker of another raylet"
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
         assert (engine in found()) is is_orphan
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: None)
         assert engine not in found(), "Ray does not answer"
@@ -112,6 +114,7 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
 def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with below_a("ray::ModelActor") as (above, engine):
         above.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
         monkeypatch.setattr(orphans, "actor_pids_here", set)
         agreed = [one for one in orphans.find_orphans() if one.pid == engine]
         assert orphans.end_orphans(agreed) == [""]
@@ -121,6 +124,7 @@ def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.M
 def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its guards are just ending it, or its actor has just begun."""
     with below_a("ray::ModelActor") as (above, engine):
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
         answers = [set[int](), {above.pid}]
         monkeypatch.setattr(orphans, "actor_pids_here", lambda: answers.pop(0))
         assert engine not in found()

@@ -89,6 +89,9 @@ def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(worl
                       member("--plain", role="Worker", node="b")))
     assert world.apply_result()["exitCode"] == 0
     pids = {name.split(":")[1]: row["pid"] for name, row in world.actors().items()}
+    found = world.run("doctor", "--nodes").stdout
+    assert "4 nodes" in found
+    assert "ORPHAN_ENGINE" not in found, "several nodes of one host see the processes of each other"
     engines = set(world.engines())
     stopped = [pids["evicted"], pids["restarted"], pids["killed"], world.cluster.classes(name="GangMember")[0]]
     titles = {Path(f"/proc/{pid}/cmdline").read_bytes()[:15].rstrip(b".") for pid in stopped}
