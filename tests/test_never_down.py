@@ -61,7 +61,7 @@ ALLOWED = {
         "remove_group": "the explicit verb: a placement group of ours whose creator is dead, agreed to by its id",
     },
     "agent/orphans.py": {
-        "_signal": "the explicit verb: a process with an engine's variables and no replica above it, agreed to",
+        "_signal": "the explicit verbs: an engine without a living replica, agreed to; or a process named to end",
     },
     "agent/member.py": {
         "MemberSeat.end_engine": "the member's own engine, when an eviction asks its replica to leave",
@@ -90,6 +90,7 @@ ALLOWED = {
                                          "and the eviction has not ended it",
         "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
         "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
+        "ReplicaActor._watch_record": "the replica's own process, when Ray has ended its actor",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",
@@ -101,6 +102,8 @@ ALLOWED = {
         "main": "the engine, through the inner guard, and what that has left behind",
         "exit_like": "itself",
         "run_engine": "itself, when the engine cannot be started",
+        "Actor._ask": "itself, a question that could not be asked",
+        "Actor.end": "the actor's process, which hangs, after Ray has ended the actor",
     },
     "agent/weights/connections.py": {"Listener.stop": "connections of receivers of weights, not an engine's"},
     "agent/weights/serve.py": {
@@ -357,7 +360,7 @@ def test_replace_ends_only_by_the_explicit_verb() -> None:
 
 def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     """Each kind is removed by one call, only below the verb; the client asks before it, and an agent checks again."""
-    for name, above in (("remove_group", "run_repair"), ("end_orphans", ""), ("_signal", "_signalled")):
+    for name, above in (("remove_group", "run_repair"), ("end_orphans", ""), ("_signal", "signalled")):
         assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
     agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
     assert agent == {"orphans.py", "repair.py"}

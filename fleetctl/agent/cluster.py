@@ -40,7 +40,8 @@ class ActorRecord(NamedTuple):
     """Ray's record of one actor.
 
     `placed` = it has a worker process. `report` = its repr, empty until its constructor has returned. `death` = Ray's
-    text for why it is DEAD. `restarts_left` = how many more times Ray restarts it. `killed` = a call has ended it.
+    text for why it is DEAD. `restarts_left` = how many more times Ray restarts it, None = without a limit. `killed` =
+    a call has ended it. `worker_id`, `pid` and `node_id` = its process, also once it is DEAD.
     """
 
     state: str
@@ -48,8 +49,11 @@ class ActorRecord(NamedTuple):
     report: str
     death: str
     restarts: int = 0
-    restarts_left: int = 0
+    restarts_left: Optional[int] = 0
     killed: bool = False
+    worker_id: str = ""
+    pid: int = 0
+    node_id: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -216,8 +220,16 @@ def actor_record(actor_id: str) -> ActorRecord:
     data = gcs_pb2.ActorTableData.FromString(packed)
     name = gcs_pb2.ActorTableData.ActorState.Name(data.state)
     died = data.death_cause.actor_died_error_context
+    left = max(0, data.max_restarts - data.num_restarts) if data.max_restarts >= 0 else None
     return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause),
-                       data.num_restarts, max(0, data.max_restarts - data.num_restarts), died.reason == died.RAY_KILL)
+                       data.num_restarts, left, died.reason == died.RAY_KILL,
+                       data.address.worker_id.hex(), data.pid, data.address.node_id.hex())
+
+
+def worker_is_alive(worker_id: str) -> bool:
+    """Return whether a worker process still exists, by its raylet's word; until it ends, Ray keeps its resources."""
+    packed = accessor().get_worker_info(ray.WorkerID(bytes.fromhex(worker_id))) if worker_id else None
+    return packed is not None and bool(gcs_pb2.WorkerTableData.FromString(packed).is_alive)
 
 
 def _death(cause: Any) -> str:
@@ -230,6 +242,12 @@ def _death(cause: Any) -> str:
 def live_actors(in_state: str = "ALIVE") -> Iterator[Any]:
     """Yield Ray's own records of all actors in this state."""
     yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, in_state))
+
+
+def actor_pids(node_id: str) -> Set[int]:
+    """Return the pids of the worker processes of all actors on a node that are not DEAD."""
+    return {actor.pid for state in ("ALIVE", "PENDING_CREATION", "RESTARTING") for actor in live_actors(state)
+            if actor.address.node_id.hex() == node_id}
 
 
 def started_since(node_id: str, since_ms: int, exclude: Collection[str]) -> Dict[str, float]:

@@ -97,7 +97,7 @@ def create(replica: Replica) -> CreatedHere:
         handle = remote_class(plain).options(
             name=name,
             lifetime="detached",
-            max_restarts=replica.lifecycle.restart_max,
+            max_restarts=-1,  # the actor itself counts them, see budget.py
             scheduling_strategy=NodeAffinitySchedulingStrategy(members[0].node_id, soft=False),
             **options,
         ).remote(*in_parts(replica))

@@ -9,11 +9,12 @@ from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence,
 
 import ray
 
-from . import cluster, records
+from . import cluster, hung, records
+from .budget import give_restart
 from .demote import Demotion
 from .drain import Drain
 from .events import EventStream
-from .failure import decode_failure, kept_failure
+from .failure import Refused, decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
 from .messages import ExplicitRequest, Outcome, Target
@@ -107,7 +108,7 @@ class Evict(ExplicitRun):
             for one, asked in leaving:
                 if asked.is_over():
                     ray.kill(one.handle, no_restart=True)
-                    one.killed = True
+                    one.killed, one.is_silent = True, asked.is_silent
             leaving = [(one, asked) for one, asked in leaving if not one.killed]
             if leaving:
                 yield
@@ -145,6 +146,8 @@ class Eviction(Task):
 
     handle: Any = None
     killed = False
+    is_silent = False
+    """Its process did not answer."""
 
     def __init__(self, target: Target, run: Evict) -> None:
         super().__init__(target.key, target)
@@ -155,14 +158,21 @@ class Eviction(Task):
         return self.killed
 
     def steps(self) -> Steps:
-        """Wait until its actor is gone."""
+        """Wait until its actor and the actor's process are gone."""
         begun = self._run.clock()
-        while cluster.actor_record(self.target.actor_id).state != "DEAD":
+        while (record := cluster.actor_record(self.target.actor_id)).state != "DEAD":
             if self._run.clock() >= begun + GONE_S:
                 why = f"{self.key} was ended, but its actor still exists"
                 return outcome_of(self.target, "failed", "STILL_THERE", why)
             yield
-        return self._run.demotion.gone(self.target)
+        try:
+            killed = yield from hung.await_end(record, self.target.nodes[0], self._run.clock)
+        except Refused as why:
+            return outcome_of(self.target, "failed", why.code, str(why))
+        outcome = self._run.demotion.gone(self.target)
+        if not killed and not self.is_silent:
+            return outcome
+        return outcome._replace(message="\n".join(filter(None, [hung.KILLED, outcome.message])))
 
 
 def _ready_actors(model: str) -> Set[str]:
@@ -195,6 +205,11 @@ class Leaving:
             self._grace = grace.remote() if grace else None
             self._left = leave.remote(*([again] if grace else [])) if leave else None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether its process has not answered even the question that it can answer immediately."""
+        return self._grace is not None
+
     def is_over(self) -> bool:
         """Return whether the engines have ended, or have had their time, or were not asked."""
         if self._grace is not None and ray.wait([self._grace], timeout=0)[0]:
@@ -208,9 +223,9 @@ class Leaving:
 def run_restart(request: ExplicitRequest, events: EventStream) -> int:
     """End the named replicas' engines and start them again, one replica at a time.
 
-    Ray restarts the actor with the same name, nodes and spec. That uses one of the restarts that the model allows, so a
-    replica with none left is refused: ending it would be permanent. The lock is for restarts only: an apply may run
-    meanwhile.
+    Ray restarts the actor with the same name, nodes and spec. That does not count toward the model's `restart.max`. In
+    releases before, Ray's own limit held: such a replica with no restart left is refused, as ending it would be
+    permanent. The lock is for restarts only: an apply may run meanwhile.
     """
     run = ExplicitRun(request, events, f"{request.fleet}/restart")
     before: Optional[Restart] = None
@@ -264,11 +279,16 @@ class Restart(Task):
         self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
                               replicaId=target.replica_id)
         self._killed = True
+        give_restart(target.actor_id)
         leaving = Leaving(handle, self._run.clock, again=True)
         while not leaving.is_over():
             yield
         if cluster.actor_record(target.actor_id).restarts == before.restarts:
             ray.kill(handle, no_restart=False)
+        try:
+            yield from hung.await_end(before, target.nodes[0], self._run.clock)
+        except Refused as why:
+            return outcome_of(target, "failed", why.code, str(why))
         killed = self._run.clock()
         while self._run.clock() < killed + target.startup_timeout + MARGIN_S:
             record, seconds = cluster.actor_record(target.actor_id), self._run.clock() - begun

@@ -15,7 +15,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+import ray
 
 from . import supervisor
 from .messages import Stop
@@ -30,6 +32,20 @@ STOP_S = supervisor.ALONE_S + 2 * supervisor.KILL_S + 5.0
 """How much longer than its grace period the end of an engine may take, for all that its guards do one after another."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
 FUTURE = "from __future__ import annotations\n"
+ASK_RAY = """\
+import sys
+import ray
+from ray._raylet import GcsClientOptions, GlobalStateAccessor
+from ray.core.generated import gcs_pb2
+address, actor_id, worker_id, gone = sys.argv[1:]
+table = GlobalStateAccessor(GcsClientOptions.create(
+    address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False))
+table.connect()
+actor = gcs_pb2.ActorTableData.FromString(table.get_actor_info(ray.ActorID(bytes.fromhex(actor_id))))
+other = actor.address.worker_id.hex() not in ("", worker_id)
+sys.exit(int(gone) if other or actor.state == gcs_pb2.ActorTableData.DEAD else 0)
+"""
+"""Exits with the code `gone` if the actor is dead or in another process; any trouble is another code."""
 
 
 def supervisor_source() -> str:
@@ -39,11 +55,23 @@ def supervisor_source() -> str:
     return source.replace("from .own_files import open_own\n", own_files.replace(FUTURE, ""))
 
 
+def question() -> List[str]:
+    """Return the command that asks Ray's table about this actor for its guard; empty outside an actor."""
+    if not ray.is_initialized():
+        return []
+    context = ray.get_runtime_context()
+    return [sys.executable, "-c", ASK_RAY, context.gcs_address, context.get_actor_id() or "", context.get_worker_id(),
+            str(supervisor.GONE)]
+
+
 def launch(
     source: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str, stop: Stop,
-    fresh_dir: Optional[str] = None,
+    fresh_dir: Optional[str] = None, question: Sequence[str] = (),
 ) -> Tuple[subprocess.Popen[bytes], int]:
-    """Start the supervisor from its source; return its process and the read end of the engine's output pipe."""
+    """Start the supervisor from its source; return its process and the read end of the engine's output pipe.
+
+    Its standard input stays open, for a byte every BEAT_S.
+    """
     output, write_end = os.pipe()
     with contextlib.suppress(OSError):  # this user has too many pipes: then the pipe holds less
         fcntl.fcntl(output, F_SETPIPE_SZ, supervisor.PIPE_BYTES)
@@ -57,9 +85,10 @@ def launch(
     finally:
         os.close(write_end)
     assert process.stdin is not None
-    with process.stdin as config:
-        end = signal.Signals[stop.signal].value, stop.grace
-        config.write(marshal.dumps((source, list(argv), dict(env), cwd, fresh_dir, end, log, output, os.getpid())))
+    end = signal.Signals[stop.signal].value, stop.grace
+    process.stdin.write(marshal.dumps(
+        (source, list(argv), dict(env), cwd, fresh_dir, end, log, output, os.getpid(), list(question))))
+    process.stdin.flush()
     return process, output
 
 
@@ -82,9 +111,17 @@ class GuardedProcess:
         self.cwd = cwd or str(self._fresh_dir)
         self._log, self._grace_s = log, stop.grace
         self.started, self.ended = threading.Event(), threading.Event()
-        self._process, self._output = launch(source, argv, env, self.cwd, log, stop, self._fresh_dir)
+        self._process, self._output = launch(source, argv, env, self.cwd, log, stop, self._fresh_dir, question())
         self.tree = Tree(self._process.pid)
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
+        threading.Thread(target=self._beat, name="fleetctl-beat", daemon=True).start()
+
+    def _beat(self) -> None:
+        """Show the outer guard that this process does not hang."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError), self._process.stdin as guard:
+            while not self.ended.wait(supervisor.BEAT_S):
+                os.write(guard.fileno(), b".")
 
     def _follow(self) -> None:
         """Read the supervisor's reports. If they end without an exit code, it was killed: end the engine too."""

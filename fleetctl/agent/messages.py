@@ -215,6 +215,17 @@ class Replica(NamedTuple):
         return max((member.engine_stop.grace for member in self.members), default=0.0)
 
 
+class InARow(NamedTuple):
+    """An actor's restarts without a long time of readiness between them, and why it ended last, if it said."""
+
+    actor_id: str
+    restarts: int = 0
+    since: str = ""
+    code: str = ""
+    message: str = ""
+    places: Sequence[Place] = ()
+
+
 class WarmCopy(NamedTuple):
     """A WARM replica and the places of its members; `made_from` = the actor id of the HOT one."""
 
@@ -241,7 +252,10 @@ class FailedStart(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The repr of a replica that is up. WARM ones also have `level`, `made_from` and `locked`."""
+    """The repr of a replica that is up. WARM ones also have `level`, `made_from` and `locked`.
+
+    `restarts_uncounted` = how many of Ray's restarts do not count toward `restart_max`; only of a restarted replica.
+    """
 
     v: int = 1
     level: Optional[str] = None
@@ -252,6 +266,7 @@ class Mark(NamedTuple):
     made_from: Optional[str] = None
     ready_at: str = ""
     restart_max: Optional[int] = None
+    restarts_uncounted: Optional[int] = None
     earlier_tries: Optional[Sequence[str]] = None
     failed: Optional[FailedStart] = None
     locked: Optional[bool] = None

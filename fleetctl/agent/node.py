@@ -17,7 +17,7 @@ import ray._private.state
 import ray._private.worker
 
 from .failure import StartFailed
-from .messages import Engine, FromNode, Lifecycle
+from .messages import Engine, FromNode
 from .processes import environment_of
 
 MAX_BACKOFF_S = 300.0
@@ -99,10 +99,9 @@ def restart_count() -> int:
         return 1
 
 
-def back_off(lifecycle: Lifecycle) -> None:
-    """Wait before a restart: the model's backoff, doubled with each restart, up to five minutes."""
-    doublings = min(16, max(0, restart_count() - 1))
-    time.sleep(min(MAX_BACKOFF_S, lifecycle.restart_backoff * 2 ** doublings))
+def back_off(first_s: float, restarts: int) -> None:
+    """Wait before a restart: `first_s` before the first, twice as long before each further one, up to MAX_BACKOFF_S."""
+    time.sleep(min(MAX_BACKOFF_S, first_s * 2 ** min(16, max(0, restarts - 1))))
 
 
 def node_environment() -> Dict[str, str]:

@@ -1,20 +1,27 @@
-"""Orphaned engines, whose replica is gone: found by their FLEETCTL_ variables and their parent processes."""
+"""Orphaned engines, without a living replica: found by their FLEETCTL_ variables and their parent processes."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from typing import Collection, Iterator, List, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, Optional, Sequence, Set, Tuple
 
-from . import containers, sockets
+import ray
+
+from . import cluster, containers, sockets
 from .mark import MARKED
 from .messages import Orphan
-from .processes import ancestors, environment_of, parent_and_start
+from .processes import Process, ancestors, environment_of, is_running, parent_and_start
 from .supervisor import ALONE_S
 
-GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
+NEW_WORKER = b"default_worker.py"
+GUARDS = (b"fleetctl-supervisor", NEW_WORKER)
 WORKER = b"ray::"
+ACTORS = (b"ray::ModelActor", b"ray::GangMember")
+"""How the processes of the actors that have an engine are named."""
+SETTLE_S = ALONE_S + 1.0
+"""What looks like an orphan may be ended by its guards within this time, or belong to an actor that has just begun."""
 SHOWN = 200
 IN_CONTAINER = tuple(name.encode() for name in (*MARKED, "FLEETCTL_NAME"))
 """Each of these shows that a container has an engine of ours; the command line tool reads none of them."""
@@ -28,36 +35,61 @@ def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
 
 
 def find_orphans() -> List[Orphan]:
-    """Return the processes that have our mark but no ancestor that is a guard of ours or a Ray worker.
+    """Return the processes that have our mark and are not below a living actor of a replica.
 
     The processes of an engine in a container that a daemon runs have no guard above them. So a process does not count
     if a guarded process, such as the daemon's client, has the same mark.
     """
+    found = _find(actor_pids_here())
+    if not found:
+        return []
+    time.sleep(SETTLE_S)
+    again = _find(actor_pids_here())
+    return [one for one in found if one in again]
+
+
+def _find(living: Optional[Set[int]]) -> List[Orphan]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
-    guarded = {pid for pid in marks if is_guarded(pid)}
+    guarded = {pid for pid in marks if is_guarded(pid, living)}
     guarded_marks = {marks[pid] for pid in guarded}
     found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
              for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
-    return [*found, *_in_containers(guarded)]
+    return [*found, *_in_containers(guarded, living)]
 
 
-def _in_containers(guarded: Collection[int]) -> Iterator[Orphan]:
+def _in_containers(guarded: Collection[int], living: Optional[Set[int]]) -> Iterator[Orphan]:
     """Yield one process of each container with an orphan. A container may have been given only some variables."""
     engines = [environment_of(pid) for pid in guarded]
     for pid in containers.in_other_namespaces(IN_CONTAINER):
         environ = environment_of(pid)
         given = {name: environ[name] for name in IN_CONTAINER if name in environ}
         has_client = any(given.items() <= engine.items() for engine in engines)
-        if given and not has_client and not is_guarded(pid):
+        if given and not has_client and not is_guarded(pid, living):
             model, replica_id = (os.fsdecode(given.get(name, b"")) for name in IN_CONTAINER[:2])
             container = containers.container_of(pid) or "unknown"
             yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), model, replica_id, container)
 
 
-def is_guarded(pid: int) -> bool:
-    """Return whether an ancestor of the process is a guard of ours or a Ray worker."""
-    return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words)
-               for words in map(_words, ancestors(pid)))
+def actor_pids_here() -> Optional[Set[int]]:
+    """Return the pids of the living actors on this node; None = not known."""
+    try:
+        return cluster.actor_pids(ray.get_runtime_context().get_node_id())
+    except Exception:  # Ray's head does not answer, or this is no worker of Ray
+        return None
+
+
+def is_guarded(pid: int, living: Optional[Set[int]]) -> bool:
+    """Return whether a process is below a worker of Ray; if that is a replica's actor here, it must be `living`.
+
+    A worker of another raylet is of another node or cluster on this host, whose actors are not ours to judge. If the
+    living ones are not known, it is enough that an ancestor is a worker or a guard of ours.
+    """
+    above = [(ancestor, _words(ancestor)) for ancestor in ancestors(pid)]
+    if living is None:
+        return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words) for _, words in above)
+    return any(any(word.endswith(NEW_WORKER) for word in words) or (words[0].startswith(WORKER) and (
+        ancestor in living or not words[0].startswith(ACTORS) or parent_and_start(ancestor)[0] != os.getppid()))
+        for ancestor, words in above)
 
 
 def _words(pid: int) -> List[bytes]:
@@ -76,39 +108,33 @@ def command_line(pid: int) -> str:
 def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     """End those of the `agreed` processes that are still orphans; returns for each why it still runs, "" = it is gone.
 
-    A process is identified by pid and start time, because the pid may have been reused. A container is left to its
-    daemon, which might start it again.
+    The process of a dead actor above them ends, too: it hangs, and Ray keeps its cards until then. A container is left
+    to its daemon, which might start it again.
     """
     wanted = [(orphan.pid, orphan.began) for orphan in agreed]
     found = [(orphan.pid, orphan.began) for orphan in find_orphans()
              if (orphan.pid, orphan.began) in wanted and not orphan.container]
-    left = _signalled(found, signal.SIGTERM)
-    left = _signalled(left, signal.SIGKILL)
-    why = dict.fromkeys(filter(_is_running, set(wanted).difference(found)), "it is no longer an orphan")
+    hung = {ancestor for pid, _ in found for ancestor in ancestors(pid) if _words(ancestor)[0].startswith(ACTORS)}
+    signalled([(pid, parent_and_start(pid)[1]) for pid in hung], signal.SIGKILL, 0)
+    left = signalled(found, signal.SIGTERM, ALONE_S)
+    left = signalled(left, signal.SIGKILL, ALONE_S)
+    why = dict.fromkeys(filter(is_running, set(wanted).difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
     return [why.get(process, "") for process in wanted]
 
 
-def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that still run after ALONE_S."""
+def signalled(processes: Sequence[Process], number: int, within_s: float) -> List[Process]:
+    """Send a signal to the processes, never to later ones with their pids; return those that run after this time."""
     for pid, began in processes:
         _signal(pid, began, number)
-    deadline = time.monotonic() + ALONE_S
-    left = processes
+    deadline, left = time.monotonic() + within_s, list(processes)
     while left and time.monotonic() < deadline:
-        left = list(filter(_is_running, left))
+        left = list(filter(is_running, left))
         time.sleep(0.05)
     return left
 
 
-def _is_running(process: Tuple[int, int]) -> bool:
-    """Return whether a process, by pid and start, still runs; a zombie has no environment and so does not."""
-    pid, began = process
-    return parent_and_start(pid)[1] == began and mark_of(pid) is not None
-
-
 def _signal(pid: int, began: int, number: int) -> None:
-    """Send a signal to this process, never to a later one with the same pid."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:

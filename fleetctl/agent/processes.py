@@ -11,6 +11,8 @@ FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the PID namespace of the host."""
 MAX_NAMED = 3
 COUNTERS = "/proc/vmstat"
+Process = Tuple[int, int]
+"""The pid and start of a process: the pid may have been reused."""
 
 
 def oom_kills() -> int:
@@ -77,12 +79,23 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
 
 def parent_and_start(pid: int) -> Tuple[int, int]:
     """Return a process's parent, and its start time in clock ticks since boot; zeros if it has ended."""
+    return _stat(pid)[1:]
+
+
+def _stat(pid: int) -> Tuple[bytes, int, int]:
+    """Return a process's state, parent and start."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
-        return 0, 0
-    return int(fields[1]), int(fields[19])
+        return b"X", 0, 0
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def is_running(process: Process) -> bool:
+    """Return whether a process still runs; a zombie does not."""
+    state, _, began = _stat(process[0])
+    return began == process[1] and state not in (b"Z", b"X")
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -17,6 +17,7 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from . import cluster, node
+from .budget import FREE
 from .engine import RELOAD_FAILED
 from .failure import KEPT_FAILURE, KV_NAMESPACE, StartFailed, start_failure
 from .mark import utc_now
@@ -141,7 +142,7 @@ def as_reloaded(replica: Replica) -> Replica:
 
 def forget_dead_actors() -> None:
     """Delete the kept reloads and failures of dead actors; any run that waits for one has read it by then."""
-    for prefix in (KEPT, KEPT_FAILURE):
+    for prefix in (KEPT, KEPT_FAILURE, FREE):
         for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE):
             if cluster.actor_record(key[len(prefix):].decode()).state == "DEAD":
                 _internal_kv_del(key, namespace=KV_NAMESPACE)

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import ray
 
 from . import cluster, node
+from .budget import Restarts, RestartsUsed, give_restart
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
@@ -25,6 +26,7 @@ from .wire import from_parts, parse
 ENDED_S = 60.0
 """How much longer than their grace period the engines of a replica may take to end, and their cards to be free."""
 CHECK_S = 3.0
+DEAD_CHECK_S = 60.0
 MAX_UNPUBLISHED = 2
 """Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
 
@@ -47,16 +49,20 @@ class ReplicaActor:
         self._ready_at = ""
         self._failed: Optional[FailedStart] = None
         self._leaving = False
+        self._restarts = Restarts(log_of(self._replica.members[0]).path, self._replica.lifecycle)
+        self._uncounted: Optional[int] = None
         self._restarted = restarted = node.was_restarted()
-        threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
-        if restarted:
-            node.back_off(self._replica.lifecycle)
+        threading.Thread(target=self._watch_record, name="fleetctl-record", daemon=True).start()
         try:
             if restarted:
+                self._require_nodes()
+                self._restarts.count()
                 self._replica = as_reloaded(self._replica)
             self._start()
         except Exception as error:
-            self._fail(start_failure(error), restarted)
+            failure = start_failure(error)
+            self._fail(failure, restarted and not isinstance(failure, RestartsUsed))
+        self._uncounted = self._restarts.ready()
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)
@@ -64,6 +70,8 @@ class ReplicaActor:
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
         """End a failed start: the first one raises, so the replica is DEAD with its reason; a restart is retried."""
+        if restarted:
+            self._restarts.ended(failure)
         log_of(self._replica.members[0]).end(f"{failure.code}: {failure}")
         packed = encode_failure(about(self._replica, failure))
         if restarted:
@@ -75,6 +83,7 @@ class ReplicaActor:
         try:
             failure = self._await_end()
             if not self._leaving:
+                self._restarts.ended(failure)
                 reason = encode_failure(about(self._reloads.replica, failure))
                 ray.get_runtime_context().current_actor.end.remote(reason)
                 time.sleep(LEAVE_S)
@@ -92,6 +101,27 @@ class ReplicaActor:
 
     def _end_members(self) -> None:
         """End the members' engines and actors, if they have their own."""
+
+    def _require_nodes(self) -> None:
+        """Raise StartFailed if a node of ours is gone: then a restart cannot help, and no failure of ours ends us."""
+
+    def _watch_record(self) -> None:
+        """End this process if Ray's table does not have it as it should be.
+
+        Ray asks a process once to exit. If it hung just then, it goes on as the process of a dead actor.
+        """
+        self._require_published_repr()
+        context = ray.get_runtime_context()
+        actor_id, worker_id = context.get_actor_id(), context.get_worker_id()
+        while True:
+            time.sleep(DEAD_CHECK_S)
+            try:
+                record = cluster.actor_record(actor_id)
+            except Exception:  # the head is down
+                continue
+            if record.state == "DEAD" and record.worker_id == worker_id:
+                log_of(self._replica.members[0]).end("Ray has ended it, which its process did not hear of")
+                os._exit(1)
 
     def _require_published_repr(self) -> None:
         """End this process, for Ray to restart it, if Ray reports it as ALIVE without its repr.
@@ -111,6 +141,7 @@ class ReplicaActor:
                 return
             unpublished = unpublished + 1 if record.state == "ALIVE" else 0
         log_of(self._replica.members[0]).end("Ray's head was restarted during its start; it starts again")
+        give_restart(own)
         self._end_members()
         os._exit(1)
 
@@ -158,7 +189,8 @@ class ReplicaActor:
 
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
-        return describe(self._replica, self._places, self._ready_at, failed=self._failed)
+        return describe(
+            self._replica, self._places, self._ready_at, failed=self._failed, uncounted=self._uncounted)
 
 
 class ModelActor(ReplicaActor):

@@ -8,7 +8,10 @@ children, so a single guard would die before it could act.
 The end is that of a container: SIGTERM, or the engine's own stop signal, once, from the inner guard to the engine's
 first process alone, since many engines take a second one as "now". It has the engine's grace period to answer what it
 was asked. What it leaves behind then gets SIGTERM, and SIGKILL when the period is over, but not within ALONE_S. A guard
-its engine within the period at SIGTERM, and within ALONE_S at HURRY, which it gets when its parent dies.
+ends its engine within the period at SIGTERM, and within ALONE_S at HURRY, which it gets when its parent dies.
+
+An actor's process that hangs does not end, even when Ray has ended the actor: Ray asks the process once to exit. So the
+outer guard expects a byte from it every few seconds, and when none comes asks Ray's table about the actor.
 
 The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
 reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
@@ -54,6 +57,14 @@ PIPE_BYTES = 256 << 10
 READ_BYTES = PIPE_BYTES // 4
 STAMPED_END_BYTES = 256 << 10
 """How far back in a log to search for its last stamp."""
+BEAT_S = 5.0
+"""How often the actor's process writes a byte to the outer guard: one that hangs does not."""
+SILENT_S = 20.0
+"""Without a byte for this time, Ray's table is asked about the actor. A process may also just be busy."""
+ASK_EVERY_S = 30.0
+ASK_WITHIN_S = 60
+GONE = 71
+"""Exit code of the question if Ray's table has an answer, and by that this process is no longer the actor's."""
 GATHER_S = 0.02
 """Minimum interval between wake-ups by an engine that writes line by line; bulk output is read immediately."""
 
@@ -269,26 +280,79 @@ def become_guard(parent: int) -> int:
     return reader
 
 
+class Actor:
+    """The actor's process as the outer guard sees it: whether it hangs, and whether Ray's table still has it.
+
+    `question` = the command that asks the table. It is a program of its own, as the guard has no connection to Ray.
+    """
+
+    def __init__(self, pid: int, question: List[str]) -> None:
+        os.set_blocking(0, False)
+        self.pid, self.beats, self.is_gone = pid, [0], False
+        self._question, self._asking = question, 0
+        self._heard = self._asked = time.monotonic()
+
+    def look(self, ended: Dict[int, int]) -> bool:
+        """Take the actor's bytes, and ask if it is time; return, once, that it is gone. `ended` = as from `reap`."""
+        now = time.monotonic()
+        try:
+            beat = os.read(0, 512)
+        except OSError:  # there is none now
+            beat = None
+        if beat:
+            self._heard = now
+        elif beat == b"":  # none will come
+            self.beats = []
+        if self._asking in ended:
+            self.is_gone, self._asking = ended[self._asking] == GONE << 8, 0
+            return self.is_gone
+        is_time = now >= max(self._heard + SILENT_S, self._asked + ASK_EVERY_S)
+        if is_time and self._question and not self._asking and not self.is_gone:
+            self._asked, self._asking = now, os.fork()
+            if self._asking == 0:
+                self._ask()
+        return False
+
+    def _ask(self) -> None:
+        """Become the question, for a limited time."""
+        signal.alarm(ASK_WITHIN_S)
+        for number in (0, 1, 2):  # not the guard's reports, and not the engine's log
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        try:
+            os.execv(self._question[0], self._question)
+        finally:
+            os._exit(1)
+
+    def end(self) -> None:
+        """End its process, which hangs: Ray keeps its cards until then."""
+        if os.getppid() == self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+
+
 def guard(
-    child: int, reader: int, output: Output, pipes: List[int], periods: Dict[int, float], tell: Callable[[int], None]
+    child: int, reader: int, output: Output, pipes: List[int], periods: Dict[int, float], tell: Callable[[int], None],
+    actor: Optional[Actor] = None,
 ) -> Tuple[int, float]:
     """Wait until `child` ends, or until its period is over after a signal; then it is killed.
 
-    `periods` = how long `child` may take after each signal, in seconds; `tell` passes the signal on. Returns the wait
-    status of `child`, or SIGTERM after a signal, and the end of the period (monotonic), 0 without a signal. Output is
-    moved as it arrives if `pipes` contains its pipe.
+    `periods` = how long `child` may take after each signal, in seconds; `tell` passes the signal on. An `actor` that is
+    gone counts as HURRY. Returns the wait status of `child`, or SIGTERM after a signal, and the end of the period
+    (monotonic), 0 without a signal. Output is moved as it arrives if `pipes` contains its pipe.
     """
     status, deadline = None, NEVER
     while status is None and time.monotonic() < deadline:
-        left = min(30.0, deadline - time.monotonic())
-        woken = select.select([reader, *pipes], [], [], max(0.0, left))[0]
+        left = min(BEAT_S if actor else 30.0, deadline - time.monotonic())
+        woken = select.select([reader, *pipes, *(actor.beats if actor else ())], [], [], max(0.0, left))[0]
         if output.pipe in woken and output.take() < READ_BYTES:
             select.select([reader], [], [], GATHER_S)
         try:
             received = os.read(reader, 512)
         except OSError:
             received = b""
-        status = reap().get(child)
+        ended = reap()
+        status = ended.get(child)
+        if actor and actor.look(ended):
+            received += bytes([HURRY])
         for number in periods if status is None else ():
             if number in received:
                 tell(number)
@@ -370,7 +434,7 @@ def run_inner(engine: Engine, parent: int, output: Output) -> None:
 
 
 def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], stop: Tuple[int, float], log: str,
-         output_pipe: int, parent: int) -> None:
+         output_pipe: int, parent: int, question: List[str]) -> None:
     """The outer guard: starts the inner one and reports its exit status. `parent` = the pid of the actor."""
     engine, outer = Engine(argv, env, cwd, fresh_dir, stop), os.getpid()
     os.set_inheritable(output_pipe, False)
@@ -379,11 +443,15 @@ def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str
     inner = os.fork()
     if inner == 0:
         run_inner(engine, outer, output)
-    more_s = ALONE_S + KILL_S + LATE_S
+    more_s, actor = ALONE_S + KILL_S + LATE_S, Actor(parent, question)
     periods: Dict[int, float] = {signal.SIGTERM: engine.grace_s + more_s, HURRY: ALONE_S + more_s}
-    status, _ = guard(inner, reader, output, [], periods, lambda number: signal_all([inner], number))
+    status, _ = guard(inner, reader, output, [], periods, lambda number: signal_all([inner], number), actor)
     kill_tree(os.getpid(), 0.0, output.drain, inner)
     remove_fresh_dir(engine)
+    if actor.is_gone:
+        os.write(2, b"fleetctl: Ray has ended its actor, whose process hangs: this ended both\n")
+        output.drain()
+        actor.end()
     try:
         os.write(1, b"exited %d\n" % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
     finally:

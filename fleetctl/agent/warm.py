@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import node
 from .failure import encode_failure
 from .mark import actor_name, compact, utc_now
-from .messages import FailedStart, Lifecycle, Mark, Place, ServedWeights, WarmCopy, seat_of
+from .messages import FailedStart, Mark, Place, ServedWeights, WarmCopy, seat_of
 from .model_files import note_wrong, session_secret
 from .weights.check import BackgroundCheck
 from .weights.fetch import on_disk
@@ -31,7 +31,7 @@ POLL_S = 1.0
 TOUCH_S = 60.0
 ABANDONED_S = 600.0
 """If the replica that it was made from has not ended after this time, the eviction counts as abandoned."""
-BACKOFF = Lifecycle(0.0, restart_backoff=1.0)
+BACKOFF_S = 1.0
 
 
 def bytes_by_node(places: Sequence[Place]) -> Dict[str, int]:
@@ -111,7 +111,7 @@ class WarmReplica:
         self._since = time.monotonic()
         self._leave_lock, self._leaving = threading.Lock(), False
         if node.was_restarted():
-            node.back_off(BACKOFF)
+            node.back_off(BACKOFF_S, node.restart_count())
         sizes = bytes_by_node(replica.members)
         own_node = ray.get_runtime_context().get_node_id()
         others = {node_id: [document_of(place) for place in replica.members if place.node_id == node_id]

@@ -142,8 +142,8 @@ def restart(
     """Restart engines in place, one replica after another.
 
     Id, nodes and spec stay; `fleetctl replace` changes the spec. Each replica is ready before the next is restarted;
-    the first that does not become ready ends the command. A restart counts toward the limit of the model
-    (`restart.max`); a replica with none left is refused. With -f, models that its policy protects are refused.
+    the first that does not become ready ends the command. A restart does not count toward the limit of the model
+    (`restart.max`). With -f, models that its policy protects are refused.
     """
     if not replicas:
         raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")

@@ -47,13 +47,13 @@ def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
     dead = dead_node_ids(evidence.inventory)
     for replica in _live_replicas(evidence):
         restarting = replica.state == "RESTARTING"
-        if is_lost(replica, dead) or not (restarting or replica.restarts >= MANY_RESTARTS):
+        if is_lost(replica, dead) or not (restarting or replica.in_a_row >= MANY_RESTARTS):
             continue
         why = f" ({replica.error})" if replica.error else ""
         yield Diagnosed(
             code="REPLICA_RESTARTS", severity="warning", area="replica", subject=_name(replica),
-            message=(f"it is being restarted (restart {replica.restarts or 1}){why}" if restarting
-                     else f"it was restarted {replica.restarts} times"),
+            message=(f"it is being restarted (restart {replica.in_a_row or 1}){why}" if restarting
+                     else f"it was restarted {replica.in_a_row} times"),
             advice="see its log for the cause; after its last restart (`restart.max`) it ends",
             command=f"fleetctl logs {shlex.quote(_name(replica))}")
 

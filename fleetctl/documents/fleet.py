@@ -310,7 +310,8 @@ class Placement(Authored):
 class Restart(Authored):
     """What happens when a ready engine exits."""
 
-    max: Annotated[int, Field(ge=0, le=1000)] = Field(5, description="restarts before the replica stays down")
+    max: Annotated[int, Field(ge=0, le=1000)] = Field(
+        5, description="restarts in a row, without ten minutes of readiness between them, before it stays down")
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
 
 

@@ -224,7 +224,12 @@ class Replica(Stored):
                                                                             "its weights; null = it has none")
     actor_id: str | None = None
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
-    restart_max: int | None = Field(None, description="how many times Ray may restart it; null = unknown")
+    restart_max: int | None = Field(
+        None, description="how many times in a row it may be restarted; null = unknown")
+    restarts_used: int | None = Field(
+        None, exclude_if=is_absent,
+        description="how many of those are used, zero after ten minutes of readiness; null = as many as `restarts`, as "
+                    "in releases that know no such time")
     since: Moment | None = Field(
         None, description="when it became ready; if it is not, when it began to start or last ended; null = unknown")
     members: list[ReplicaMember] = Field(default_factory=list)
@@ -245,6 +250,11 @@ class Replica(Stored):
         default_factory=list, exclude_if=is_zero,
         description="what its actor says of itself and does not count, with the reason, such as an address that is "
                     "not its node's")
+
+    @property
+    def in_a_row(self) -> int:
+        """Its restarts that count toward `restart_max`."""
+        return self.restarts if self.restarts_used is None else self.restarts_used
 
     @property
     def actor_name(self) -> str:
@@ -361,10 +371,15 @@ def is_live(replica: Replica, dead: Set[str]) -> bool:
     return replica.level == "HOT" and replica.state in LIVE_STATES and not is_lost(replica, dead)
 
 
+def is_long(since: str, until: str) -> bool:
+    """Return whether a replica that was ready so long has all its restarts again."""
+    return as_datetime(until) - as_datetime(since) >= RECENT
+
+
 def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
     """Return whether a ready replica was restarted less than `RECENT` ago: it may end again soon."""
     return bool(replica.restarts and replica.state == "ALIVE" and replica.since
-                and as_datetime(observed_at) - as_datetime(replica.since) < RECENT)
+                and not is_long(replica.since, observed_at))
 
 
 def serves(replica: Replica) -> bool:

@@ -45,7 +45,8 @@ def _matching(pattern: re.Pattern[str], value: object) -> str | None:
 
 _PARTS: Mapping[str, Callable[[object], object]] = {
     "fleet": partial(_matching, _LABEL), "namespace": partial(_matching, _LINE), "specHash": partial(_matching, _WORD),
-    "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of}
+    "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of,
+    "restartsUncounted": whole_of}
 """How each part of a repr is read, except its members."""
 
 
@@ -59,6 +60,8 @@ class Marks:
     engine_hash: str | None = None
     ready_at: str | None = None
     restart_max: int | None = None
+    uncounted: int | None = None
+    """How many of Ray's restarts do not count toward `restart_max`; None = all do, or it was never restarted."""
     members: tuple[ReplicaMember, ...] = ()
     earlier_tries: frozenset[str] = frozenset()
     """Ids of earlier actors for this replica, which were given up because others used their cards."""
@@ -95,7 +98,7 @@ def read_marks(repr_name: str) -> Marks:
         if found[key] is None and value not in (None, ""):
             problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
     return Marks(found["fleet"], found["namespace"], found["specHash"], found["engineHash"], found["readyAt"],
-                 found["restartMax"], _members(mark.get("members"), problems),
+                 found["restartMax"], found["restartsUncounted"], _members(mark.get("members"), problems),
                  frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
                  tuple(_few(list(dict.fromkeys(problems)))))
 

@@ -96,6 +96,7 @@ def _replica(
         restarts=actor.restarts,
         ready_at=marks.ready_at if actor.state == "ALIVE" and name.level == "HOT" else None,
         restart_max=marks.restart_max if ours else None,
+        restarts_used=None if marks.uncounted is None or not ours else max(0, actor.restarts - marks.uncounted),
         since=marks.begun if actor.state != "ALIVE" else None,
         members=list(_members(actor, marks)),
         constructed=constructed,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.inventory import Failure, Replica, was_restarted_recently
+from fleetctl.documents.inventory import Failure, Replica, is_long, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.ask_all import ask_all
@@ -105,9 +105,12 @@ def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[s
 
 
 def _with_time(replica: Replica, up: Times, now: str) -> Replica:
-    is_up = replica.state == "ALIVE" and replica.constructed
-    ready = {"ready_at": up[0] or now} if _is_ahead(replica.ready_at, now) else {}
-    return replica.model_copy(update={**ready, **({"since": up[1]} if is_up and up[1] else {})})
+    update: dict[str, object] = {"ready_at": up[0] or now} if _is_ahead(replica.ready_at, now) else {}
+    if replica.state == "ALIVE" and replica.constructed and up[1]:
+        update["since"] = up[1]
+        if replica.restarts_used is not None and is_long(up[1], now):
+            update["restarts_used"] = 0
+    return replica.model_copy(update=update)
 
 
 def _is_ahead(at: str | None, now: str) -> bool:
@@ -141,6 +144,10 @@ def _fields_from_log(replica: Replica, log: str, up: Times) -> Mapping[str, obje
     if replica.state == "ALIVE":
         return {"error": ends[-1]["why"]} if ends else {}
     if replica.state == "RESTARTING":
-        return {"since": ends[0]["ended"], "error": ends[-1]["why"]} if ends else {}
+        if not ends:
+            return {}
+        was_healthy = replica.restarts_used is not None and last_up and is_long(last_up, ends[0]["ended"])
+        used = {"restarts_used": len(ends)} if was_healthy else {}
+        return {"since": ends[0]["ended"], "error": ends[-1]["why"], **used}
     begins = [line["began"] for line in lines if line["began"] and replica.since and line["began"] >= replica.since]
     return {"since": begins[-1]} if begins else {}

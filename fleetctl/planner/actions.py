@@ -144,7 +144,7 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
         return MORE_CHANGED
     if protecting(fleet.policy.protected_models, model.key):
         return "the model is protected (spec.policy.protectedModels)"
-    if replica.restarts and replica.restart_max is not None and replica.restarts >= replica.restart_max:
+    if replica.in_a_row and replica.restart_max is not None and replica.in_a_row >= replica.restart_max:
         return "no restart is left, should its engine end during the reload"
     return "" if serves(replica) and replica.actor_id else NOT_READY
 

@@ -1,7 +1,8 @@
 """The breaker: models, nodes and cards with several failures in a row cool down. Pure; the time is the inventory's.
 
 Failures of one spec on two or more nodes: the model cools. Of one spec on one node: that spec avoids the node. Of
-several specs on one node: the node takes no new replicas, or if all were on one of its cards, only that card. A card
+several models on one node: the node takes no new replicas, or if all were on one of its cards, only that card. The
+specs of one model do not add up there: they are tries of one engine, by somebody who corrects its arguments. A card
 that has failed itself, as a member has found, cools at once. A cooldown ends with a success, or when the node, the
 spec or an uncordon makes the failures irrelevant. A node without the image of a spec is no failure: the spec only
 avoids that node for a while.
@@ -112,12 +113,13 @@ class _Past:
         return max((at for at, where in self.successes.get(spec, ()) if place is None or place in where), default=0.0)
 
     def cooling_at(self, node: Node, specs: Sequence[Spec], uuid: str | None = None) -> Cooling | None:
-        """Several specs on one node, or on one card of it; a spec that also failed elsewhere does not count."""
+        """Several models on one node, or on one card of it; a spec that also failed elsewhere does not count."""
         since = max(self.last_at.get(uuid or node.id, 0.0), seconds(node.started_at))
         rows = [self.in_a_row(self.by_spec[spec], since) for spec in specs]
-        only_here = [row for row in rows if row and all(
-            failure.node_ids == [node.id] and (uuid is None or uuid in failure.gpu_uuids) for failure in row)]
-        return self.cooling(sorted(chain.from_iterable(only_here), key=_order), len(only_here))
+        only_here = [failure for row in rows if all(
+            failure.node_ids == [node.id] and (uuid is None or uuid in failure.gpu_uuids) for failure in row)
+            for failure in row]
+        return self.cooling(sorted(only_here, key=_order), len({failure.model for failure in only_here}))
 
     def in_a_row(self, failures: Sequence[Failure], since: float) -> list[Failure]:
         """Return the latest failures, oldest first, that are later than `since` and not too far apart."""
@@ -206,7 +208,7 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, failures
     now = seconds(inventory.observed_at)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
-                 for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
+                 for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.in_a_row]
     successes += [(min(seconds(one.at), now), spec_of(one.model, one.spec_hash),
                    frozenset((*one.node_ids, *one.gpu_uuids))) for one in inventory.successes]
     last_at = {place: at for at, _, places in sorted(successes, key=itemgetter(0)) for place in places}
@@ -260,7 +262,7 @@ def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
 
 
 def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:
-    """Several specs on one card of a node that has others.
+    """Several models on one card of a node that has others.
 
     A bad node looks the same at first, since Ray hands out one card first; the next failure, on another card, then
     counts against the node.

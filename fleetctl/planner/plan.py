@@ -385,8 +385,8 @@ def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
 
 def _worst(found: Sequence[Replica]) -> str:
     """Return the restarts of the replica that has used most of them, and why it ended."""
-    worst = max(found, key=lambda one: one.restarts)
-    restarts = max(1, worst.restarts)
+    worst = max(found, key=lambda one: one.in_a_row)
+    restarts = worst.in_a_row if worst.state == "ALIVE" else max(1, worst.in_a_row)
     most = worst.restart_max
     used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
     return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"

@@ -111,14 +111,19 @@ def note_text(replica: Replica, observed_at: str | None) -> str:
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:
-    """Return the status with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`."""
-    word = status_word(replica, dead)
+    """Return the status with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`.
+
+    `ready, 7 restarts` = it has been ready so long that none of them counts any more.
+    """
+    word, used = status_word(replica, dead), replica.in_a_row
     limit = f" of {replica.restart_max}" if replica.restart_max is not None else ""
     if word == "restarting":
-        return f"{word} (restart {max(1, replica.restarts)}{limit})"
+        return f"{word} (restart {max(1, used)}{limit})"
     if not replica.restarts:
         return word
-    return f"{word}, {replica.restarts}{limit} {plural(replica.restart_max or replica.restarts, 'restart')}"
+    if not used:
+        return f"{word}, {replica.restarts} {plural(replica.restarts, 'restart')}"
+    return f"{word}, {used}{limit} {plural(replica.restart_max or used, 'restart')}"
 
 
 def node_text(replica: Replica, names: Mapping[str, str]) -> str:

@@ -64,6 +64,11 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(_stat(pid)[1])
+
+
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 

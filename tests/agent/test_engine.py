@@ -14,13 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_run import Run, engine_like, server
-from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked
+from engine_run import Run, engine_like, server, unstamped
+from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked, parent_of
 
 from fleetctl.agent import guarded
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, Probe
+from fleetctl.agent.supervisor import GONE
 
 
 def test_without_a_probe_ready_means_alive_for_a_while(run: Run, mark: str) -> None:
@@ -255,6 +256,32 @@ def test_whichever_process_is_killed_no_process_of_the_engine_is_left(
     eventually(lambda: not alive(outer) and not alive(inner), "no guard is left")
     actor.process.wait(30)
     assert actor.fresh_folders() == []
+
+
+def test_an_engine_whose_actor_hangs_ends_once_rays_table_has_another_or_none(run: Run, mark: str) -> None:
+    """Stopped, the actor can do nothing itself. It ends, too: until then Ray keeps its cards."""
+    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, order={"question": ["/bin/sh", "-c", f"exit {GONE}"]})
+    pid = parent_of(parent_of(parent_of(actor.read_report("ready"))))
+    eventually(lambda: len(marked(mark)) > 4, "the family is complete")
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: not marked(mark), "no process is left, nor the actor")
+    assert "Ray has ended its actor, whose process hangs" in unstamped(actor.log)
+
+
+@pytest.mark.parametrize("code", [0, 1, 127])
+def test_an_engine_stays_whose_actor_hangs_while_rays_table_has_it_or_does_not_answer(
+    run: Run, mark: str, tmp_path: Path, code: int
+) -> None:
+    asked = tmp_path / "asked"
+    actor = run("sleep", "1000", order={"question": ["/bin/sh", "-c", f"echo >> {asked}; exit {code}"]})
+    engine = actor.read_report("ready")
+    pid = parent_of(parent_of(parent_of(engine)))
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: asked.exists() and asked.read_text().count("\n") > 2, "the table was asked several times")
+    os.kill(pid, signal.SIGCONT)
+    assert engine in marked(mark)
+    os.kill(engine, signal.SIGTERM)
+    assert actor.read_report("down").startswith("the engine was ended by signal 15")
 
 
 def test_a_failed_start_survives_pickling() -> None:

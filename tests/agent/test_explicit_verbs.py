@@ -18,6 +18,7 @@ from fleetctl.agent import drain, evict, lock, records, reload
 from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
+from fleetctl.agent.failure import Refused
 from fleetctl.agent.lock import LockBusy
 from fleetctl.agent.messages import ExplicitRequest, Holder, Outcome, Target
 from fleetctl.agent.wire import parse
@@ -410,6 +411,36 @@ def test_draining_is_over_once_no_engine_has_had_a_request_twice_in_a_row(
     last = run(evict.run_evict, 0, drain=60)
     assert [over_s <= moment < over_s + 3 for moment in at] == [True], at
     assert [event["message"] for event in of_type(last, "draining")][1:] == ["no request is left"] * (over_s < 60)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_process_that_did_not_answer_is_said_so_however_it_ended(
+    cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """One whose engine takes longer than its period has answered. An old actor has nothing to say at once."""
+    def wait(refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        clock.now += 5
+        return cluster.wait(refs, timeout) if answers and "grace" in refs[0] else ([], refs)
+
+    monkeypatch.setattr(evict.ray, "wait", wait)
+    cluster.old.add("ModelActor:org/m:2")
+    del cluster.grace["ModelActor:org/m:2"]
+    messages = [row.get("message") for row in run(evict.run_evict, 0, 2)["outcomes"]]
+    assert messages == ["" if answers else "its process did not answer and was killed", ""]
+
+
+@pytest.mark.parametrize("verb", [evict.run_evict, evict.run_restart])
+def test_a_process_of_which_something_still_runs_is_neither_gone_nor_ready(
+    cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any
+) -> None:
+    def stuck(record: ActorRecord, node: str, _: Any) -> Iterator[None]:
+        yield
+        raise Refused("STILL_RUNNING", f"it hangs on {node}")
+
+    monkeypatch.setattr(evict.hung, "await_end", stuck)
+    last = run(verb, 0)
+    assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "STILL_RUNNING")])
+    assert last["outcomes"][0]["message"] == "it hangs on a"
 
 
 def test_an_actor_that_does_not_end_is_reported(

@@ -187,8 +187,9 @@ def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pyt
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module.ReplicaActor, "_require_published_repr", lambda _: None)  # no Ray runs here
-    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
+    monkeypatch.setattr(replica_module.ReplicaActor, "_watch_record", lambda _: None)  # no Ray runs here
+    monkeypatch.setattr(replica_module, "Restarts", lambda *_: None)
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(path="log", end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)
     with pytest.raises(RuntimeError) as raised:

@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from engine_run import engine_like
-from marked_processes import eventually
+from marked_processes import end, eventually
 
 from fleetctl.agent import examine, orphans, ports, processes, supervisor
 from fleetctl.agent.mark import MARKED
@@ -25,6 +26,11 @@ from fleetctl.agent.messages import Need, Orphan
 pytestmark = pytest.mark.slow
 MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
 Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "SETTLE_S", 0)
 
 
 @pytest.fixture
@@ -75,6 +81,58 @@ def test_a_guarded_process_is_no_orphan_nor_is_its_engine_in_a_container(start: 
     finally:
         os.kill(guarded, 9)
         guard.communicate()
+
+
+@contextmanager
+def below_a(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process with this command line, and the pid of an engine below it."""
+    above = subprocess.Popen([words[0], "-c", GUARD, *words[1:]], executable=sys.executable, stdout=subprocess.PIPE,
+                             env={**os.environ, **MARK})
+    assert above.stdout is not None
+    engine = int(above.stdout.readline())
+    try:
+        yield above, engine
+    finally:
+        above.kill()
+        end(engine)
+        above.communicate()
+
+
+@pytest.mark.parametrize(("words", "lives", "is_orphan"), [
+    (["ray::ModelActor"], True, False), (["ray::ModelActor"], False, True), (["ray::GangMember.start"], False, True),
+    (["ray::fetch_here"], False, False), (["python", "fleetctl-supervisor"], False, True),
+], ids=["living actor", "dead actor", "dead member", "task", "guards without an actor"])
+def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], *, lives: bool, is_orphan: bool
+) -> None:
+    """A process that hangs is still there when its actor is dead for Ray; so is an engine whose guards are stopped."""
+    with below_a(*words) as (above, engine):
+        monkeypatch.setattr(orphans, "actor_pids_here", lambda: {above.pid} if lives else set())
+        assert (engine in found()) is (is_orphan and not words[0].startswith("ray::")), "a worker of another raylet"
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
+        assert (engine in found()) is is_orphan
+        monkeypatch.setattr(orphans, "actor_pids_here", lambda: None)
+        assert engine not in found(), "Ray does not answer"
+
+
+def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with below_a("ray::ModelActor") as (above, engine):
+        above.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
+        monkeypatch.setattr(orphans, "actor_pids_here", set)
+        agreed = [one for one in orphans.find_orphans() if one.pid == engine]
+        assert orphans.end_orphans(agreed) == [""]
+        assert above.wait(10) == -signal.SIGKILL
+
+
+def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its guards are just ending it, or its actor has just begun."""
+    with below_a("ray::ModelActor") as (above, engine):
+        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
+        answers = [set[int](), {above.pid}]
+        monkeypatch.setattr(orphans, "actor_pids_here", lambda: answers.pop(0))
+        assert engine not in found()
+        assert answers == []
 
 
 def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Start) -> None:

@@ -1,4 +1,4 @@
-"""If Ray never got a replica's repr, the replica ends itself, for Ray to restart it; Ray's records are simulated."""
+"""A replica ends itself if Ray never got its repr, to be restarted, or has ended it; the records are simulated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import replica
-from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.gang import GangCoordinator
 from fleetctl.agent.messages import FailedStart
 from fleetctl.agent.replica import ModelActor
@@ -59,3 +59,37 @@ def test_a_gang_whose_first_start_has_failed_is_not_restarted(monkeypatch: pytes
     one: Any = object.__new__(GangCoordinator)
     one._ready_at, one._failed = "", FailedStart("MEMBER_FAILED", "it died")
     one._require_published_repr()
+
+
+def test_a_replica_ends_itself_once_ray_has_it_as_dead_although_it_never_heard_of_that(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when the head is down, has lost its table, or has restarted the actor in another process."""
+    class Ended(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        raise Ended(code)
+
+    records: list[Any] = [record("ALIVE", READY), ConnectionError(), GONE, record("RESTARTING"),
+                          record("DEAD")._replace(worker_id="of another process"),
+                          record("DEAD")._replace(worker_id="ours"), "one too many"]
+
+    def read(_: str) -> ActorRecord:
+        answer = records.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(replica, "ray", SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(
+        get_actor_id=lambda: "ab", get_worker_id=lambda: "ours")))
+    monkeypatch.setattr(replica.cluster, "actor_record", read)
+    monkeypatch.setattr(replica, "CHECK_S", 0)
+    monkeypatch.setattr(replica, "DEAD_CHECK_S", 0)
+    monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
+    monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=leave))
+    one: Any = object.__new__(ModelActor)
+    one._replica, one._ready_at, one._failed = SimpleNamespace(members=["the first"]), READY, None
+    with pytest.raises(Ended, match="1"):
+        one._watch_record()
+    assert records == ["one too many"]

@@ -13,6 +13,7 @@ from ray_keys import Keys
 from fleetctl.agent import failure as failure_module
 from fleetctl.agent import gang, reload
 from fleetctl.agent import replica as replica_module
+from fleetctl.agent.budget import RestartsUsed
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import (
     HttpCall,
@@ -157,15 +158,41 @@ def test_a_restart_that_cannot_read_its_last_reload_ends_so_that_ray_retries(
 
     monkeypatch.setattr(replica_module, "as_reloaded", unreadable)
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
-    monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
-    monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # no Ray runs here
-    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
+    kept = list[StartFailed]()
+    monkeypatch.setattr(replica_module, "Restarts", lambda *_: SimpleNamespace(count=lambda: None, ended=kept.append))
+    for needs_ray in ("_give_back", "_require_nodes", "_watch_record"):
+        monkeypatch.setattr(kind, needs_ray, lambda _: None, raising=False)
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(path="log", end=lambda _: None))
     monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
     monkeypatch.setattr(failure_module.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
     with pytest.raises(SystemExit) as end:
         kind(*in_parts(REPLICA))
     assert "START_ERROR" in end.value.unexpected_error_traceback
+    assert [failure.code for failure in kept] == ["START_ERROR"]
+
+
+@pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
+def test_a_restart_for_which_none_is_left_is_final_with_the_reason_of_the_end_before(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """It raises: Ray restarts neither a constructor that does, nor anything else a second time."""
+    def none_left() -> None:
+        raise RestartsUsed("ENGINE_EXITED", "all used; it exited", [Place(node_id="n7", gpu_uuids=("GPU-a",))])
+
+    monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
+    monkeypatch.setattr(replica_module, "Restarts", lambda *_: SimpleNamespace(count=none_left))
+    for needs_ray in ("_give_back", "_require_nodes", "_watch_record"):
+        monkeypatch.setattr(kind, needs_ray, lambda _: None, raising=False)
+    monkeypatch.setattr(gang, "keep_failure", lambda *_: None)
+    monkeypatch.setattr(gang.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(gang, "ray", SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(
+        get_actor_id=lambda: "x")))
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(path="log", end=lambda _: None))
+    with pytest.raises(RuntimeError) as final:
+        kind(*in_parts(REPLICA))
+    found = failure_module.decode_failure(str(final.value))
+    assert (found.code, found.message, found.node_ids, found.gpu_uuids) == (
+        "ENGINE_EXITED", "all used; it exited", ("n7",), ("GPU-a",))
 
 
 def test_a_failure_that_no_agent_has_read_is_the_reply_to_the_next_request(keys: Keys) -> None:

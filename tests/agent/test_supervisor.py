@@ -91,7 +91,9 @@ def ending(supervised: Supervised) -> Iterator[None]:
         supervised.process.kill()
     supervised.process.wait(30)
     assert supervised.process.stdout is not None
+    assert supervised.process.stdin is not None
     supervised.process.stdout.close()
+    supervised.process.stdin.close()
     os.close(supervised.output)
 
 

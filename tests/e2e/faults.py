@@ -54,6 +54,7 @@ FAULTS = {
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
     "WARM is up, HOT not ended": "from . import evict; _before(evict, 'Leaving', _die)",
     "while a replica is leaving": "from . import evict; _before(evict.Leaving, 'is_over', _die, nth=20)",
+    "a second of readiness ends a row of restarts": "from . import budget; budget.HEALTHY_S = 1.0",
     "the node is taken at the last moment": "attempt.check = _steal",
     "ready engines are probed often": "from . import readiness; readiness.PERIOD_S, readiness.RECORD_S = 0.3, 1.0",
 }

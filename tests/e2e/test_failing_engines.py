@@ -100,6 +100,15 @@ def test_a_node_without_the_image_is_left_in_the_same_apply_and_nothing_cools(wo
     assert "eng:1: image not known" in row["message"]
 
 
+def test_a_crash_now_and_then_does_not_use_up_the_restarts(world: World) -> None:
+    """Each life but the first is long enough for its row of restarts to end."""
+    world.write(model("late", 1, member("--plain", "--exit-code", "3", "--exit-after", "4"),
+                      restart={"max": 1, "backoff": "100ms"}))
+    done = world.run_with("a second of readiness ends a row of restarts", "apply", "-f", str(world.file), "--yes")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: world.actors()["ModelActor:late:0"]["restarts"] == 3, "it is restarted every time")
+
+
 def test_a_replica_that_fails_after_it_was_ready_uses_its_restarts_keeps_its_reason_and_is_replaced(
     world: World
 ) -> None:
@@ -116,14 +125,17 @@ def test_a_replica_that_fails_after_it_was_ready_uses_its_restarts_keeps_its_rea
 
     found = eventually(failures, "both have used their restart")
     for name, one in found.items():
-        assert (one["code"], one["restarts"], one["fleet"]) == ("ENGINE_EXITED", 1, world.fleet), name
+        assert (one["code"], one["restarts"], one["fleet"]) == ("ENGINE_EXITED", 2, world.fleet), name
+        assert one["message"].startswith("the one restart since 2"), "Ray's second one ended at once"
         assert one["at"]
         assert one["specHash"]
         assert len(one["nodeIds"]) == 1
         assert "cannot find the weights" in one["message"]
 
     eventually(lambda: world.actors() == {}, "after one restart both stay down")
-    assert world.run("logs", "late/0").stdout.count("the engine exited with code 3") == 2
+    log = world.run("logs", "late/0").stdout.splitlines()
+    ends = [line for line in log if "the engine exited with code 3" in line]
+    assert ["the one restart since" in line for line in ends] == [False, False, True]
     assert [action["replicaId"] for action in world.plan()["actions"]] == [0, 0], "the id of a DEAD one is free"
     world.write(model("late", 1, member("--plain"), **restart))
     assert outcomes(world.apply_result()) == [("ready", "")]

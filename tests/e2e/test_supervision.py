@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from cluster import eventually, parent_of, tree_of
 from e2e_world import World, member, model
+
+from fleetctl.agent.orphans import ACTORS
 
 pytestmark = pytest.mark.ray
 
@@ -72,3 +75,39 @@ def test_whichever_process_is_killed_none_of_the_engine_is_left_and_the_replica_
     [row] = world.apply_result()["outcomes"]
     assert (row["model"], row["replicaId"], row["outcome"]) == ("slow", 0, "ready")
     assert world.actors()["ModelActor:slow:0"]["restarts"] == 1
+
+
+HANGS_S = 60
+"""After half a minute Ray's connection to a stopped process is down; what Ray then sends to it is lost at once."""
+
+
+def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(world: World) -> None:
+    """Four actors are stopped; two are named by a verb, one is killed by somebody else, one belongs to a gang."""
+    world.write(*(model(name, 1, member("--plain", node=node))
+                  for name, node in (("evicted", "a"), ("restarted", "b"), ("killed", "c"))),
+                model("gang", 1, member("--plain", role="Leader", node="a"),
+                      member("--plain", role="Worker", node="b")))
+    assert world.apply_result()["exitCode"] == 0
+    pids = {name.split(":")[1]: row["pid"] for name, row in world.actors().items()}
+    found = world.run("doctor", "--nodes").stdout
+    assert "4 nodes" in found
+    assert "ORPHAN_ENGINE" not in found, "several nodes of one host see the processes of each other"
+    engines = set(world.engines())
+    stopped = [pids["evicted"], pids["restarted"], pids["killed"], world.cluster.classes(name="GangMember")[0]]
+    titles = {Path(f"/proc/{pid}/cmdline").read_bytes()[:15].rstrip(b".") for pid in stopped}
+    assert titles <= set(ACTORS), "by these names the doctor knows them"
+    begun = time.monotonic()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: time.monotonic() >= begun + HANGS_S, "they hang for long", HANGS_S + 30)
+    world.cluster.kill(namespace=world.fleet, name="ModelActor:killed:0")
+
+    evicted = world.run("evict", "evicted/0", "gang/0", "--yes")
+    assert evicted.returncode == 0, evicted.stdout + evicted.stderr
+    assert "its process did not answer and was killed" in " ".join(evicted.stdout.split())
+    restarted = world.run("restart", "restarted/0", "--yes")
+    assert restarted.returncode == 0, restarted.stdout + restarted.stderr
+    eventually(lambda: len(world.engines()) == 1 and not engines & set(world.engines()), "only the restarted one runs")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in stopped)
+    assert world.cluster.is_free(node="a")
+    eventually(lambda: world.cluster.is_free(node="c"), "Ray has back the cards of the killed one")

@@ -55,6 +55,19 @@ def test_a_replica_that_is_down_is_so_since_its_first_end_and_its_last_one_says_
     assert dict(_fields_from_log(up, log, UP)) == {"error": "exit code 3"}
 
 
+@pytest.mark.parametrize(("ended", "used", "found"), [
+    ("2026-03-04T11:49:59Z", 4, {}), ("2026-03-04T11:50:00Z", 4, {"restarts_used": 2}),
+    ("2026-03-04T11:50:00Z", None, {})], ids=["just not", "ten minutes", "of an older release"])
+def test_the_row_of_restarts_begins_again_with_an_end_after_ten_minutes_of_readiness(
+    ended: str, used: int | None, found: dict[str, int]
+) -> None:
+    """UP says that it was ready again at 11:40."""
+    log = f"fleetctl: ended at {ended}: exit code 3\n{LOG}".replace("10:00:00Z: of an older one", "10:00:00Z: old")
+    replica = Replica(model="m", replica_id=0, state="RESTARTING", restarts=9, restarts_used=used)
+    news = dict(_fields_from_log(replica, log, UP))
+    assert {key: value for key, value in news.items() if key == "restarts_used"} == found
+
+
 class Cluster:
     """A dashboard that knows the times of each actor, and one log for all; `read` = the replicas whose log was read."""
 
@@ -214,6 +227,16 @@ def test_a_restart_counts_from_when_ray_last_saw_the_replica_up(monkeypatch: pyt
     cluster = Cluster(monkeypatch, times=("2026-03-04T09:30:00Z", "2026-03-04T11:40:00Z"))
     [found], _ = cluster.uptimes(replica(0, state="RESTARTING", since=CREATED))
     assert (found.since, found.error) == ("2026-03-04T12:00:00Z", "signal 9"), "an earlier end is another story"
+
+
+@pytest.mark.parametrize(("last_up", "used", "found"), [
+    ("2026-03-04T12:00:01Z", 2, 2), ("2026-03-04T12:00:00Z", 2, 0), ("2026-03-04T12:00:00Z", None, None)])
+def test_after_ten_minutes_of_readiness_no_restart_counts_except_of_an_older_release(
+    monkeypatch: pytest.MonkeyPatch, last_up: str, used: int | None, found: int | None
+) -> None:
+    cluster = Cluster(monkeypatch, times=(UP[0], last_up))
+    [one], _ = cluster.uptimes(replica(0, restarts=7, restarts_used=used))
+    assert (one.restarts, one.restarts_used, one.in_a_row) == (7, found, 7 if found is None else found)
 
 
 def test_bytes_that_are_no_text_and_logs_that_cannot_be_read_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -392,9 +392,7 @@ class RayStandIn:
         if actor is None:
             gone = next((one for one, _ in reversed(self.ended) if one.id == actor_id), None)
             return GONE._replace(death=gone.death, placed=gone.granted) if gone else GONE
-        most = actor.replica.lifecycle.restart_max
-        return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts,
-                           most - actor.restarts)
+        return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts, None)
 
     # --- jobs
 

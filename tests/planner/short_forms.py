@@ -74,8 +74,8 @@ def short_replica(replica: dict[str, Any]) -> Replica:
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
         "specHash": replica.get("hash"), "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
-        **{key: replica[key] for key in ("restartMax", "since", "error", "notReadySince", "notReadyReason")
-           if key in replica},
+        **{key: replica[key] for key in (
+            "restartMax", "restartsUsed", "since", "error", "notReadySince", "notReadyReason") if key in replica},
         "constructed": replica.get("constructed", True), "readyAt": before(replica.get("ready")),
     })
 

@@ -108,7 +108,8 @@ def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
 
 
 @pytest.mark.parametrize("more", [
-    {"restarts": 2, "restart_max": 3}, {"restarts": 2}, {"restart_max": 1}, {"restart_max": 0}])
+    {"restarts": 2, "restart_max": 3}, {"restarts": 2}, {"restart_max": 1}, {"restart_max": 0},
+    {"restarts": 9, "restarts_used": 0, "restart_max": 3}])
 def test_a_replica_that_has_not_used_up_its_restarts_reloads(more: dict[str, Any]) -> None:
     assert [one.id for one in plan_for(*outdated(1, **more)).reloads] == ["m/0"]
 

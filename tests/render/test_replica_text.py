@@ -37,6 +37,16 @@ def test_restarts_are_still_shown_for_a_ready_replica(state: str, restarts: int,
     assert state_text(replica(state=state, restarts=restarts), frozenset()) == text
 
 
+@pytest.mark.parametrize(("state", "used", "text"), [
+    ("ALIVE", 2, "ready, 2 of 5 restarts"), ("ALIVE", 0, "ready, 7 restarts"),
+    ("ALIVE", None, "ready, 7 of 5 restarts"),
+    ("RESTARTING", 1, "restarting (restart 1 of 5)"), ("RESTARTING", 0, "restarting (restart 1 of 5)"),
+])
+def test_of_the_restarts_those_in_a_row_are_shown_as_used(state: str, used: int | None, text: str) -> None:
+    found = replica(state=state, restarts=7, restartMax=5, restartsUsed=used)
+    assert state_text(found, frozenset()) == text
+
+
 def test_one_dead_node_makes_a_live_replica_lost_in_any_ray_state() -> None:
     gang = [{"nodeId": "a"}, {"nodeId": "b", "rank": 1}]
     assert status_word(replica(members=gang), frozenset("b")) == "lost"

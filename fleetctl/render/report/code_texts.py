@@ -109,8 +109,9 @@ OUTCOME = {
 """Codes of `ReplicaOutcome` that are not in plans."""
 VERB = {
     "STILL_THERE": "a replica that was ended, but whose actor Ray still had after 30 s",
+    "STILL_RUNNING": "a replica whose process does not answer, and of which something still runs or may",
     "NOT_DONE": "a replica of a fleet whose part of the run failed",
-    "RESTARTS_USED": "a replica that Ray would not start again",
+    "RESTARTS_USED": "a replica of an earlier fleetctl that Ray would not start again",
     "TOO_FEW_READY": "a replica that is kept, because fewer than promised would be ready without it",
     "NEEDED": "a replica on a draining node that no ready replica replaces yet",
     "MAY_GO": "a replica on a draining node that has been replaced",
