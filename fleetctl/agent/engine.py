@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import mmap
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
+from .cause import RECENT_S, Cause, CauseFinder, as_shown
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
@@ -35,9 +37,13 @@ PORT_FREE_S = 10.0
 OOM_TEXT = " (meanwhile the kernel killed a process of this host for lack of memory)"
 LINE_PREFIX = "fleetctl: "
 BANNER = LINE_PREFIX + "starting "
-LAST_OUTPUT, LAST_OUTPUT_BYTES = "; last output: ", 2_000
+CAUSE, LAST_OUTPUT, LAST_OUTPUT_BYTES = "; cause: ", "; last output: ", 2_048
+SHOWN_FROM = 16
+"""A progress bar takes about this many times the size in a log that its last state has on a terminal."""
 LINE_BYTES = 1_000
 """More than the length of the line that begins a life."""
+BLOCK_BYTES, RECENT_BYTES = 64 << 10, 1 << 20
+"""How much of a log is searched at a time for a cause, and how far back for that of an engine that was ready."""
 SEARCHED_BYTES = 256 << 10
 """How far back to search for the error that ended the engine: its other processes write a lot at the end."""
 WITH_STAMPS = 4
@@ -50,6 +56,7 @@ class EngineProcess:
     """The engine of a member on its node, not started yet.
 
     `injected` = variables that override all others. `reserved` = the sockets that reserve its ports, its own first.
+    `was_ready` = it was, or the gang that it belongs to.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class EngineProcess:
         self._address = address
         self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
         self._ready_port: Optional[int] = None
+        self.was_ready = False
         self._held_until = 0.0
         self._run: GuardedProcess
 
@@ -94,6 +102,8 @@ class EngineProcess:
     def how_it_ended(self) -> str:
         """Return how the engine ended, as text."""
         code = self._run.exit_code or 0
+        if code == 0 and self.was_ready:
+            return "the engine ended by itself with code 0, as if it had been asked to"
         if code <= 128:
             return f"the engine exited with code {code}"
         is_oom = code - 128 == signal.SIGKILL and oom_kills() > self._oom_kills_before
@@ -108,6 +118,7 @@ class EngineProcess:
             self._run.started.wait(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
+                self.was_ready = True
                 probe = self._engine.readiness
                 self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
@@ -222,8 +233,13 @@ class EngineProcess:
     def _build(self, probe: Probe) -> Check:
         return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd)
 
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that explains its end, if there is one."""
+        return self._log.cause(RECENT_S if self.was_ready else None)
+
     def _with_last_output(self, reason: str) -> str:
-        output = self._log.last_output()
+        cause, output = self.cause(), self._log.last_output()
+        reason += f"{CAUSE}{cause.text}" if cause else ""
         return f"{reason}{LAST_OUTPUT}{output}" if output else f"{reason}; it wrote nothing"
 
 
@@ -316,8 +332,36 @@ class EngineLog:
         return written[_begins(written):][-limit:].decode(errors="replace").strip()
 
     def last_output(self) -> str:
-        """Return the end of the engine's output in this life, short enough for a message."""
-        return self.end_of_this_life(LAST_OUTPUT_BYTES)
+        """Return the end of the engine's output in this life as a terminal shows it, short enough for a message."""
+        written = as_shown(self.end_of_this_life(SHOWN_FROM * LAST_OUTPUT_BYTES)).encode()
+        return written[-LAST_OUTPUT_BYTES:].decode(errors="ignore").strip()
+
+    def cause(self, recent_s: Optional[float] = None) -> Optional[Cause]:
+        """Return the error in this life's output that explains its end; see cause.py. `recent_s` = of an engine that
+        was ready: only its last output is read."""
+        finder, (begin, is_in_former) = CauseFinder(), self._begin_of_life()
+        files = [(self.path + ".1", begin), (self.path, 0)] if is_in_former else [(self.path, begin)]
+        for path, first in files:
+            with suppress(OSError), open(open_own(path, os.O_RDONLY), "rb") as log:
+                log.seek(first if recent_s is None else max(first, log.seek(0, os.SEEK_END) - RECENT_BYTES))
+                while not (finder.is_settled and recent_s is None):
+                    block = log.read(BLOCK_BYTES) + log.readline(BLOCK_BYTES)
+                    if not block:
+                        break
+                    finder.add(block)
+        return finder.cause(recent_s)
+
+    def _begin_of_life(self) -> Tuple[int, bool]:
+        """Return where in the log this life begins, after our banner, and whether that is in the former file."""
+        for path in (self.path, self.path + ".1"):
+            with suppress(OSError, ValueError), open(open_own(path, os.O_RDONLY), "rb") as log, \
+                    mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as written:
+                end = len(written)
+                while (end := written.rfind(BANNER.encode(), 0, end)) >= 0:
+                    line = written.rfind(b"\n", 0, end) + 1
+                    if _STAMP.sub(b"", written[line:end]) == b"":
+                        return written.find(b"\n", end) + 1, path != self.path
+        return 0, os.path.exists(self.path + ".1")
 
     def says_address_in_use(self) -> bool:
         """Return whether the engine reported in this life that an address is in use."""

@@ -17,8 +17,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .cards import REFUSED
+from .cause import RAISED, Cause, first_of
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
-from .engine import EngineProcess
+from .engine import CAUSE, LAST_OUTPUT, EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
@@ -34,6 +35,8 @@ GRANT_S = 300.0
 ANSWER_S = 120.0
 """A member answers immediately, but first its worker must start and its cards must be clean."""
 MARGIN_S = 60.0
+CAUSED, CAUSE_S = frozenset({"ENGINE_EXITED", "STARTUP_TIMEOUT"}), 10.0
+"""Failures of a member that another one's may have caused, and how long members search their output for that."""
 
 
 class OutOfReach(StartFailed):
@@ -60,6 +63,7 @@ class GangMember:
             self._seat = MemberSeat(member)
         except StartFailed as failure:
             raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
+        self._engine: Optional[EngineProcess] = None
         self._report = self._step = Report()
         self._serving = threading.Event()
 
@@ -69,9 +73,9 @@ class GangMember:
 
     def start(self, injected: Mapping[str, str], lifecycle: Lifecycle, within_s: float) -> None:
         """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
-        self._engine = self._seat.start_engine(injected)
+        self._engine = engine = self._seat.start_engine(injected)
         threading.Thread(target=self._follow, daemon=True,
-                         args=(self._engine, lifecycle, time.monotonic() + within_s)).start()
+                         args=(engine, lifecycle, time.monotonic() + within_s)).start()
 
     def _follow(self, engine: EngineProcess, lifecycle: Lifecycle, deadline: float) -> None:
         try:
@@ -92,6 +96,8 @@ class GangMember:
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
+        if self._engine:
+            self._engine.was_ready = True
         self._seat.check_weights()
         return self._seat.served_weights()
 
@@ -113,11 +119,16 @@ class GangMember:
 
     def leave(self) -> None:
         """End the engine and return when all its processes are gone."""
+        assert self._engine is not None
         self._seat.end_engine(self._engine)
 
     def poll(self) -> Report:
         """Return the report of the engine."""
         return self._report
+
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that may have ended its gang, if there is one."""
+        return self._engine.cause() if self._engine else None
 
 
 class GangCoordinator(ReplicaActor):
@@ -278,7 +289,33 @@ class GangCoordinator(ReplicaActor):
         """Raise StartFailed for the first failure among the reports of all members."""
         for report, place in zip(reports, self._places):
             if report.code:
-                raise StartFailed(report.code, f"rank {place.rank} of group {place.group}: {report.reason}", [place])
+                reason = f"{_named(place)}: {report.reason}"
+                raise self._failure_of_first(StartFailed(report.code, reason, [place]))
+
+    def _failure_of_first(self, failure: StartFailed) -> StartFailed:
+        """Return the failure with the error that came first in the gang: other members end because of it, some before.
+
+        Whoever reports first may only say that a peer is gone.
+        """
+        if failure.code not in CAUSED:
+            return failure
+        asked = [member.cause.remote() for member in self._members]
+        ray.wait(asked, num_returns=len(asked), timeout=CAUSE_S)
+        causes: List[Optional[Cause]] = []
+        for place, answer in zip(self._places, asked):
+            try:
+                cause: Optional[Cause] = ray.get(answer, timeout=0)
+            except Exception:  # it has died, or is busy
+                cause = None
+            causes.append(cause if cause and (place in failure.places or cause.weight == RAISED) else None)
+        first = first_of(causes)
+        cause = causes[first] if first is not None else None
+        if first is None or cause is None or self._places[first] in failure.places:
+            return failure
+        how, separator, output = str(failure).partition(LAST_OUTPUT)
+        place = self._places[first]
+        return StartFailed(failure.code, f"{how.partition(CAUSE)[0]}, after an error of {_named(place)}{CAUSE}"
+                                         f"{cause.text}{separator}{output}", [place])
 
     def _call_all(self, method: str) -> List[Any]:
         """Ask all members, again while one is out of reach: its connection may come back, or Ray says that it died."""
@@ -303,7 +340,7 @@ class GangCoordinator(ReplicaActor):
             cause, died = decode_failure(str(error)), getattr(error, "actor_id", None)
             seats = self._places or list(map(place_of, self._replica.members))
             places = [place for actor, place in zip(self._members, seats) if actor._actor_id.hex() == died]
-            subject = f"rank {places[0].rank} of group {places[0].group}" if places else "a member of the gang"
+            subject = _named(places[0]) if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None
             raise StartFailed(cause.code, f"{subject} died: {cause.message}", places) from None
@@ -342,3 +379,7 @@ class GangCoordinator(ReplicaActor):
                     log_of(self._replica.members[0]).end(f"the gang is going down: {failure}")
                     self._end_members()
                 return failure
+
+
+def _named(place: Place) -> str:
+    return f"rank {place.rank} of group {place.group}"

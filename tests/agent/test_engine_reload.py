@@ -142,7 +142,7 @@ def test_an_engine_that_ends_is_a_failure_of_its_own_and_only_fleetctl_variables
     answers.update(status=500)
     process = EngineProcess.__new__(EngineProcess)
     process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
-                            _run=Run(ended), _hosts=("127.0.0.1",))
+                            was_ready=True, _run=Run(ended), _hosts=("127.0.0.1",))
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     call = HttpCall("POST", "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", {"as": "$(TOKEN)"})
     with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
@@ -156,9 +156,10 @@ def test_if_an_engine_is_not_ready_after_its_reload_the_reason_is_the_probe_and_
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = EngineProcess.__new__(EngineProcess)
-    log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
-    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
-                            _log=log, _engine=ENGINE, _build=lambda _: lambda: "HTTP 503")
+    log = SimpleNamespace(say=lambda _: None, cause=lambda _: None, last_output=lambda: "serving the model that it had")
+    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, was_ready=True,
+                            _run=Run(ended=False), _hosts=("127.0.0.1",), _log=log, _engine=ENGINE,
+                            _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:
         process.reload(CALL, {}, time.monotonic() + 0.9)
