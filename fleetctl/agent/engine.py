@@ -18,7 +18,7 @@ from .cause import RECENT_S, Cause, CauseFinder, as_shown
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
-from .messages import HttpCall, Member, Probe
+from .messages import EngineAnswer, HttpCall, Member, Probe
 from .node import engine_environment, expand
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
@@ -26,6 +26,7 @@ from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
+from .wire import parse
 
 DEFAULT_READY_S = 5.0
 CRASH_S = 1.0
@@ -145,13 +146,36 @@ class EngineProcess:
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(late))
         raise AssertionError("pauses() never ends")
 
-    def reload(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> None:
-        """Send the reload request and return once the engine is ready with the new weights; raises StartFailed.
+    def reload(
+        self, calls: Sequence[HttpCall], variables: Mapping[str, str], deadline: float, *, to_the_end: bool = False
+    ) -> None:
+        """Send the requests of a reload in order, and return once the engine is ready with the weights.
 
-        `variables` are for the request only; `deadline` is monotonic.
+        Raises StartFailed with the first failure; `to_the_end` = only after the other requests, so that an engine which
+        the first one has paused does not stay so. `variables` are for the requests only; `deadline` is monotonic.
         """
+        answer, failure, allowed_s = "", None, round(deadline - time.monotonic())
+        for call in calls:
+            try:
+                answer = self._ask(call, variables, deadline)
+            except StartFailed as failed:
+                failure = failure or failed
+                if failed.code == RELOAD_ENDED or not to_the_end:
+                    break
+        if failure is not None:
+            raise failure
+        try:
+            if not self._await_readiness(deadline, allowed_s):
+                raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
+        except StartFailed as failed:
+            code = RELOAD_ENDED if failed.code == RELOAD_ENDED else RELOAD_FAILED
+            why = str(failed).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
+            raise StartFailed(code, f"{answer}; then {why}") from None
+
+    def _ask(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> str:
+        """Send one request and return the answer as text; raises StartFailed."""
         port = call.port or self._ready_port or self._port
-        env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
+        env = {**self._env, **variables}
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
         expanded = call._replace(path=expand(call.path, ours), body=expand(call.body, env))
         objection = Ownership(port, self._run.tree).objection
@@ -164,13 +188,7 @@ class EngineProcess:
                 raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}") from None
             raise
         self._log.say(f"reload: {answer}")
-        try:
-            if not self._await_readiness(deadline, allowed_s):
-                raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
-        except StartFailed as failure:
-            code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
-            why = str(failure).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
-            raise StartFailed(code, f"{answer}; then {why}") from None
+        return answer
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore liveness failures for this time, then count from zero; 0 = count again now."""
@@ -258,24 +276,27 @@ def ask_to_reload(
             raise StartFailed(RELOAD_FAILED, refused)
         if time.monotonic() >= deadline:
             raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
-        connected, status, answer = _send(host, port, call, deadline)
+        connected, succeeded, answer = _send(host, port, call, deadline)
         if connected:
             break
     text = f"{call.method} {shown} on port {port}: {answer}"
-    if not 200 <= status < 300:
+    if not succeeded:
         raise StartFailed(RELOAD_FAILED, text)
     return text
 
 
-def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, int, str]:
-    """Return whether it connected, the HTTP status (0 = no answer), and the answer as text."""
+def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, bool, str]:
+    """Return whether it connected, whether the answer is a success, and the answer as text.
+
+    vLLM and SGLang answer some requests that have failed with status 200 and `{"success": false}`.
+    """
     body = json.dumps(call.body).encode() if call.body is not None else None
     headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
                **({"Content-Type": "application/json"} if body else {})}
     try:
         connection = connect_until(deadline, host, port)
     except OSError as error:
-        return False, 0, error.__class__.__name__
+        return False, False, error.__class__.__name__
     data = b""
     try:
         connection.request(call.method, call.path, body, headers)
@@ -284,11 +305,16 @@ def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, 
             while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
                 data += part
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
-        return True, 0, error.__class__.__name__
+        return True, False, error.__class__.__name__
     finally:
         connection.close()
     text = data.decode(errors="replace").strip()
-    return True, answer.status, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
+    try:
+        said = parse(EngineAnswer, json.loads(text))
+    except (ValueError, RecursionError):  # it says nothing of success
+        said = EngineAnswer()
+    succeeded = 200 <= answer.status < 300 and said.success
+    return True, succeeded, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
 
 
 class EngineLog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 import ray
 
@@ -81,10 +81,19 @@ class MemberSeat:
         """Ignore the engine's liveness for this time, while it may be busy."""
         self._engine.hold_liveness(for_s)
 
-    def reload_engine(self, call: HttpCall, within_s: float) -> None:
+    def reload_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None
-        self._engine.reload(call, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+        self._engine.reload(calls, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+
+    def roll_back_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
+        """Return once the engine has loaded its current weights again, after a reload that failed; raises StartFailed.
+
+        All requests are sent, whatever the answers.
+        """
+        assert self._served is not None
+        deadline = time.monotonic() + within_s
+        self._engine.reload(calls, {NEW_MODEL_DIR: self._served.folder}, deadline, to_the_end=True)
 
     def drop_new(self) -> None:
         """Release the new weights, so that other processes may remove them: the engine keeps its current ones."""
