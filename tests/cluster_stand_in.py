@@ -10,6 +10,7 @@ import itertools
 import json
 import shlex
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import actor_name, describe, place_of, utc_now
 from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Replica
 from fleetctl.agent.wire import document_of
-from fleetctl.inventory.records import NOTES
+from fleetctl.inventory.records import NOT_READY, NOTES
 
 PLANNED = ("group", "copy", "role", "rank", "nodeId", "gpus", "vram", "cpus", "memory")
 Steps = list[tuple[str, str]]
@@ -130,6 +131,8 @@ class ClusterStandIn:
     silent: set[tuple[str, str]] = field(default_factory=set)
     """Requests that get no answer, by method and path."""
     closed: threading.Event = field(default_factory=threading.Event)
+    ahead_s: float | None = 0
+    """Its clock less that of this machine; None = its answers do not tell the time."""
 
     def add_node(self, name: str, gpus: int = 8, state: str = "ALIVE", **labels: str) -> str:
         """Add a node and return its id."""
@@ -168,6 +171,14 @@ class ClusterStandIn:
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
             "death_cause": None, "up_ms": up_ms,
             "repr_name": describe(replica, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+
+    def stop_answering(self, actor: int, fleet: str = "lab", **more: str) -> None:
+        """Record that the readiness of an added replica fails, as its actor does; `more` replaces parts of the record.
+        """
+        row = self.actors[actor]
+        told = {"model": "m", "replicaId": 0, "readyAt": json.loads(row["repr_name"])["readyAt"],
+                "since": "2026-03-04T12:03:11Z", "reason": "GET /health on port 8000: HTTP 503", **more}
+        self.records.add(NOT_READY, record(row["actor_id"], now(), **told), fleet)
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
                     cards: Sequence[str] = ()) -> None:
@@ -321,6 +332,12 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 1 << 16
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if keyword != "Date":
+                super().send_header(keyword, value)
+            elif cluster.ahead_s is not None:
+                super().send_header(keyword, self.date_time_string(time.time() + cluster.ahead_s))
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)

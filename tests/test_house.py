@@ -78,3 +78,16 @@ def test_a_word_has_one_meaning(word: str) -> None:
     files = [path.relative_to(ROOT / "fleetctl").as_posix() for path in (ROOT / "fleetctl").rglob("*.py")
              if re.search(rf"\b{word}s?\b", path.read_text(), re.IGNORECASE)]
     assert [path for path in files if not path.startswith(ONE_MEANING[word])] == []
+
+
+def test_host_and_port_become_one_text_in_functions_that_know_ipv6() -> None:
+    joined = re.compile(r"\{[^{}]*\b(?:\w*_)?(?:host|address|ip)\}:\{[^{}]*port\b")
+    found = {path.relative_to(ROOT / "fleetctl").as_posix() for path in (ROOT / "fleetctl").rglob("*.py")
+             if joined.search(path.read_text())}
+    assert found == {"agent/ports.py", "documents/inventory.py", "demo/stub_engine.py"}
+
+
+def test_no_example_joins_an_address_and_a_port_by_itself_or_listens_on_ipv4_alone() -> None:
+    pages = [path for pattern in ("fleets/**/*.yaml", "docs/*.md", "README.md") for path in ROOT.glob(pattern)]
+    wrong = re.compile(r"(?:ADDRESS|HOST)\)\]?:\$\(|--host(?:name)?,? 0\.0\.0\.0")
+    assert {path.name for path in pages if wrong.search(path.read_text())} == set()

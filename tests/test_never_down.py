@@ -82,11 +82,12 @@ ALLOWED = {
         "<module>": "imports what gives back a placement group",
         "GangCoordinator._give_back": "its own placement group: its start failed, cards are in use, or an earlier life",
         "GangCoordinator._end_members": "its own members, when its start or one of them failed, or cards are in use",
-        "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
+        "ReplicaActor._end_permanently": "itself: its start failed and Ray does not let it leave, or it was evicted and "
+                                         "the eviction has not ended it",
         "ReplicaActor._end_with_engines": "the replica's own process, when an engine of it has ended",
         "ReplicaActor._require_published_repr": "the replica's own process, whose place nothing else can know",
     },
@@ -94,7 +95,10 @@ ALLOWED = {
         "signal_all": "processes below the engine's guard",
         "kill_tree": "processes below the engine's guard",
         "become_guard": "itself, when its parent has gone",
-        "guard": "processes below it, when the engine has ended or it was told to",
+        "guard": "the engine, or the inner guard, when its period is over",
+        "run_inner.tell": "the engine, when its guard was told to",
+        "run_inner": "the engine, when its guard was told to, and what that has left behind",
+        "main": "the engine, through the inner guard, and what that has left behind",
         "exit_like": "itself",
         "run_engine": "itself, when the engine cannot be started",
     },
@@ -313,7 +317,10 @@ def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None
 
 
 def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
-    """An apply only compares the name of a WARM replica; only the replica itself and the verb ask it to leave."""
+    """An apply only compares the name of a WARM replica; only the replica itself and the verb ask it to leave.
+
+    A gang asks its own members.
+    """
     assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
         ("create.py", "check"), ("demote.py", "gone"), ("demote.py", "_find_earlier_warm"), ("demote.py", "_create")}
     named = {path.name for path in SOURCES if "warm_name" in path.read_text()}
@@ -324,7 +331,7 @@ def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
     assert ("warm.py", "_is_unneeded", hot) in found
     leaving = {(path.name, function) for path in SOURCES for function, call in calls(path, "remote")
                if ast.unparse(call.func).endswith("leave.remote")}
-    assert leaving == {("warm.py", "_leave_if_unneeded"), ("evict.py", "_ask_to_leave")}
+    assert leaving == {("warm.py", "_leave_if_unneeded"), ("evict.py", "__init__"), ("gang.py", "_end_engines")}
 
 
 def test_imports_inside_functions_are_followed() -> None:

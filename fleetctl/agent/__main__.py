@@ -21,7 +21,7 @@ from .mailbox import wait_for
 from .node_request import run_release
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
-from .records import NO_RUNS, NoteRequest, begin_run, end_run, run_note
+from .records import NO_RUNS, NOTE_VERBS, NoteRequest, begin_run, end_run, run_note
 from .repair import run_repair
 from .run import WORKER
 from .wire import WrongDocument, parse
@@ -35,7 +35,7 @@ VERBS: Mapping[str, Tuple[Type[Any], Callable[..., int]]] = {
     "repair": (messages.RepairRequest, run_repair), "prefetch": (messages.PrefetchRequest, run_prefetch),
     "caches": (messages.CachesRequest, run_caches), "prune": (messages.CachesRequest, run_prune),
     "release": (messages.ReleaseRequest, run_release),
-    **dict.fromkeys(("cordon", "uncordon", "slots"), (NoteRequest, run_note))}
+    **dict.fromkeys(NOTE_VERBS, (NoteRequest, run_note))}
 
 
 def hide_package_from_actors() -> None:

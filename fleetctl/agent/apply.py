@@ -14,6 +14,8 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster, mailbox
 from .attempt import Attempt, Context, EarlierAttempt
+from .cards import CARD_FAILURES
+from .containers import MISSING
 from .create import CardTurns, Grants, replica_of
 from .events import EventStream
 from .failure import KV_NAMESPACE
@@ -22,17 +24,17 @@ from .mark import actor_name
 from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
 from .node_request import ask_for_nodes
 from .prefetch import fetches_of
-from .records import DRAINING, add
+from .records import DRAINING, add, why_paused
 from .reload import forget_dead_actors
 from .reloads import Reloads
-from .run import Ended, OnNodes, Run, Task, outcome_of
+from .run import PAUSED, Ended, OnNodes, Run, Task, outcome_of
 from .wire import document_of, parse
 
 HEARTBEAT_S = 10.0
 MAX_REPLANS = 3
 REPLAN_S = 60.0
 """How long the client may take to plan again."""
-NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
+NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", MISSING, *CARD_FAILURES)
 """Codes of refusals that another node may avoid."""
 LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
 """The level of the event of each outcome; any other is an error."""
@@ -74,7 +76,11 @@ class Apply(Run):
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
-                                request.parallelism, set())
+                                request.parallelism, set(), self.why_paused)
+
+    def why_paused(self, model: str) -> str:
+        """Return why this run may begin nothing more for a model; "" = it may."""
+        return why_paused(self._plan.fleet.name, self._plan.fleet.namespace, model)
 
     def work(self) -> None:
         """Create and await all replicas, reload others, then fetch the weights that nodes keep, until SIGTERM."""
@@ -94,6 +100,13 @@ class Apply(Run):
         for task in self.tasks:
             if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
                 self._report(task)
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Fetch the weights that nodes keep, except those of models that are paused now."""
+        for task in self._fetches:
+            if paused := self.why_paused(task.subject.model):
+                task.outcome = outcome_of(task.subject, "blocked", PAUSED, paused, level="COLD")
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break

@@ -18,7 +18,7 @@ from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
 from .mark import actor_name, read_mark
 from .messages import FailedStart, Mark, Outcome, Place, Replica
-from .run import Task, outcome_of
+from .run import PAUSED, Task, outcome_of
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""
@@ -38,7 +38,7 @@ class Context(NamedTuple):
     """State that all attempts of a run share.
 
     `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the keys of the replicas that wait
-    for Ray, at most `parallelism` at a time.
+    for Ray, at most `parallelism` at a time; `why_paused` = why a model gets no replicas now, "" = it does.
     """
 
     not_counted: Callable[[str], Set[int]]
@@ -50,6 +50,7 @@ class Context(NamedTuple):
     turns: CardTurns
     parallelism: int
     creating: Set[str]
+    why_paused: Callable[[str], str]
 
 
 class Attempt(Task):
@@ -130,6 +131,8 @@ class Attempt(Task):
     def _check(self) -> None:
         if not self._context.lock.hold():
             return self._end("skipped", "LOCK_LOST", "this run no longer holds the lock; another apply may be running")
+        if paused := self._context.why_paused(self.replica.model):
+            return self._end("blocked", PAUSED, paused)
         try:
             check(self.replica, self._context.not_counted(self.replica.model))
             created = create(self.replica)
@@ -216,7 +219,7 @@ class Attempt(Task):
             self._answer = self._handle.__ray_ready__.remote()
             return self._enter(self._await_answer)
         if record.state == "DEAD":
-            return self._died(self._cause_of_death(record.death))
+            return self._died(self._cause_of_death(record))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
@@ -226,9 +229,11 @@ class Attempt(Task):
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 
-    def _cause_of_death(self, death: str) -> FailedStart:
-        """Return the failure that a gang has kept or the constructor has raised; else NODE_GONE if a node is dead."""
-        failure = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
+    def _cause_of_death(self, record: cluster.ActorRecord) -> FailedStart:
+        """Return the failure that a gang has kept or the constructor has raised; else EVICTED, or NODE_GONE."""
+        failure = kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)
+        if record.killed and failure.code == "REPLICA_DIED":
+            return FailedStart("EVICTED", "it was evicted; the next apply starts another")
         for member in self.replica.members if failure.code == "REPLICA_DIED" else ():
             trouble = cluster.node_trouble(member.node_id)
             if trouble and trouble[0] == "NODE_GONE":
@@ -236,7 +241,7 @@ class Attempt(Task):
         return failure
 
     def has_gone_down(self) -> bool:
-        """Return whether a replica that was ready is down now, with its new outcome; not if it was evicted."""
+        """Return whether a replica that was ready is down now, with its new outcome."""
         if self.outcome is None or self.outcome.outcome != "ready":
             return False
         try:
@@ -245,11 +250,9 @@ class Attempt(Task):
                 return False
             code, why = "STILL_STARTING", "it was ready, went down and is restarting"
             if record.state == "DEAD":
-                failure = self._cause_of_death(record.death)
+                failure = self._cause_of_death(record)
                 code, why = failure.code, f"it was ready and went down: {failure.message}"
         except Exception:  # Ray does not say
-            return False
-        if record.killed and code == "REPLICA_DIED":  # evicted; a gang that ended itself has kept its reason
             return False
         self.outcome = outcome_of(self.replica, "failed" if record.state == "DEAD" else "starting", code, why)
         return True

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import cards, cluster, node
 from .cluster import SHARE
 from .driver import query_driver
-from .messages import Member
+from .messages import Member, Resident
 from .node import node_environment
 
 MAX_TRIES = 3
@@ -31,10 +31,12 @@ ANSWER_S = 60.0
 class CardHolder:
     """Holds a card, or a share of one, that Ray has granted."""
 
-    def objection(self, gpu_share: int, vram_bytes: int, cooling: Sequence[str]) -> Optional[str]:
+    def objection(
+        self, gpu_share: int, vram_bytes: int, cooling: Sequence[str], residents: Sequence[Resident]
+    ) -> Optional[str]:
         """Return why a replica could not use the card, in the replica's own words."""
         answer = query_driver(node_environment())
-        return cards.check_granted(answer, node.granted_cards(), gpu_share, vram_bytes, cooling).objection
+        return cards.check_granted(answer, node.granted_cards(), gpu_share, vram_bytes, cooling, residents).objection
 
 
 class CleanCards:
@@ -71,6 +73,7 @@ class _NodeSearch:
     def __init__(self, members: Sequence[Member], clock: Callable[[], float]) -> None:
         self.found: Optional[bool] = None
         self._node_id, self._cooling = members[0].node_id, list(members[0].cooling_cards)
+        self._residents = list(members[0].residents)
         self._vram = max(member.vram for member in members)
         self._share = min(max(member.gpus for member in members), SHARE)
         self._wanted = sum(-(-member.gpus // SHARE) for member in members)
@@ -105,7 +108,8 @@ class _NodeSearch:
             num_cpus=0, num_gpus=self._share / SHARE, max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(self._node_id, soft=False)).remote()
         self._holders.append(holder)
-        self._answer, self._since = holder.objection.remote(self._share, self._vram, self._cooling), self._clock()
+        self._since = self._clock()
+        self._answer = holder.objection.remote(self._share, self._vram, self._cooling, self._residents)
 
     def _is_late(self) -> bool:
         waited_s = self._clock() - self._since

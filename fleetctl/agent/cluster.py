@@ -98,8 +98,12 @@ def nodes_now() -> List[NodeNow]:
 
 def is_at(node_id: str, ip: str) -> bool:
     """Return whether a living node has this address, by Ray's own table and not by the words of an actor there."""
-    return any(record["Alive"] and record["NodeID"] == node_id and record["NodeManagerAddress"] == ip
-               for record in ray.nodes())
+    return addresses().get(node_id) == ip
+
+
+def addresses() -> Dict[str, str]:
+    """Return the address of each living node, by node id."""
+    return {str(record["NodeID"]): record["NodeManagerAddress"] for record in ray.nodes() if record["Alive"]}
 
 
 def node_trouble(node_id: str) -> Optional[Tuple[str, str]]:
@@ -223,9 +227,9 @@ def _death(cause: Any) -> str:
     return str(text)
 
 
-def live_actors() -> Iterator[Any]:
-    """Yield Ray's own records of all actors that are ALIVE."""
-    yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, "ALIVE"))
+def live_actors(in_state: str = "ALIVE") -> Iterator[Any]:
+    """Yield Ray's own records of all actors in this state."""
+    yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, in_state))
 
 
 def started_since(node_id: str, since_ms: int, exclude: Collection[str]) -> Dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequ
 import ray
 
 from . import cluster
-from .events import EventStream
+from .drain import Drain
 from .failure import Refused, decode_failure
 from .mark import read_mark, warm_name
 from .messages import ExplicitRequest, Mark, Outcome, Place, Target, WarmCopy, WarmNode
@@ -96,11 +96,8 @@ class Demotion:
     def _drain(self, loaded: Sequence[Target]) -> Steps:
         """Record that the loaded replicas are no endpoints; wait until requests have ended or the run stops."""
         mark_ending(self._request.job, [target.key for target in loaded])
-        drain_s = self._request.drain
-        if drain_s:
-            report_draining(self._run.events, drain_s)
-        begun = asked = self._run.clock()
-        while self._run.clock() < begun + drain_s and not self._run.stop.is_set():
+        asked, drain = self._run.clock(), Drain(loaded, self._request.drain, self._run)
+        while not drain.is_over() and not self._run.stop.is_set():
             asked = self._ask_to_stay(asked)
             yield
 
@@ -257,11 +254,6 @@ def incomplete_here(entries: Sequence[Tuple[str, Optional[str]]]) -> List[str]:
     """Return the folders of incomplete entries on the node on which this runs."""
     found = [Entry(cache_root(), artifact, view) for artifact, view in entries]
     return [entry.folder for entry in found if entry.index() is None]
-
-
-def report_draining(events: EventStream, seconds: float) -> None:
-    """Report how long requests may take to end."""
-    events.emit("draining", f"waiting {seconds:g} s for requests to end; `fleetctl endpoints` no longer lists it")
 
 
 def _mark_of(actor_id: str, target: Optional[Target] = None) -> Mark:

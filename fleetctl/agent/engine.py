@@ -15,15 +15,17 @@ from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
 from .cause import RECENT_S, Cause, CauseFinder, as_shown
+from .containers import MISSING, image_is_missing
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
 from .messages import EngineAnswer, HttpCall, Member, Probe
-from .node import engine_environment, expand
+from .node import engine_environment, expand, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
 from .probes import Check, build_check, connect_until, pauses
 from .processes import oom_kills
+from .readiness import NotReady, keep_probing
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
 from .wire import parse
@@ -67,6 +69,7 @@ class EngineProcess:
         self._member, self._engine = member, member.engine
         self._env = engine_environment(self._engine, injected)
         self._argv = expand([*self._engine.command, *self._engine.args], self._env)
+        refuse_too_long(self._argv, self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -83,7 +86,8 @@ class EngineProcess:
         self._oom_kills_before = oom_kills()
         self._log.begin(f"{self._member.group}/{self._member.copy} rank {self._member.rank}")
         self._run = GuardedProcess(
-            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path)
+            self._member.supervisor, self._argv, self._env, self._engine.workdir, self._log.path,
+            self._engine.stop)
 
     def _refuse_taken_ports(self) -> None:
         """Fail if another process answers on a fixed port of a probe: it would pass for the engine."""
@@ -96,7 +100,7 @@ class EngineProcess:
                                                  f" {self._member.node}; {ADVICE}")
 
     def stop(self) -> None:
-        """End the engine and all processes below it, and wait until they are gone."""
+        """End the engine within its grace period, and all processes below it, and wait until they are gone."""
         self._release_ports()
         self._run.stop()
 
@@ -109,6 +113,11 @@ class EngineProcess:
             return f"the engine exited with code {code}"
         is_oom = code - 128 == signal.SIGKILL and oom_kills() > self._oom_kills_before
         return f"the engine was ended by signal {code - 128}" + (OOM_TEXT if is_oom else "")
+
+    def code_of_end(self) -> str:
+        """Return the code of an engine that ended before it was ready: a missing image is its node's lack, not its."""
+        missing = image_is_missing(self._run.exit_code or 0, self._log.end_of_this_life(LAST_OUTPUT_BYTES))
+        return MISSING if missing else "ENGINE_EXITED"
 
     def become_ready(self, deadline: float, allowed_s: float) -> None:
         """Return once readiness passes; raises StartFailed if the engine ends, or at `deadline` (monotonic).
@@ -124,7 +133,8 @@ class EngineProcess:
                 self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
             if not self._restart_without_ports():
-                raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
+                raise StartFailed(
+                    self.code_of_end(), self._with_last_output(self.how_it_ended() + " before it was ready"))
 
     def _await_readiness(self, deadline: float, allowed_s: float) -> bool:
         """Return True once the engine is ready, False if it ends first; raises StartFailed at `deadline`."""
@@ -189,6 +199,11 @@ class EngineProcess:
             raise
         self._log.say(f"reload: {answer}")
         return answer
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the readiness probe, if there is one, until the engine ends; see readiness.py."""
+        if self._engine.readiness:
+            keep_probing(self._engine.readiness, self._build, self._run.ended, tell)
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore liveness failures for this time, then count from zero; 0 = count again now."""

@@ -5,23 +5,27 @@ from __future__ import annotations
 import shlex
 import threading
 from contextlib import suppress
-from typing import Any, Generator, Iterator, List, Optional, Sequence, Set
+from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence, Set
 
 import ray
 
-from . import cluster
-from .demote import Demotion, report_draining
+from . import cluster, records
+from .demote import Demotion
+from .drain import Drain
 from .events import EventStream
 from .failure import decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
 from .messages import ExplicitRequest, Outcome, Target
+from .readiness import is_ready
 from .reload import forget_dead_actors
 from .run import Run, Steps, Task, outcome_of
 
 LEAVE_S = 20.0
-"""How long an engine may take to end and free its cards before its actor is ended anyway."""
+"""How long engines may take beyond their grace period to end and free their cards, before their actor is ended anyway.
+An actor of an older release has a grace period of its own, two seconds."""
 GONE_S, MARGIN_S = 30.0, 120.0
+DRAIN_POLL_S = 0.5
 
 
 class ExplicitRun(Run):
@@ -38,8 +42,11 @@ class ExplicitRun(Run):
         """Wait until requests have drained, and take the lock."""
         drain_s = 0.0 if self.request.level == "WARM" else self.request.drain
         if drain_s:
-            report_draining(self.events, drain_s)
-        if self.stop.wait(drain_s):
+            drain = Drain(self.request.replicas, drain_s, self)
+            while not drain.is_over():
+                if self.stop.wait(min(drain_s, DRAIN_POLL_S)):
+                    raise Interrupted
+        if self.stop.is_set():
             raise Interrupted
         self.lock = self.take(self._lock_name, self.request.holder, self.request.lock_timeout)
 
@@ -95,13 +102,15 @@ class Evict(ExplicitRun):
         for one in ending:
             self.events.emit("replicaEnding", f"{one.key} is being ended", model=one.target.model,
                              replicaId=one.target.replica_id)
-        begun, leaving = self.clock(), [ref for one in ending for ref in _ask_to_leave(one.handle)]
-        while leaving and self.clock() < begun + LEAVE_S:
-            yield
-            _, leaving = ray.wait(leaving, num_returns=len(leaving), timeout=0)
-        for one in ending:
-            ray.kill(one.handle, no_restart=True)
-            one.killed = True
+        leaving = [(one, Leaving(one.handle, self.clock)) for one in ending]
+        while leaving:
+            for one, asked in leaving:
+                if asked.is_over():
+                    ray.kill(one.handle, no_restart=True)
+                    one.killed = True
+            leaving = [(one, asked) for one, asked in leaving if not one.killed]
+            if leaving:
+                yield
         self.lock.release()
 
     def _find_all(self) -> None:
@@ -127,6 +136,7 @@ class Evict(ExplicitRun):
         """Write the summary, and forget what was kept about actors that have ended."""
         with suppress(Exception):  # the outcomes must still be reported
             forget_dead_actors()
+            records.forget_dead_actors()
         return super().end()
 
 
@@ -163,15 +173,36 @@ def _ready_actors(model: str) -> Set[str]:
             actor_id = ray.get_actor(actor_name(model, number))._actor_id.hex()
         except ValueError:  # it has just ended
             continue
-        if cluster.actor_record(actor_id).is_up:
+        record = cluster.actor_record(actor_id)
+        if record.is_up and is_ready(actor_id, record.report):
             found.add(actor_id)
     return found
 
 
-def _ask_to_leave(handle: Any) -> List[Any]:
-    """Ask a ready replica to end its engine; an actor of an older release may lack the method."""
-    leave = getattr(handle, "leave", None)
-    return [leave.remote()] if leave is not None and cluster.actor_record(handle._actor_id.hex()).is_up else []
+class Leaving:
+    """A replica that was asked to end its engines, each within its grace period. Its actor lives on until `is_over`.
+
+    One that is not ready is not asked: its constructor runs. `again` = Ray is to restart it. An actor of an older
+    release does not tell its period, or lacks the method.
+    """
+
+    def __init__(self, handle: Any, clock: Callable[[], float], *, again: bool = False) -> None:
+        self._clock, self._begun, self._grace_s = clock, clock(), 0.0
+        self._grace: Any = None
+        self._left: Any = None
+        if cluster.actor_record(handle._actor_id.hex()).is_up:
+            grace, leave = getattr(handle, "grace_s", None), getattr(handle, "leave", None)
+            self._grace = grace.remote() if grace else None
+            self._left = leave.remote(*([again] if grace else [])) if leave else None
+
+    def is_over(self) -> bool:
+        """Return whether the engines have ended, or have had their time, or were not asked."""
+        if self._grace is not None and ray.wait([self._grace], timeout=0)[0]:
+            with suppress(ray.exceptions.RayError):
+                self._grace_s = float(ray.get(self._grace))
+            self._grace = None
+        late = self._clock() >= self._begun + LEAVE_S + self._grace_s
+        return self._left is None or late or bool(ray.wait([self._left], timeout=0)[0])
 
 
 def run_restart(request: ExplicitRequest, events: EventStream) -> int:
@@ -233,8 +264,13 @@ class Restart(Task):
         self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
                               replicaId=target.replica_id)
         self._killed = True
-        ray.kill(handle, no_restart=False)
-        while self._run.clock() < begun + target.startup_timeout + MARGIN_S:
+        leaving = Leaving(handle, self._run.clock, again=True)
+        while not leaving.is_over():
+            yield
+        if cluster.actor_record(target.actor_id).restarts == before.restarts:
+            ray.kill(handle, no_restart=False)
+        killed = self._run.clock()
+        while self._run.clock() < killed + target.startup_timeout + MARGIN_S:
             record, seconds = cluster.actor_record(target.actor_id), self._run.clock() - begun
             if record.is_up and record.restarts > before.restarts:
                 return outcome_of(target, "ready", seconds=seconds)

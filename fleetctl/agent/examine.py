@@ -1,4 +1,4 @@
-"""Examine: check every node for the doctor: the needs of engines there, orphaned engines, disks. Claims nothing."""
+"""Examine: check every node for the doctor: what engines need, orphaned engines, disks, cards. Claims nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import shutil
 import tempfile
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import node, sockets
+from . import containers, node, sockets
+from .driver import NO_DRIVER, Answer, query_driver
 from .events import EventStream
 from .lock import left_locks
 from .messages import ExamineRequest, Need, Orphan
-from .node import node_environment
+from .node import expand, node_environment
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
@@ -40,12 +41,23 @@ class Disk(NamedTuple):
     device: int
 
 
+class FailedCard(NamedTuple):
+    """A card that has failed itself, with a code of a member that refuses it; `uuid` empty = not known."""
+
+    number: str
+    uuid: str
+    code: str
+    message: str
+
+
 class Examined(NamedTuple):
-    """The findings about a node."""
+    """The findings about a node; `driver` = why its driver tells nothing, or not of all cards."""
 
     unmet: Sequence[Unmet]
     orphans: Sequence[Orphan]
     disks: Sequence[Disk]
+    cards: Sequence[FailedCard] = ()
+    driver: str = ""
 
 
 def run_examine(request: ExamineRequest, events: EventStream) -> int:
@@ -58,8 +70,18 @@ def run_examine(request: ExamineRequest, events: EventStream) -> int:
 
 def examine_node(needs: Sequence[Need]) -> Examined:
     """Return the findings about the node on which this runs."""
+    cards = query_driver(node_environment())
     return Examined(unmet_needs(needs, node_environment()), find_orphans(),
-                    [disk(path) for path in dict.fromkeys((node.log_path(""), tempfile.gettempdir()))])
+                    [disk(path) for path in dict.fromkeys((node.log_path(""), tempfile.gettempdir()))],
+                    failed_cards(cards), cards.trouble if cards.trouble and cards.trouble != NO_DRIVER else "")
+
+
+def failed_cards(answer: Answer) -> List[FailedCard]:
+    """Return the cards that have failed themselves, as the driver tells."""
+    lost = [FailedCard(number, "", "CARD_LOST", f"the driver counts it and cannot open it ({why})")
+            for number, why in answer.lost.items()]
+    return [*lost, *(FailedCard(card.number, card.uuid, "CARD_FAULTY", f"it has {card.fault}")
+                     for card in answer.cards if card.fault)]
 
 
 def disk(path: str) -> Disk:
@@ -71,9 +93,10 @@ def disk(path: str) -> Disk:
 def unmet_needs(needs: Sequence[Need], environ: Mapping[str, str]) -> List[Unmet]:
     """Return the unmet needs; `environ` = the environment of engines."""
     checks: Mapping[str, Callable[[Need], Problem]] = {
-        "command": lambda need: command(need.value, need.path or environ.get("PATH", os.defpath)),
+        "command": lambda need: command(need.value, expand(need.path or "$(PATH)", {"PATH": os.defpath, **environ})),
         "variable": lambda need: variable(need.value, environ), "workdir": lambda need: workdir(need.value),
-        "port": lambda need: port(int(need.value))}
+        "port": lambda need: port(int(need.value)),
+        "image": lambda need: image(need.path or "", need.value, environ)}
     problems = ((need, checks[need.kind](need)) for need in needs)
     return [Unmet(*need, *problem) for need, problem in problems if problem]
 
@@ -91,6 +114,12 @@ def command(name: str, path: str) -> Problem:
 def variable(name: str, environ: Mapping[str, str]) -> Problem:
     """Check that the variable of a `fromNode` exists."""
     return None if name in environ else ("VARIABLE_MISSING", f"the node has no variable {name}")
+
+
+def image(runtime: str, reference: str, environ: Mapping[str, str]) -> Problem:
+    """Check that the image of an engine in a container is on the node."""
+    lacking = containers.lacks_image(runtime, reference, environ)
+    return (containers.MISSING, lacking) if lacking else None
 
 
 def workdir(folder: str) -> Problem:

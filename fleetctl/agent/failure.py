@@ -64,7 +64,8 @@ def about(replica: Replica, failure: StartFailed) -> FailedStart:
     nodes = [place.node_id for place in failure.places] or [member.node_id for member in replica.members]
     return FailedStart(
         failure.code, str(failure), utc_now(), replica.spec_hash, replica.fleet, tuple(dict.fromkeys(nodes)),
-        tuple(uuid for place in failure.places for uuid in place.gpu_uuids), replica.earlier_tries or None)
+        tuple(uuid for place in failure.places for uuid in place.gpu_uuids), replica.earlier_tries or None,
+        [index for place in failure.places for index in place.gpu_indices] or None)
 
 
 def encode_failure(failure: FailedStart) -> str:

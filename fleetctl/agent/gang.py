@@ -6,25 +6,24 @@ restarts the gang as a whole. No engine starts before all members are placed.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .cards import REFUSED
+from .cards import CARD_FAILURES, REFUSED
 from .cause import RAISED, Cause, first_of
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import CAUSE, LAST_OUTPUT, EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
-from .replica import EVICTED_S, ReplicaActor
+from .readiness import NotReady
+from .replica import ReplicaActor
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -37,6 +36,8 @@ ANSWER_S = 120.0
 MARGIN_S = 60.0
 CAUSED, CAUSE_S = frozenset({"ENGINE_EXITED", "STARTUP_TIMEOUT"}), 10.0
 """Failures of a member that another one's may have caused, and how long members search their output for that."""
+LEAVING_S = 20.0
+"""How much longer than the grace period the members may take to end their engines and to free their cards."""
 
 
 class OutOfReach(StartFailed):
@@ -46,26 +47,30 @@ class OutOfReach(StartFailed):
 class Report(NamedTuple):
     """What a member says of its engine, or of its latest step. `code` = it has failed, and is no longer at it.
 
-    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended.
+    `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended. `not_ready` = the
+    engine of a leader was ready and no longer is.
     """
 
     is_done: bool = False
     answer: Any = None
     code: str = ""
     reason: str = ""
+    not_ready: Optional[NotReady] = None
 
 
 class GangMember:
     """One member's actor. It reports its state; the coordinator decides."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, restarted: bool) -> None:
         try:
-            self._seat = MemberSeat(member)
+            self._seat = MemberSeat(member, restarted)
         except StartFailed as failure:
-            raise RuntimeError(encode_failure(FailedStart(failure.code, str(failure)))) from None
-        self._engine: Optional[EngineProcess] = None
+            cards = failure.places[0] if failure.places else Place()
+            raise RuntimeError(encode_failure(FailedStart(
+                failure.code, str(failure), gpu_uuids=cards.gpu_uuids, gpu_indices=cards.gpu_indices))) from None
         self._report = self._step = Report()
         self._serving = threading.Event()
+        self._not_ready: Optional[NotReady] = None
 
     def seat(self) -> Tuple[Place, int]:
         """Return the member's place, and the port for its gang if it is the leader."""
@@ -73,7 +78,7 @@ class GangMember:
 
     def start(self, injected: Mapping[str, str], lifecycle: Lifecycle, within_s: float) -> None:
         """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
-        self._engine = engine = self._seat.start_engine(injected)
+        engine = self._seat.start_engine(injected)
         threading.Thread(target=self._follow, daemon=True,
                          args=(engine, lifecycle, time.monotonic() + within_s)).start()
 
@@ -82,13 +87,13 @@ class GangMember:
             if self._seat.member.rank == 0:
                 engine.become_ready(deadline, lifecycle.startup_timeout)
                 self._report = Report(True, engine.served_port())
-            reason, code = engine.watch(self._serving), "ENGINE_EXITED"
+            reason, code = engine.watch(self._serving), engine.code_of_end()
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
-            engine.stop()
         log_of(self._seat.member).end(reason)
-        self._report = Report(code=code, reason=reason)
+        self._report = Report(code=code, reason=reason)  # at once, so that the others' end does not wait for this one's
+        engine.stop()
 
     def serve(self) -> Optional[ServedWeights]:
         """Record that the whole gang is ready, and return the weights for the member's place.
@@ -96,10 +101,14 @@ class GangMember:
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
-        if self._engine:
-            self._engine.was_ready = True
+        self._seat.is_serving()
+        if self._seat.member.rank == 0:
+            self._seat.keep_probing(self._tell)
         self._seat.check_weights()
         return self._seat.served_weights()
+
+    def _tell(self, state: Optional[NotReady]) -> None:
+        self._not_ready = state
 
     def take_step(self, step: str, *given: Any) -> None:
         """Run a step of a start or a reload, a method of the seat, in a thread; `step` reports its end."""
@@ -118,21 +127,23 @@ class GangMember:
         return self._step
 
     def leave(self) -> None:
-        """End the engine and return when all its processes are gone."""
-        assert self._engine is not None
-        self._seat.end_engine(self._engine)
+        """End the engine and return when all its processes are gone and its cards are free."""
+        self._seat.end_engine()
 
     def poll(self) -> Report:
         """Return the report of the engine."""
-        return self._report
+        return self._report._replace(not_ready=self._not_ready)
 
     def cause(self) -> Optional[Cause]:
         """Return the error in the engine's output that may have ended its gang, if there is one."""
-        return self._engine.cause() if self._engine else None
+        return self._seat.cause()
 
 
 class GangCoordinator(ReplicaActor):
     """The replica as a whole."""
+
+    _engines_begin = False
+    """Whether a member may have an engine."""
 
     def __init__(self, *parts: bytes) -> None:
         self._members: List[Any] = []
@@ -164,7 +175,8 @@ class GangCoordinator(ReplicaActor):
         if permanent or not restarted:
             self._failed = about(self._replica, failure)
             keep_failure(ray.get_runtime_context().get_actor_id(), self._failed)
-            threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
+            ending_s = self._ending_s() if self._engines_begin else 0.0
+            threading.Timer(0 if permanent else ending_s + LEAVE_S, self._end_permanently).start()
         self._end_members()
         self._give_back()
         if permanent:
@@ -172,18 +184,21 @@ class GangCoordinator(ReplicaActor):
             time.sleep(LEAVE_S)
         super()._fail(failure, restarted)
 
+    def _ending_s(self) -> float:
+        """Return how long the members may take to end their engines, in seconds."""
+        return self._replica.grace_s + LEAVING_S
+
+    def _end_engines(self) -> None:
+        """End the engines of all members that answer; a member that has died has no engine any more."""
+        leaving = [member.leave.remote() for member in self._members]
+        ray.wait(leaving, num_returns=len(leaving), timeout=self._ending_s())
+
     def _end_members(self) -> None:
+        if self._engines_begin:
+            self._end_engines()
         for member in self._members:
             ray.kill(member, no_restart=True)
         self._members = []
-
-    def _end_permanently(self) -> None:
-        """End this actor without a restart: through Ray, or by force if Ray does not end it."""
-        try:
-            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-            time.sleep(LEAVE_S)
-        finally:
-            os._exit(1)
 
     def _name(self) -> str:
         """Return the name of this actor and of its placement group."""
@@ -237,7 +252,7 @@ class GangCoordinator(ReplicaActor):
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
-            ).remote(member))
+            ).remote(member, self._restarted))
         seats: List[Tuple[Place, int]] = []
         refusals: List[StartFailed] = []
         for answer in [actor.seat.remote() for actor in self._members]:
@@ -249,24 +264,22 @@ class GangCoordinator(ReplicaActor):
                 refusals.append(failure)
         if refusals:
             refused = [place for refusal in refusals for place in refusal.places]
-            raise StartFailed(refusals[0].code, str(refusals[0]), refused)
+            first = next((one for one in refusals if one.code in CARD_FAILURES), refusals[0])
+            raise StartFailed(first.code, str(first), refused)
         self._places = [place for place, _ in seats]
         self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats
                                   if place.rank == 0}
 
     def _start_engines(self) -> None:
         """Start all engines once all members have their weights, and return when every gang's leader is ready."""
-        sizes = Counter((place.group, place.copy) for place in self._places)
         lifecycle, deadline = self._replica.lifecycle, deadline_after(self._replica.lifecycle)
-        variables = []
-        for member, place in zip(self._replica.members, self._places):
-            gang = (place.group, place.copy)
-            host, port = self._leader_addresses[gang]
-            variables.append(injected_variables(self._replica, member, sizes[gang], place.port or 0, host, port))
+        variables = [injected_variables(self._replica, member, place, self._leader_addresses[place.group, place.copy])
+                     for member, place in zip(self._replica.members, self._places)]
         with_weights = {index: (variables[index], deadline - time.monotonic())
                         for index, member in enumerate(self._replica.members) if member.weights}
         if with_weights:
             self._take_step("fetch_weights", with_weights)
+        self._engines_begin = True
         self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
                    for actor, injected in zip(self._members, variables)])
         self._await_leaders(deadline + MARGIN_S)
@@ -340,6 +353,9 @@ class GangCoordinator(ReplicaActor):
             cause, died = decode_failure(str(error)), getattr(error, "actor_id", None)
             seats = self._places or list(map(place_of, self._replica.members))
             places = [place for actor, place in zip(self._members, seats) if actor._actor_id.hex() == died]
+            if cause.code in CARD_FAILURES:
+                places = [place._replace(gpu_uuids=cause.gpu_uuids, gpu_indices=cause.gpu_indices or ())
+                          for place in places]
             subject = _named(places[0]) if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None
@@ -357,22 +373,21 @@ class GangCoordinator(ReplicaActor):
                 return {index: reports[index].answer for index in given}
             time.sleep(POLL_S)
 
-    def leave(self) -> None:
-        """End all engines and return when their processes are gone; the eviction ends the actors."""
-        self._leaving = True
-        exit_in(EVICTED_S)
-        self._call_all("leave")
-
     def _await_end(self) -> StartFailed:
         """Return when a member ends, which ends the gang; Ray restarts the coordinator and the gang, up to the limit.
 
-        The members are killed first. If they exited slowly, as members of an exiting owner do, Ray would kill their
-        child processes repeatedly, and both guards of an engine might die before they have ended it.
+        The engines end first, and then the members are killed. If they exited slowly, as members of an exiting owner
+        do, Ray would kill their child processes repeatedly, and both guards of an engine might die before they have
+        ended it.
         """
         while True:
             try:
                 time.sleep(POLL_S)
-                self._raise_if_failed(self._call_all("poll"))
+                reports: List[Report] = self._call_all("poll")
+                self._raise_if_failed(reports)
+                self._see_readiness(next(
+                    (found._replace(reason=f"rank {place.rank} of group {place.group}: {found.reason}")
+                     for found, place in zip((report.not_ready for report in reports), self._places) if found), None))
             except Exception as error:
                 failure = start_failure(error)
                 if not self._leaving:

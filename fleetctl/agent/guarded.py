@@ -8,18 +8,26 @@ import marshal
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Mapping, Optional, Sequence, Tuple
 
 from . import supervisor
+from .messages import Stop
 from .sockets import Tree
 
 LOAD_SUPERVISOR = "import marshal,sys;source,*config=marshal.load(sys.stdin.buffer);exec(source);main(*config)"
 """Actors get our code by value, so their nodes have no supervisor file to run."""
+FRESH = "fleetctl-engine-"
+"""How the names of the working directories begin that are made for engines."""
+ABANDONED_S = 3600.0
+STOP_S = supervisor.ALONE_S + 2 * supervisor.KILL_S + 5.0
+"""How much longer than its grace period the end of an engine may take, for all that its guards do one after another."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
 FUTURE = "from __future__ import annotations\n"
 
@@ -32,7 +40,8 @@ def supervisor_source() -> str:
 
 
 def launch(
-    source: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str, fresh_dir: Optional[str] = None
+    source: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str, stop: Stop,
+    fresh_dir: Optional[str] = None,
 ) -> Tuple[subprocess.Popen[bytes], int]:
     """Start the supervisor from its source; return its process and the read end of the engine's output pipe."""
     output, write_end = os.pipe()
@@ -49,7 +58,8 @@ def launch(
         os.close(write_end)
     assert process.stdin is not None
     with process.stdin as config:
-        config.write(marshal.dumps((source, list(argv), dict(env), cwd, fresh_dir, log, output, os.getpid())))
+        end = signal.Signals[stop.signal].value, stop.grace
+        config.write(marshal.dumps((source, list(argv), dict(env), cwd, fresh_dir, end, log, output, os.getpid())))
     return process, output
 
 
@@ -60,15 +70,19 @@ class GuardedProcess:
     `cwd` None = a fresh directory, removed at the end.
     """
 
-    def __init__(self, source: str, argv: Sequence[str], env: Mapping[str, str], cwd: Optional[str], log: str) -> None:
+    def __init__(
+        self, source: str, argv: Sequence[str], env: Mapping[str, str], cwd: Optional[str], log: str, stop: Stop
+    ) -> None:
         supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)  # to adopt the processes of a killed supervisor
         self.pid: Optional[int] = None
         self.exit_code: Optional[int] = None
-        self._fresh_dir = None if cwd else tempfile.mkdtemp(prefix="fleetctl-engine-")
+        self._fresh_dir: Optional[str] = None
+        if not cwd:
+            self._fresh_dir, self._lock = make_fresh_dir()
         self.cwd = cwd or str(self._fresh_dir)
-        self._log = log
+        self._log, self._grace_s = log, stop.grace
         self.started, self.ended = threading.Event(), threading.Event()
-        self._process, self._output = launch(source, argv, env, self.cwd, log, self._fresh_dir)
+        self._process, self._output = launch(source, argv, env, self.cwd, log, stop, self._fresh_dir)
         self.tree = Tree(self._process.pid)
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
 
@@ -85,17 +99,60 @@ class GuardedProcess:
                 self.started.set()
         self._process.wait()
         if self.exit_code is None:
-            supervisor.kill_tree(os.getpid(), 0, supervisor.Output(self._output, self._log).drain)
+            supervisor.kill_tree(os.getpid(), 0, supervisor.Output(self._output, self._log).drain, self.pid or 0)
             self.exit_code = 128 + signal.SIGKILL
         os.close(self._output)
         if self._fresh_dir:
             shutil.rmtree(self._fresh_dir, ignore_errors=True)
+            os.close(self._lock)
         self.ended.set()
         self.started.set()
 
     def stop(self) -> None:
-        """End the engine and all processes below it, and wait until they are gone."""
+        """End the engine within its grace period, and all processes below it, and wait until they are gone."""
         if not self.ended.is_set():
             self._process.send_signal(signal.SIGTERM)
-            if not self.ended.wait(supervisor.GRACE_S + 2):
-                supervisor.kill_tree(os.getpid(), 0, lambda: None)
+            if not self.ended.wait(self._grace_s + STOP_S):
+                supervisor.kill_tree(os.getpid(), 0, lambda: None, self.pid or 0)
+
+
+def make_fresh_dir() -> Tuple[str, int]:
+    """Make a new, empty folder for one run of an engine, and return it with a descriptor that keeps it locked.
+
+    It is below the user's cache: a process whose working directory is removed cannot start children, and what clears
+    temporary folders by age does not look there. Where that cannot be written to, it is a temporary folder, which
+    systemd-tmpfiles leaves alone while it is locked.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    prefix, parent = f"{FRESH}{socket.gethostname()}-", os.path.join(cache, "fleetctl", "engines")
+    try:
+        if not os.path.isabs(parent):  # this user has no home
+            raise FileNotFoundError(parent)
+        os.makedirs(parent, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        remove_abandoned(parent, prefix)
+    except OSError:
+        folder = tempfile.mkdtemp(prefix=prefix)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):  # not every file system has locks
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return folder, lock
+
+
+def remove_abandoned(parent: str, prefix: str) -> None:
+    """Remove this user's folders that a host which went down has left: not locked, and older than ABANDONED_S."""
+    for name in os.listdir(parent):
+        if not name.startswith(prefix):
+            continue
+        path, lock = os.path.join(parent, name), -1
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            found = os.fstat(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > ABANDONED_S:
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            if lock >= 0:
+                os.close(lock)

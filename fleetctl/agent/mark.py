@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import time
 from datetime import datetime, timezone
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .messages import FailedStart, Mark, Member, Place, Replica
+from .ports import host_port
 from .wire import document_of, parse
 
-INJECTED = (
+MARKED = (
     "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
     "FLEETCTL_LEADER_ADDRESS", "FLEETCTL_LEADER_PORT", "FLEETCTL_PORT",
 )
-"""All of these are in the environment of an engine and of every process it starts."""
+"""All of these are in the environment of an engine and of every process it starts, also of one from an earlier release:
+a process with all of them belongs to an engine. No variable is added here."""
+SHARE = 10_000
+NAME_LENGTH, GROUP_SHOWN = 63, 20
 
 
 def utc_now() -> str:
@@ -69,10 +75,37 @@ def read_mark(text: str) -> Optional[Mark]:
         return None
 
 
-def injected_variables(
-    replica: Replica, member: Member, group_size: int, port: int, leader_host: str, leader_port: int
-) -> Dict[str, str]:
-    """Return the INJECTED variables, in their order."""
-    values = (replica.model, replica.replica_id, member.group, member.copy, member.rank, group_size, leader_host,
-              leader_port, port)
-    return dict(zip(INJECTED, map(str, values)))
+def injected_variables(replica: Replica, member: Member, place: Place, leader: Tuple[str, int]) -> Dict[str, str]:
+    """Return the FLEETCTL_ variables that every member has: the MARKED ones first.
+
+    `place` has the member's address and port, `leader` the address of rank 0 and its port for the gang.
+    """
+    gang = [one for one in replica.members if (one.group, one.copy) == (member.group, member.copy)]
+    values = (replica.model, replica.replica_id, member.group, member.copy, member.rank, len(gang), *leader, place.port)
+    first = sum(_ranks_in(one) for one in gang if one.rank < member.rank)
+    return {
+        **dict(zip(MARKED, map(str, values))),
+        "FLEETCTL_NAME": name_of(replica, member),
+        "FLEETCTL_HOST": place.ip,
+        "FLEETCTL_ENDPOINT": host_port(place.ip, place.port or 0),
+        "FLEETCTL_NODE": member.node,
+        "FLEETCTL_LEADER_ENDPOINT": host_port(*leader),
+        "FLEETCTL_RANKS": ",".join(map(str, range(first, first + _ranks_in(member)))),
+    }
+
+
+def _ranks_in(member: Member) -> int:
+    """Return how many ranks a member has for an engine that counts one for each card; the planner counts the same."""
+    return max(1, member.gpus // SHARE)
+
+
+def name_of(replica: Replica, member: Member) -> str:
+    """Return a name for the member's engine: a DNS label, unique in the cluster, and the same after a restart.
+
+    Its last part is a hash: different model keys may have the same letters and digits.
+    """
+    key = compact([replica.namespace, replica.model, replica.replica_id, member.group, member.copy, member.rank])
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    seat = f"-{replica.replica_id}-{member.group[:GROUP_SHOWN]}-{member.copy}-{member.rank}-{digest}"
+    model = re.sub("[^a-z0-9]+", "-", replica.model.lower()).strip("-")
+    return (model[:NAME_LENGTH - len(seat)].rstrip("-") + seat).lstrip("-")

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import time
-from typing import Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 import ray
 
 from . import cards, node
+from .cause import Cause
 from .engine import EngineLog, EngineProcess
 from .failure import StartFailed
 from .mark import place_of
 from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .node import node_environment
-from .ports import reserve_port
+from .ports import LEADER, port_variable, reserve_port
+from .readiness import NotReady
 
 
 class MemberSeat:
     """A member that has its node, ports and cards, and no engine yet."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, restarted: bool = False) -> None:
         self.member = member
         self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
+        self._engine: Optional[EngineProcess] = None
         self.ip: str = ray.util.get_node_ip_address()
-        self._reserved = [reserve_port() for _ in range(2 if member.rank == 0 else 1)]
-        self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
+        names = ["", LEADER, *member.engine.ports] if member.rank == 0 else ["", *member.engine.ports]
+        self._reserved = [reserve_port() for _ in names]
+        self._ports = {name: int(port.getsockname()[1]) for name, port in zip(names, self._reserved)}
+        self.port, self.leader_port = self._ports[""], self._ports.get(LEADER, 0)
         self._granted = node.granted_cards()
-        self._cards = cards.wait_for_clean_cards(
-            self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards)
-        if self._cards.objection:
-            raise StartFailed(self._cards.code, f"{self._cards.objection} (node {member.node})")
+        self._cards = check = cards.wait_for_clean_cards(
+            self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards,
+            residents=member.residents, restarted=restarted)
+        if check.objection:
+            raise StartFailed(check.code, f"{check.objection} (node {member.node})", [self._failed_card()]
+                              if check.failed else ())
 
     def place(self) -> Place:
         """Return this member's place for the replica's repr; its `unchecked` says why its cards were not checked."""
@@ -41,6 +48,14 @@ class MemberSeat:
             node_id=ray.get_runtime_context().get_node_id(), ip=self.ip, port=self.port,
             gpu_indices=cards.numbers(self._granted, self._cards), gpu_uuids=cards.uuids(self._cards),
             unchecked=self._cards.unchecked)
+
+    def _failed_card(self) -> Place:
+        """Return this member's place with only the card that has failed, for plans that must not use it."""
+        failed = self._cards.failed
+        return place_of(self.member)._replace(
+            node_id=ray.get_runtime_context().get_node_id(),
+            gpu_indices=[int(one) for one in failed if one.isdigit()],
+            gpu_uuids=[one for one in failed if one and not one.isdigit()])
 
     def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights, if it has any, are on this node; raises StartFailed.
@@ -79,11 +94,27 @@ class MemberSeat:
 
     def hold_liveness(self, for_s: float) -> None:
         """Ignore the engine's liveness for this time, while it may be busy."""
+        assert self._engine is not None
         self._engine.hold_liveness(for_s)
+
+    def is_serving(self) -> None:
+        """Record that the engine, or the whole gang, was ready: earlier errors in its output do not explain its end."""
+        assert self._engine is not None
+        self._engine.was_ready = True
+
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that explains its end, if there is one."""
+        return self._engine.cause() if self._engine else None
+
+    def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
+        """Go on with the engine's readiness probe: it, or the whole gang, is ready."""
+        assert self._engine is not None
+        self._engine.keep_probing(tell)
 
     def reload_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None
+        assert self._engine is not None
         self._engine.reload(calls, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
 
     def roll_back_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
@@ -92,6 +123,7 @@ class MemberSeat:
         All requests are sent, whatever the answers.
         """
         assert self._served is not None
+        assert self._engine is not None
         deadline = time.monotonic() + within_s
         self._engine.reload(calls, {NEW_MODEL_DIR: self._served.folder}, deadline, to_the_end=True)
 
@@ -111,18 +143,23 @@ class MemberSeat:
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
-        variables = {**injected, **node.other_accelerators(), **node.visible_devices(self._granted, node_environment()),
+        named = {port_variable(name): str(self._ports[name]) for name in self.member.engine.ports}
+        granted = cards.names_for_engine(self._granted, self._cards)
+        variables = {**injected, **named, **node.other_accelerators(),
+                     **node.visible_devices(granted, node_environment()),
                      **({MODEL_DIR: self._weights.folder} if self._weights else {})}
         engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)
         engine.start()
         self._engine = engine
         return engine
 
-    def end_engine(self, engine: EngineProcess) -> None:
-        """End the engine, and wait until its processes are gone and its cards have freed their memory."""
+    def end_engine(self) -> None:
+        """End the engine, if it was started, and wait until its processes are gone and its cards' memory is free."""
+        if self._engine is None:
+            return
         if self._served:
             self._served.drain()
-        engine.stop()
+        self._engine.stop()
         cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(), stable=True)
 
 

@@ -1,8 +1,8 @@
 """What the agent exchanges with the client, actors and older releases: requests, replicas, outcomes, as typed values.
 
 `wire.parse` reads them where they arrive, `wire.document_of` writes them where they leave; in between the agent has no
-other form, so mypy finds a renamed field. tests/agent/test_messages.py holds them against the client's models. In JSON
-a field has its name in camel case, without a `_` at its end.
+other form, so mypy finds a renamed field, and a test holds them against the client's models. In JSON a name is in camel
+case, without a `_` at its end.
 
 No `from __future__ import annotations` here: `parse` reads the types of fields, also in an actor, whose process gets
 these classes by value and cannot import this module.
@@ -49,15 +49,24 @@ class Probe(NamedTuple):
         return probed.port if probed else None
 
 
+class Stop(NamedTuple):
+    """How an engine is ended: the signal that its first process gets, and how long it may then take, in seconds."""
+
+    signal: str = "SIGTERM"
+    grace: float = 30.0
+
+
 class Engine(NamedTuple):
-    """The command line, environment and probes of an engine, as in the fleet file; a prefetch has only its `env`."""
+    """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`."""
 
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     env: Mapping[str, Union[str, FromNode]] = {}
+    ports: Sequence[str] = ()
     workdir: Optional[str] = None
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
+    stop: Stop = Stop()
 
 
 class Lifecycle(NamedTuple):
@@ -113,6 +122,13 @@ class ServedWeights(NamedTuple):
     verified: Optional[str] = None
 
 
+class Resident(NamedTuple):
+    """What may use memory of each card of a node beside engines, in bytes; `process` = only one of this name."""
+
+    memory: int = 0
+    process: Optional[str] = None
+
+
 class Member(NamedTuple):
     """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
 
@@ -132,6 +148,7 @@ class Member(NamedTuple):
     memory: int = 0
     weights: Optional[PlannedWeights] = None
     cooling_cards: Sequence[str] = ()
+    residents: Sequence[Resident] = ()
     engine: Engine = Engine()
     supervisor: str = ""
     log: str = ""
@@ -184,6 +201,11 @@ class Replica(NamedTuple):
         """The names of its planned nodes, each once."""
         return list(dict.fromkeys(member.node for member in self.members))
 
+    @property
+    def grace_s(self) -> float:
+        """How long its engines may take to end, in seconds; they end at the same time."""
+        return max(member.engine.stop.grace for member in self.members)
+
 
 class WarmCopy(NamedTuple):
     """A WARM replica and the places of its members; `made_from` = the actor id of the HOT one."""
@@ -199,7 +221,6 @@ class WarmCopy(NamedTuple):
 
 class FailedStart(NamedTuple):
     """A failure as its replica describes it: when, of which spec, and on which nodes and cards; None = not known."""
-
     code: str
     message: str
     at: Optional[str] = None
@@ -208,6 +229,7 @@ class FailedStart(NamedTuple):
     node_ids: Sequence[str] = ()
     gpu_uuids: Sequence[str] = ()
     earlier_tries: Optional[Sequence[str]] = None
+    gpu_indices: Optional[Sequence[int]] = None
 
 
 class Mark(NamedTuple):
@@ -525,7 +547,10 @@ class PrefetchRequest(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What an engine needs on its node; `kind` is command, variable, workdir or port."""
+    """What an engine needs on its node; `kind` is command, variable, workdir, port or image.
+
+    `path` = the engine's PATH for a command, the container runtime for an image.
+    """
 
     kind: str
     value: str
@@ -566,13 +591,17 @@ class LeftLock(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares."""
+    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares.
+
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    """
 
     pid: int
     began: int
     command: str
     model: str
     replica_id: str
+    container: str = ""
 
 
 class RepairRequest(NamedTuple):

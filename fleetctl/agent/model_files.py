@@ -10,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import threading
 import time
-from typing import Callable, List, Mapping, NamedTuple, Optional, Union
+from typing import Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
+from . import cluster
 from .failure import KV_NAMESPACE, StartFailed
-from .mark import utc_now
-from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights
+from .mark import read_mark, utc_now
+from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights, WeightSource
 from .node import engine_environment, expand, log_path
 from .own_files import replace_own
+from .ports import host_port
 from .weights.check import BackgroundCheck, Finding, Held
-from .weights.fetch import Fetch, Fetched, Wanted
+from .weights.fetch import Fetch, Fetched, Serving, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
@@ -35,6 +38,10 @@ MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
 SECRET = b"weights-secret"
 MAX_NOTE, MAX_TROUBLE = 300, 500
 FETCH_AGAIN_S = 3600.0
+LATE_S = 5.0
+"""How long after its deadline a fetch may still end by itself; it knows best what it waited for."""
+KINDS = ("ModelActor", "WarmReplica")
+"""What the names of replicas' actors begin with."""
 NOTE, WRONG_NOTE = "fleetctl-cold-", "fleetctl-wrong-"
 """Prefixes of the notes' names; see inventory/cold.py."""
 
@@ -64,7 +71,7 @@ class ModelFiles:
         """What the member's place says: what is served, or why not, and where it came from."""
         try:
             self._wanted = wanted_by(member.weights, member.engine, injected, self._secret)
-            fetch = Fetch(self._root, self._wanted, deadline, say)
+            fetch = Fetch(self._root, self._wanted, deadline, say, look=self._look)
             self._fetched, self._kept = noted(fetch), fetch.kept
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
@@ -74,6 +81,9 @@ class ModelFiles:
         self._check = BackgroundCheck(self._held, self._verified, self._fetch_again, self._take)
         note_cold(self._root, self._fetched, self._verified)
         say(_log_line(self._fetched))
+
+    def _look(self, replicas: Sequence[str]) -> Serving:
+        return serving_now(self._wanted.artifact, replicas, but=self._replica)
 
     @property
     def folder(self) -> str:
@@ -101,7 +111,7 @@ class ModelFiles:
     def _fetch_again(self, entry: Entry) -> None:
         """Fetch a wrong file again; raises WeightsError. Processes that have the old file open keep it."""
         wanted = self._wanted if entry.view else self._wanted._replace(view=None)
-        fetch = Fetch(self._root, wanted, time.monotonic() + FETCH_AGAIN_S, lambda _: None)
+        fetch = Fetch(self._root, wanted, time.monotonic() + FETCH_AGAIN_S, lambda _: None, look=self._look)
         got = fetch.run()
         for kept in fetch.kept:
             kept.release()
@@ -132,21 +142,68 @@ class ModelFiles:
 
 
 def noted(fetch: Fetch) -> Fetched:
-    """Run a fetch, and note the wrong files that it has found on this node; raises WeightsError."""
-    try:
-        got = fetch.run()
-    except WeightsError as error:
-        for finding in fetch.found:
-            note_wrong(finding._replace(what="unfetched", trouble=str(error)))
-        raise
+    """Run a fetch, and note the wrong files that it has found on this node; raises WeightsError.
+
+    It runs in a thread of its own and is left behind at its deadline, whatever hangs: a disk may be a file server's.
+    """
+    got: List[Union[Fetched, BaseException]] = []
+
+    def run() -> None:
+        try:
+            got.append(fetch.run())
+        except BaseException as error:
+            got.append(error)
+
+    running = threading.Thread(target=run, name="fleetctl-fetch", daemon=True)
+    running.start()
+    running.join(max(0.0, fetch.deadline - time.monotonic()) + LATE_S)
+    result = got[0] if got else OutOfTime(f"the weights were not complete in time: something hangs{fetch.waits_for()}")
+    trouble = str(result) if isinstance(result, WeightsError) else ""
     for finding in fetch.found:
-        note_wrong(finding)
-    return got
+        note_wrong(finding._replace(what="unfetched", trouble=trouble) if trouble else finding)
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def serving_now(artifact: str, replicas: Sequence[str], but: str = "") -> Serving:
+    """Return which replicas of this namespace serve an artifact, by Ray's table; () = look at all, without `but`."""
+    serving, restarting = list[Tuple[WeightSource, str]](), list[str]()
+    with contextlib.suppress(Exception):  # Ray's head does not answer: what the plan says is as good as any
+        at = cluster.addresses()
+        for replica, record in _replicas(replicas):
+            mark = read_mark(record.report) if replica != but else None
+            held = [(place, place.weights) for place in (mark.members if mark else ())
+                    if place.weights and place.weights.artifact == artifact and place.weights.port]
+            if mark and held and record.state == "RESTARTING":
+                restarting.append(replica)
+            elif mark and record.state == "ALIVE":
+                serving += [(WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole),
+                             mark.ready_at) for place, weights in held
+                            if weights.port and at.get(place.node_id) == place.ip]
+    return Serving(serving, restarting)
+
+
+def _replicas(wanted: Sequence[str]) -> Iterator[Tuple[str, cluster.ActorRecord]]:
+    """Yield the replicas that serve or restart, HOT or WARM, as `model/id`; of the `wanted` ones, if any are."""
+    if not wanted:
+        own = ray.get_runtime_context().namespace
+        for state in ("ALIVE", "RESTARTING"):
+            for data in cluster.live_actors(state):
+                kind, _, name = data.name.partition(":")
+                if data.ray_namespace == own and kind in KINDS:
+                    yield "/".join(name.rsplit(":", 1)), cluster.ActorRecord(state, True, data.repr_name, "")
+        return
+    for replica in dict.fromkeys(wanted):
+        for kind in KINDS:
+            with contextlib.suppress(ValueError):  # there is no such actor
+                handle = ray.get_actor(":".join([kind, *replica.rsplit("/", 1)]))
+                yield replica, cluster.actor_record(handle._actor_id.hex())
 
 
 def wanted_by(weights: PlannedWeights, engine: Engine, injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return the weights that the plan wants for a member, with variables replaced as in its engine's arguments."""
-    env = engine_environment(engine, injected)
+    env = engine_environment(engine, injected, partial=True)  # before the start, some of ours are not known
     view = read_view(expand(weights.view, env))
     origins = [expand(origin, env) for origin in weights.from_]
     return Wanted(weights.artifact, view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import ray
 import ray._private.state
 import ray._private.worker
 
 from .failure import StartFailed
-from .messages import Engine, Lifecycle
+from .messages import Engine, FromNode, Lifecycle
 from .processes import environment_of
 
 MAX_BACKOFF_S = 300.0
+UNRESOLVED = "UNRESOLVED_VARIABLE"
+TEXT_BYTES = 128 << 10
+"""MAX_ARG_STRLEN of Linux, with the NUL at the end."""
 CUDA, HIP, ONEAPI = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"
 OTHER_ACCELERATORS = (
     "ASCEND_RT_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES", "NEURON_RT_VISIBLE_CORES", "TPU_VISIBLE_CHIPS",
@@ -103,19 +107,54 @@ def node_environment() -> Dict[str, str]:
     }
 
 
-def engine_environment(engine: Engine, injected: Mapping[str, str]) -> Dict[str, str]:
-    """Return the engine's environment: the node's, defaults, the engine's own `env`, ours; later values win."""
+def engine_environment(engine: Engine, injected: Mapping[str, str], *, partial: bool = False) -> Dict[str, str]:
+    """Return the engine's environment: the node's, defaults, the engine's own `env`, ours; later values win.
+
+    `$(NAME)` in a value of `env` is one of ours, another value of `env`, or else the node's: of its own name, too.
+    `partial` = leave out each value that needs a variable of ours that is not known yet.
+    """
     node = node_environment()
-    env = {**node, **DEFAULTS}
-    for name, value in engine.env.items():
-        if isinstance(value, str):
-            env[name] = value
-        elif value.from_node in node:
-            env[name] = node[value.from_node]
+    env = {**node, **DEFAULTS, **injected}
+    for name in _in_order_of_references(engine.env):
+        value = engine.env[name]
+        try:
+            if isinstance(value, str):
+                found = expand(value, env)
+            elif value.from_node in node:
+                found = node[value.from_node]
+            else:
+                raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value.from_node}")
+        except StartFailed as failure:
+            if not partial or failure.code != UNRESOLVED:
+                raise
+            env.pop(name, None)
         else:
-            raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value.from_node}")
-    env.update(injected)
+            env[name] = injected.get(name, found)
     return env
+
+
+def _in_order_of_references(values: Mapping[str, Union[str, FromNode]]) -> List[str]:
+    """Return the names so that each comes after those that its value refers to; raises StartFailed for a circle.
+
+    The order in the file does not count: it is not part of the spec hash.
+    """
+    graph = {name: {one for one in _REFERENCE.findall(value) if one in values and one != name}
+             if isinstance(value, str) else set() for name, value in values.items()}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        circle = ", ".join(sorted({*error.args[1]}))
+        raise StartFailed(UNRESOLVED, f"variables of env refer to each other in a circle: {circle}") from None
+
+
+def refuse_too_long(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raise StartFailed for an argument or a variable that Linux refuses to hand to a process."""
+    texts = [(f"argument {number}", text) for number, text in enumerate(argv)]
+    texts += [(f"the variable {name}", f"{name}={value}") for name, value in env.items()]
+    for what, text in texts:
+        if len(text) * 4 >= TEXT_BYTES and len(os.fsencode(text)) >= TEXT_BYTES:
+            raise StartFailed("TEXT_TOO_LONG", f"{what} has {len(os.fsencode(text))} bytes, and Linux allows a process"
+                                               f" {TEXT_BYTES - 1} in each")
 
 
 def expand(value: Any, variables: Mapping[str, str]) -> Any:
@@ -129,7 +168,7 @@ def expand(value: Any, variables: Mapping[str, str]) -> Any:
         if match.group(0) == "$$":
             return "$"
         if name.startswith("FLEETCTL_") and name not in variables:
-            raise StartFailed("UNRESOLVED_VARIABLE", f"$({name}) is not a fleetctl variable")
+            raise StartFailed(UNRESOLVED, f"$({name}) is not a fleetctl variable")
         return variables.get(name, match.group(0))
 
     if isinstance(value, str):

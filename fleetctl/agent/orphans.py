@@ -5,37 +5,53 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import List, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, Optional, Sequence, Tuple
 
-from . import sockets
-from .mark import INJECTED
+from . import containers, sockets
+from .mark import MARKED
 from .messages import Orphan
 from .processes import ancestors, environment_of, parent_and_start
-from .supervisor import GRACE_S
+from .supervisor import ALONE_S
 
 GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
 WORKER = b"ray::"
 SHOWN = 200
+IN_CONTAINER = tuple(name.encode() for name in (*MARKED, "FLEETCTL_NAME"))
+"""Each of these shows that a container has an engine of ours; the command line tool reads none of them."""
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return a process's values of the INJECTED variables; None if it lacks one, or belongs to another user."""
+    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user."""
     environ = environment_of(pid)
-    values = [environ.get(name.encode()) for name in INJECTED]
+    values = [environ.get(name.encode()) for name in MARKED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
 def find_orphans() -> List[Orphan]:
     """Return the processes that have our mark but no ancestor that is a guard of ours or a Ray worker.
 
-    The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
-    has the same mark, or if it is in another PID namespace.
+    The processes of an engine in a container that a daemon runs have no guard above them. So a process does not count
+    if a guarded process, such as the daemon's client, has the same mark.
     """
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid)}
     guarded_marks = {marks[pid] for pid in guarded}
-    return [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
-            for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
+    found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
+             for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
+    return [*found, *_in_containers(guarded)]
+
+
+def _in_containers(guarded: Collection[int]) -> Iterator[Orphan]:
+    """Yield one process of each container with an orphan. A container may have been given only some variables."""
+    engines = [environment_of(pid) for pid in guarded]
+    for pid in containers.in_other_namespaces(IN_CONTAINER):
+        environ = environment_of(pid)
+        given = {name: environ[name] for name in IN_CONTAINER if name in environ}
+        has_client = any(given.items() <= engine.items() for engine in engines)
+        if given and not has_client and not is_guarded(pid):
+            model, replica_id = (os.fsdecode(given.get(name, b"")) for name in IN_CONTAINER[:2])
+            container = containers.container_of(pid) or "unknown"
+            yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), model, replica_id, container)
 
 
 def is_guarded(pid: int) -> bool:
@@ -60,10 +76,12 @@ def command_line(pid: int) -> str:
 def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
     """End those of the `agreed` processes that are still orphans; returns for each why it still runs, "" = it is gone.
 
-    A process is identified by pid and start time, because the pid may have been reused.
+    A process is identified by pid and start time, because the pid may have been reused. A container is left to its
+    daemon, which might start it again.
     """
     wanted = [(orphan.pid, orphan.began) for orphan in agreed]
-    found = [(orphan.pid, orphan.began) for orphan in find_orphans() if (orphan.pid, orphan.began) in wanted]
+    found = [(orphan.pid, orphan.began) for orphan in find_orphans()
+             if (orphan.pid, orphan.began) in wanted and not orphan.container]
     left = _signalled(found, signal.SIGTERM)
     left = _signalled(left, signal.SIGKILL)
     why = dict.fromkeys(filter(_is_running, set(wanted).difference(found)), "it is no longer an orphan")
@@ -72,10 +90,10 @@ def end_orphans(agreed: Sequence[Orphan]) -> List[str]:
 
 
 def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that still run after GRACE_S."""
+    """Send a signal to the processes and return those that still run after ALONE_S."""
     for pid, began in processes:
         _signal(pid, began, number)
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + ALONE_S
     left = processes
     while left and time.monotonic() < deadline:
         left = list(filter(_is_running, left))

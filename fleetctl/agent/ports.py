@@ -9,6 +9,8 @@ from typing import Dict, Optional, Sequence, Set
 from . import sockets
 
 LOOPBACKS = ("127.0.0.1", "::1")
+LEADER = "LEADER"
+"""The gang's port on its leader; the names of an engine's further ports have no capital letters."""
 
 
 def reserve_port() -> socket.socket:
@@ -35,6 +37,11 @@ def _bind(family: socket.AddressFamily) -> socket.socket:
         holder.close()
         raise
     return holder
+
+
+def port_variable(name: str) -> str:
+    """Return the variable with an engine's port of this name."""
+    return f"FLEETCTL_PORT_{name.upper().replace('-', '_')}"
 
 
 def host_port(host: str, port: int) -> str:

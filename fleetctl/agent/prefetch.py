@@ -6,13 +6,14 @@ It is a verb, and the last step of an apply for the weights that the fleet file 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import List, NamedTuple, Optional, Sequence, Set
 
 from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
 from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
-from .model_files import fetch_document, note_cold, noted, session_secret, wanted_by
+from .model_files import fetch_document, note_cold, noted, serving_now, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
 from .run import OnNodes, Run, Steps, Task, outcome_of
@@ -169,9 +170,9 @@ def _fetched(member: PrefetchMember, deadline: float) -> Row:
         wanted = wanted_by(member.weights, member.engine, member.variables, session_secret())
         root = cache_root()
         verified = Verified(root, wanted.artifact, wanted.secret)
-        got = noted(Fetch(root, wanted, deadline, lambda _: None))
+        got = noted(Fetch(root, wanted, deadline, lambda _: None, look=partial(serving_now, artifact)))
         if check_changed(got.entry, got.held, verified):  # no engine waits for this
-            got = noted(Fetch(root, wanted, deadline, lambda _: None))
+            got = noted(Fetch(root, wanted, deadline, lambda _: None, look=partial(serving_now, artifact)))
         note_cold(root, got, verified)
         return Row(artifact, fetch_document(got))
     except (StartFailed, WeightsError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import os
 import signal
 import socket
@@ -24,17 +25,20 @@ NO_LISTENER = ("ConnectionRefusedError", " OSError")
 """How a reason ends if no process listens, or this host does not have the address."""
 
 
-class _DeadlineSocket(socket.socket):
-    """A socket that receives until `deadline` (monotonic): a plain timeout restarts with each byte."""
+class DeadlineSocket(socket.socket):
+    """A socket that receives until `deadline` (monotonic): a plain timeout restarts with each byte.
 
-    deadline = 0.0
+    `idle_s` = how long it waits for the next byte at most.
+    """
+
+    deadline = idle_s = math.inf
 
     def recv_into(self, *arguments: Any) -> int:
         """Receive within the remaining time; raises socket.timeout."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise socket.timeout("timed out")
-        self.settimeout(left)
+        self.settimeout(min(left, self.idle_s))
         return super().recv_into(*arguments)
 
 
@@ -45,10 +49,11 @@ def connect_until(deadline: float, host: str, port: int) -> http.client.HTTPConn
     """
     connection = http.client.HTTPConnection(host, port, timeout=max(0.001, deadline - time.monotonic()))
     connection.connect()
-    connection.sock = _DeadlineSocket(fileno=connection.sock.detach())
+    connection.sock = DeadlineSocket(fileno=connection.sock.detach())
     connection.sock.settimeout(connection.timeout)
     connection.sock.deadline = deadline
     return connection
+
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:

@@ -50,6 +50,22 @@ def command_of(pid: int) -> str:
         return comm.read().strip()
 
 
+def is_called(pid: int, name: str) -> Optional[bool]:
+    """Return whether a process by its host pid has this name; None = it cannot be told.
+
+    A name is that of the process itself or of one word of its command line, with or without a path: `Xorg`,
+    `vllm.model_executor.model_loader.weight_cache.daemon`.
+    """
+    try:
+        if os.readlink("/proc/self/ns/pid") != FIRST_NAMESPACE:
+            return None
+        with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+            words = [os.fsdecode(word) for word in cmdline.read().split(b"\0")]
+        return name in {command_of(pid), *words, *map(os.path.basename, words)}
+    except OSError:
+        return None
+
+
 def environment_of(pid: int) -> Dict[bytes, bytes]:
     """Return the initial environment of a process; empty if it has ended, or belongs to another user."""
     try:

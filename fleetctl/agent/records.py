@@ -16,7 +16,7 @@ import json
 import random
 import time
 from contextlib import suppress
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
@@ -26,12 +26,16 @@ from . import cluster
 from .events import EventStream
 from .failure import KV_NAMESPACE
 from .lock import Numbered
-from .mark import moment
+from .mark import moment, utc_now
 from .messages import Json
 from .wire import document_of, parse
 
-CORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = "cordon", "slots", "draining", "run", "reload", "unfetched"
-"""The kinds. A reload and a failed fetch belong to a fleet, the others to the whole cluster."""
+CORDON, SLOTS, PAUSE, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
+    "cordon", "slots", "pause", "draining", "run", "reload", "unfetched", "notready")
+"""The kinds. The last three have a row for each fleet, the others one for the whole cluster.
+
+The subject of NOT_READY is the actor of a replica that was ready and no longer is; it writes and removes the record.
+"""
 ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", "1.0"
 ENTRYPOINT = "fleetctl keeps records here; nothing runs"
 JOB_KEY, OUR_JOBS, TOOL = "_ray_internal_job_info_", "fleetctl-", "fleetctl"
@@ -39,7 +43,8 @@ ADOPTED = b"records-adopted"
 KEPT, KEPT_RUNS, MAX_BYTES = 1000, 200, 1 << 20
 """Limits of a row. Beyond them, what no longer matters goes first, then the oldest."""
 TRIES, PAUSE_S = 200, 0.02
-NO_RUNS = frozenset({"examine", "caches", "cordon", "uncordon", "slots"})
+NOTE_VERBS = ("cordon", "uncordon", "slots", "pause", "resume")
+NO_RUNS = frozenset({"examine", "caches", *NOTE_VERBS})
 """The verbs that end nothing and create nothing: later plans need no record of the run."""
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
@@ -76,7 +81,7 @@ class RunRecord(NamedTuple):
 
 
 class NoteRequest(NamedTuple):
-    """The request to write a user's note about a node, the `subject`, as a record of this kind."""
+    """The request to write a user's note about a node, a model or a fleet, the `subject`, as a record of this kind."""
 
     kind: str
     subject: str
@@ -98,6 +103,23 @@ class NodeNote(NamedTuple):
 
     verb: Json = None
     slots: Json = None
+
+
+class PauseNote(NamedTuple):
+    """What a user's note about a model or a fleet does: pause or resume it. `model` = None for the whole fleet."""
+
+    verb: Json = None
+    fleet: Json = None
+    namespace: Json = None
+    model: Json = None
+    until: Json = None
+    reason: Json = None
+    who: Json = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether this pauses something now: it has not ended."""
+        return bool(self.verb == PAUSE and not (self.until and str(self.until) <= utc_now()))
 
 
 class OldNotes(NamedTuple):
@@ -137,14 +159,45 @@ def change(kind: str, edit: Callable[[Records], Records], fleet: str = "") -> bo
     try:
         for _ in range(TRIES):
             number, found = _newest(row)
-            text = _packed(_bounded(kind, edit(found)).values())
+            kept = _bounded(kind, edit(found))
+            text = _packed(kept.values())
             if _versions(row).write(number + 1, text.encode()):
                 _publish(row, number + 1, text)
-                return number >= 0 or kind == RUN or change(RUN, dict)  # the row of runs lists all rows
+                is_same = number >= 0 and (kind != NOT_READY or bool(found) == bool(kept) == _is_listed(row))
+                return kind == RUN or is_same or change(RUN, dict)  # the row of runs lists all rows
             time.sleep(random.uniform(0, PAUSE_S))
     except Exception:
         pass
     return False
+
+
+def why_paused(fleet: str, namespace: str, model: str) -> str:
+    """Return why this model gets no replicas now: a user has paused it, or its whole fleet. "" = it is not paused."""
+    notes = [parse(PauseNote, record.payload) for record in records_of(PAUSE).values()]
+    found = [note for note in notes if note.holds and (note.fleet, note.namespace) == (fleet, namespace)
+             and note.model in (None, model)]
+    if not found:
+        return ""
+    note = min(found, key=lambda note: note.model is not None)
+    what = "paused" if note.model is not None else f"fleet {fleet} is paused"
+    return (what + (f" by {note.who}" if note.who else "") + (f", until {note.until}" if note.until else "")
+            + (f": {note.reason}" if note.reason else ""))
+
+
+def records_of(kind: str, fleet: str = "") -> Records:
+    """Return the records of a row, by subject, from Ray's own table."""
+    return _newest(ROW + kind + (f".{fleet}" if fleet else ""))[1]
+
+
+def forget_dead_actors() -> None:
+    """Remove the records of replicas that are not ready and whose actors have ended since."""
+    for row in _known_rows():
+        if row.startswith(f"{ROW}{NOT_READY}."):
+            dead = {subject for subject, record in _newest(row)[1].items() if _is_over(NOT_READY, record)}
+            if dead:
+                change(NOT_READY, lambda found, dead=dead: {  # type: ignore[misc]
+                    subject: record for subject, record in found.items() if subject not in dead},
+                    row[len(f"{ROW}{NOT_READY}."):])
 
 
 def begin_run(job: str) -> None:
@@ -152,6 +205,7 @@ def begin_run(job: str) -> None:
     adopt_old_notes()
     with suppress(Exception):
         _restore_rows()
+        forget_dead_actors()
     try:
         info, driver = _job(job), ray.get_runtime_context().get_job_id()
         run = parse(RunRecord, info.metadata)._replace(driver=driver)
@@ -172,7 +226,7 @@ def end_run(job: str) -> None:
 
 
 def run_note(request: NoteRequest, events: EventStream) -> int:
-    """Write a user's note about a node as a record."""
+    """Write a user's note as a record."""
     events.begin(request)
     adopt_old_notes()
     if add(request.kind, request.subject, request.payload):
@@ -228,12 +282,16 @@ def _is_over(kind: str, record: Record) -> bool:
     """
     if kind == RUN:
         return bool(parse(RunRecord, record.payload).ended)
+    if kind == PAUSE:
+        return not parse(PauseNote, record.payload).holds
     if kind in (CORDON, SLOTS):
         note = parse(NodeNote, record.payload)
         if note.verb == CORDON or note.slots:
             return False
     subject = record.subject.partition("/")[0]
-    return cluster.actor_record(subject).state == "DEAD" if kind == RELOAD else subject not in cluster.alive_nodes()
+    if kind in (RELOAD, NOT_READY):
+        return cluster.actor_record(subject).state == "DEAD"
+    return subject not in cluster.alive_nodes()
 
 
 def _versions(row: str) -> Numbered:
@@ -266,18 +324,45 @@ def _publish(row: str, number: int, text: str) -> None:
 
 
 def _table() -> Dict[str, str]:
-    """Return which rows of records there are, and the numbers of rows of jobs, of our runs and of drivers."""
-    jobs, driver = _jobs(""), bytes.fromhex(ray.get_runtime_context().get_job_id())
-    return {"rows": json.dumps(sorted(job for job in jobs if job.startswith(ROW))), "jobs": str(len(jobs)),
+    """Return which rows of records there are, and the numbers of rows of jobs, of our runs and of drivers.
+
+    A row of NOT_READY is listed only while it has records: each row costs a reader a request. Drivers are numbered by
+    Ray, and an actor knows only the number of the driver that created it.
+    """
+    jobs, driver = _jobs(""), int.from_bytes(bytes.fromhex(ray.get_runtime_context().get_job_id()), "little")
+    rows = sorted(job for job in jobs
+                  if job.startswith(ROW) and not (job.startswith(ROW + NOT_READY) and _is_empty(job)))
+    return {"rows": json.dumps(rows), "jobs": str(len(jobs)),
             "runs": str(sum(job.startswith(OUR_JOBS) for job in jobs)),
-            "drivers": str(int.from_bytes(driver, "little"))}
+            "drivers": str(max(driver, int(_listing().get("drivers", "0"))))}
+
+
+def _listing() -> Mapping[str, str]:
+    """Return what the row of runs said last about all rows; empty if there is no such row."""
+    try:
+        return _job(ROW + RUN).metadata
+    except TypeError:
+        return {}
+
+
+def _is_listed(row: str) -> bool:
+    return row in json.loads(_listing().get("rows", "[]"))
+
+
+def _is_empty(row: str) -> bool:
+    numbers = _versions(row).numbers()
+    return not numbers or _versions(row).read(max(numbers)) == b"[]"
+
+
+def _known_rows() -> Set[str]:
+    """Return the names of all rows that were ever written."""
+    originals = _internal_kv_list(b"records:", namespace=KV_NAMESPACE)
+    return {key.decode()[len("records:"):].rpartition(":")[0] for key in originals}
 
 
 def _restore_rows() -> None:
     """Write the rows again that someone has deleted, such as a script for ended jobs; the originals have all."""
-    originals = _internal_kv_list(b"records:", namespace=KV_NAMESPACE)
-    known = {key.decode()[len("records:"):].rpartition(":")[0] for key in originals}
-    for row in known - {ROW + RUN, *_jobs(ROW)}:
+    for row in _known_rows() - {ROW + RUN, *_jobs(ROW)}:
         number, records = _newest(row)
         _publish(row, number, _packed(records.values()))
 

@@ -28,8 +28,8 @@ from .messages import (
     WeightSource,
 )
 from .ports import host_port
-from .records import RELOAD, add, remove
-from .run import Run, Task, outcome_of
+from .records import RELOAD, add, remove, why_paused
+from .run import PAUSED, Run, Task, outcome_of
 from .wire import document_of, parse
 
 POLL_S = 0.5
@@ -98,6 +98,10 @@ class Reloads:
             return remove(RELOAD, subject, fleet.name)
         record = state._replace(fleet=fleet.name, namespace=fleet.namespace)
         return add(RELOAD, subject, document_of(record), fleet.name)
+
+    def why_paused(self, model: str) -> str:
+        """Return why a model reloads nothing now: a user has paused it. "" = it may."""
+        return why_paused(self._request.plan.fleet.name, self._request.plan.fleet.namespace, model)
 
     def add_source(self, replica: str, place: Place) -> None:
         """Keep a member that has reloaded as a source for the next replica."""
@@ -175,6 +179,8 @@ class Reload(Task):
         if shared.busy is not None:
             why = f"another run is reloading this fleet's replicas: {shared.busy}"
             return self._said("skipped", "LOCK_HELD", why)
+        if paused := shared.why_paused(row.model):
+            return self._said("blocked", PAUSED, paused)
         if row.model in shared.failed:
             why = f"the reload of {shared.failed[row.model]} before it did not succeed: it runs as before"
             return self._said("skipped", "NOT_BEGUN", why)
@@ -184,10 +190,9 @@ class Reload(Task):
         handle = None
         with suppress(ValueError):
             handle = ray.get_actor(actor_name(row.model, row.replica_id))
-        if handle is None or handle._actor_id.hex() != row.actor_id:
-            return self._said("skipped", "NOT_FOUND", GONE)
-        if row.requests and not hasattr(handle, "reload_in_steps"):
-            return self._said("skipped", "NOT_BEGUN", OLD_ACTOR)
+        gone = handle is None or handle._actor_id.hex() != row.actor_id
+        if gone or (row.requests and not hasattr(handle, "reload_in_steps")):
+            return self._said("skipped", *(("NOT_FOUND", GONE) if gone else ("NOT_BEGUN", OLD_ACTOR)))
         self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
         if not self._note(asked=True):
             why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"

@@ -1,7 +1,7 @@
 """A replica: the detached actor `ModelActor:<key>:<id>`, here with one member. Its constructor returns once ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
-down and is being restarted, DEAD = it went down for good.
+down and is being restarted, DEAD = it went down for good. A record says that a replica is ALIVE but no longer ready.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
+from .readiness import NotReady, Recorder
 from .reload import Reloading, Steps, as_reloaded
 from .wire import from_parts, parse
 
-EVICTED_S = 60.0
-"""How long an eviction may take to end an actor that it has asked to leave."""
+ENDED_S = 60.0
+"""How much longer than their grace period the engines of a replica may take to end, and their cards to be free."""
 CHECK_S = 3.0
 MAX_UNPUBLISHED = 2
 """Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
@@ -38,13 +39,15 @@ class ReplicaActor:
     _take_step: Steps
     """Run a step of a start or a reload, a method of the members' seats."""
 
+    _restarted = False
+
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(Replica, parts)
         self._places: List[Place] = []
         self._ready_at = ""
         self._failed: Optional[FailedStart] = None
         self._leaving = False
-        restarted = node.was_restarted()
+        self._restarted = restarted = node.was_restarted()
         threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
         if restarted:
             node.back_off(self._replica.lifecycle)
@@ -56,6 +59,7 @@ class ReplicaActor:
             self._fail(start_failure(error), restarted)
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
+        self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
@@ -78,8 +82,16 @@ class ReplicaActor:
             if not self._leaving:
                 os._exit(1)
 
+    def _see_readiness(self, state: Optional[NotReady]) -> None:
+        """Let the cluster know whether the engines answer; once they are being ended, they need not."""
+        if not self._leaving:
+            self._recorder.see(state)
+
+    def _end_engines(self) -> None:
+        """End all engines, each within its grace period, and return when their processes are gone."""
+
     def _end_members(self) -> None:
-        """End the members' actors, if they have their own."""
+        """End the members' engines and actors, if they have their own."""
 
     def _require_published_repr(self) -> None:
         """End this process, for Ray to restart it, if Ray reports it as ALIVE without its repr.
@@ -118,6 +130,36 @@ class ReplicaActor:
         """End this process, so that Ray keeps the reason."""
         end_with(reason)
 
+    def grace_s(self) -> float:
+        """Return how long the engines may take to end: a run that asks this replica to leave waits for that."""
+        return self._replica.grace_s
+
+    def leave(self, again: bool = False) -> None:
+        """End the engines and return when their processes are gone and their cards free; the run then ends the actor.
+
+        If that run has been ended, the actor ends itself: for good, or if `again`, to be restarted by Ray.
+        """
+        self._leaving = True
+        self._end_in(self._replica.grace_s + ENDED_S, again)
+        self._end_engines()
+        self._end_in(LEAVE_S, again)
+
+    def _end_in(self, seconds: float, again: bool) -> None:
+        if again:
+            exit_in(seconds)
+        else:
+            timer = threading.Timer(seconds, self._end_permanently)
+            timer.daemon = True
+            timer.start()
+
+    def _end_permanently(self) -> None:
+        """End this actor without a restart: through Ray, or by force if Ray does not end it."""
+        try:
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            time.sleep(LEAVE_S)
+        finally:
+            os._exit(1)
+
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
         return describe(self._replica, self._places, self._ready_at, failed=self._failed)
@@ -128,9 +170,9 @@ class ModelActor(ReplicaActor):
 
     def _start(self) -> None:
         deadline = deadline_after(self._replica.lifecycle)
-        self._seat = seat = MemberSeat(self._replica.members[0])
+        self._seat = seat = MemberSeat(self._replica.members[0], self._restarted)
         self._places = [seat.place()]
-        injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
+        injected = injected_variables(self._replica, seat.member, self._places[0], (seat.ip, seat.leader_port))
         seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
@@ -147,6 +189,7 @@ class ModelActor(ReplicaActor):
         super()._fail(failure, restarted)
 
     def _await_end(self) -> StartFailed:
+        self._engine.keep_probing(self._see_readiness)
         reason = self._engine.watch()
         if not self._leaving:
             log_of(self._replica.members[0]).end(reason)
@@ -155,8 +198,5 @@ class ModelActor(ReplicaActor):
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
 
-    def leave(self) -> None:
-        """End the engine and return when its processes are gone and its cards are free; the eviction ends the actor."""
-        self._leaving = True
-        exit_in(EVICTED_S)
-        self._seat.end_engine(self._engine)
+    def _end_engines(self) -> None:
+        self._seat.end_engine()

@@ -26,6 +26,8 @@ WORKER = "run"
 REPORT_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the summary must be written by then."""
 DONE = ("ready", "gone")
+PAUSED = "PAUSED"
+"""The code of what a run leaves undone because a user has paused the model or its fleet."""
 Steps = Generator[None, None, Outcome]
 
 

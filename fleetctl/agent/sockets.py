@@ -155,7 +155,7 @@ class Tree:
 
     def processes(self) -> List[int]:
         """Return the pids of all descendants, parents before their children."""
-        return supervisor.descendants(self._root)
+        return list(supervisor.descendants(self._root))
 
     def has(self, pid: int) -> bool:
         """Return whether a process is a descendant, judged by its ancestors, which is reliable."""

@@ -5,6 +5,11 @@ is killed, a neighbor in this chain notices and ends everything below it, includ
 orphaned: a subreaper inherits them. One guard is not enough: when Ray ends a worker it kills the worker's direct
 children, so a single guard would die before it could act.
 
+The end is that of a container: SIGTERM, or the engine's own stop signal, once, from the inner guard to the engine's
+first process alone, since many engines take a second one as "now". It has the engine's grace period to answer what it
+was asked. What it leaves behind then gets SIGTERM, and SIGKILL when the period is over, but not within ALONE_S. A guard
+its engine within the period at SIGTERM, and within ALONE_S at HURRY, which it gets when its parent dies.
+
 The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
 reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
 
@@ -25,11 +30,19 @@ from .own_files import open_own
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable, Dict, Iterable, List, Optional, Tuple
 else:
     import _signal as signal
 
-GRACE_S = 2.0
+ALONE_S = 2.0
+"""The period of an engine whose actor or guard is gone, as others are offered its cards by then; and the least that the
+processes have which its first process leaves behind."""
+KILL_S = 10.0
+"""How long to go on killing: a process that waits for a device may not end."""
+LATE_S = 1.0
+"""How much longer the outer guard waits for the inner one than that may take, before it acts itself."""
+HURRY = signal.SIGUSR1
+NEVER = float("inf")
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -50,8 +63,8 @@ def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def descendants(root: int) -> List[int]:
-    """Return the pids of all processes below `root` from /proc, without zombies."""
+def descendants(root: int) -> Dict[int, int]:
+    """Return the parents of all processes below `root` by their pids, from /proc, without zombies."""
     children: Dict[int, List[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -63,15 +76,17 @@ def descendants(root: int) -> List[int]:
             continue
         if fields[0] not in (b"Z", b"X"):
             children.setdefault(int(fields[1]), []).append(int(entry))
-    found, todo = [], [root]
+    found: Dict[int, int] = {}
+    todo = [root]
     while todo:
-        below = children.get(todo.pop(), [])
-        found.extend(below)
+        parent = todo.pop()
+        below = children.get(parent, [])
+        found.update(dict.fromkeys(below, parent))
         todo.extend(below)
     return found
 
 
-def signal_all(pids: List[int], number: int) -> None:
+def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each of `pids`; ignores processes that have ended."""
     for pid in pids:
         try:
@@ -93,19 +108,29 @@ def reap() -> Dict[int, int]:
         ended[pid] = status
 
 
-def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
-    """End all processes below `root`: SIGTERM, then SIGKILL after `grace_s`, for at most 10 s more."""
-    signal_all(descendants(root), signal.SIGTERM)
-    begun = time.monotonic()
-    while time.monotonic() - begun < grace_s + 10:
+def kill_tree(root: int, deadline: float, meanwhile: Callable[[], None], first: int = 0) -> None:
+    """End all processes below `root`: SIGTERM from the top down, and SIGKILL after `deadline` (monotonic) and ALONE_S.
+
+    Only children of `root` get SIGTERM, once, except `first`. It adopts what they leave behind, which gets it then: so
+    an engine that a shell started ends its own processes in its own order.
+    """
+    now, pause_s = time.monotonic(), 0.02
+    told = {first}
+    deadline = max(deadline, now + ALONE_S)
+    while now < deadline + KILL_S:
         meanwhile()
         reap()
         left = descendants(root)
         if not left:
             break
-        if time.monotonic() - begun >= grace_s:
+        now = time.monotonic()
+        if now >= deadline:
             signal_all(left, signal.SIGKILL)
-        time.sleep(0.02)
+        new = [pid for pid, parent in left.items() if parent == root and pid not in told]
+        signal_all(new, signal.SIGTERM)
+        told.update(new)
+        pause_s = 0.02 if new or now >= deadline else min(0.5, pause_s * 1.2)
+        time.sleep(max(0.02, min(pause_s, deadline - now)))
     meanwhile()
 
 
@@ -228,30 +253,35 @@ class Output:
 
 
 def become_guard(parent: int) -> int:
-    """Adopt orphans, request a signal at the parent's death, and return a file descriptor that wakes on signals."""
+    """Adopt orphans, request HURRY at the parent's death, and return a file descriptor that wakes on signals."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
+    for number in (signal.SIGTERM, HURRY, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    prctl(PR_SET_PDEATHSIG, HURRY)
     if os.getppid() != parent:  # it died before the parent-death signal was in place
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), HURRY)
     return reader
 
 
-def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
-    """Wait until `child` ends or SIGTERM arrives, then end everything below; return its wait status, or SIGTERM.
+def guard(
+    child: int, reader: int, output: Output, pipes: List[int], periods: Dict[int, float], tell: Callable[[int], None]
+) -> Tuple[int, float]:
+    """Wait until `child` ends, or until its period is over after a signal; then it is killed.
 
-    Output is moved as it arrives if `pipes` contains its pipe, otherwise only at the end.
+    `periods` = how long `child` may take after each signal, in seconds; `tell` passes the signal on. Returns the wait
+    status of `child`, or SIGTERM after a signal, and the end of the period (monotonic), 0 without a signal. Output is
+    moved as it arrives if `pipes` contains its pipe.
     """
-    status = None
-    while status is None:
-        woken = select.select([reader, *pipes], [], [], 30)[0]
+    status, deadline = None, NEVER
+    while status is None and time.monotonic() < deadline:
+        left = min(30.0, deadline - time.monotonic())
+        woken = select.select([reader, *pipes], [], [], max(0.0, left))[0]
         if output.pipe in woken and output.take() < READ_BYTES:
             select.select([reader], [], [], GATHER_S)
         try:
@@ -259,10 +289,13 @@ def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
         except OSError:
             received = b""
         status = reap().get(child)
-        if status is None and signal.SIGTERM in received:
-            status = signal.SIGTERM
-    kill_tree(os.getpid(), GRACE_S, output.drain)
-    return int(status)
+        for number in periods if status is None else ():
+            if number in received:
+                tell(number)
+                deadline = min(deadline, time.monotonic() + periods[number])
+    if status is None:
+        signal_all([child], signal.SIGKILL)
+    return (signal.SIGTERM, deadline) if deadline < NEVER else (int(status or 0), 0.0)
 
 
 def exit_like(status: int) -> None:
@@ -271,14 +304,20 @@ def exit_like(status: int) -> None:
 
 
 class Engine:
-    """An engine's command, environment and working directory; `fresh_dir` = its own, removed at the end."""
+    """An engine's command, environment and working directory, and its end. `fresh_dir` = its own, removed at the end.
 
-    def __init__(self, argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str]) -> None:
+    `stop` = the number of the signal that its first process gets, and its grace period in seconds.
+    """
+
+    def __init__(self, argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str],
+                 stop: Tuple[int, float]) -> None:
         self.argv, self.env, self.cwd, self.fresh_dir = argv, env, cwd, fresh_dir
+        self.stop_signal, self.grace_s = stop
 
 
 def run_engine(engine: Engine) -> None:
     """Become the engine; if its command cannot start, the log says why."""
+    signal.set_wakeup_fd(-1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -306,29 +345,44 @@ def remove_fresh_dir(engine: Engine) -> None:
 
 
 def run_inner(engine: Engine, parent: int, output: Output) -> None:
-    """The inner guard: starts the engine, reports its pid, and moves its output."""
+    """The inner guard: starts the engine, reports its pid, moves its output, and alone gives it its stop signal."""
     reader = become_guard(parent)
+    runs, closed_by_exec = os.pipe()
     pid = os.fork()
     if pid == 0:
         run_engine(engine)
+    os.close(closed_by_exec)
     os.write(1, b"started %d\n" % pid)
-    status = guard(pid, reader, output, [output.pipe])
+    told: List[int] = []
+
+    def tell(number: int) -> None:
+        if not told:
+            select.select([runs], [], [], 1.0)  # until it is the engine, it ignores the signal
+            signal_all([pid], engine.stop_signal)
+        told.append(number)
+
+    periods: Dict[int, float] = {signal.SIGTERM: engine.grace_s, HURRY: ALONE_S}
+    status, deadline = guard(pid, reader, output, [output.pipe], periods, tell)
+    kill_tree(os.getpid(), deadline, output.drain, pid)
     if os.getppid() != parent:  # else the outer guard removes it later: a probe may still run in that directory
         remove_fresh_dir(engine)
     exit_like(status)
 
 
-def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], log: str, output_pipe: int,
-         parent: int) -> None:
+def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], stop: Tuple[int, float], log: str,
+         output_pipe: int, parent: int) -> None:
     """The outer guard: starts the inner one and reports its exit status. `parent` = the pid of the actor."""
-    engine, outer = Engine(argv, env, cwd, fresh_dir), os.getpid()
+    engine, outer = Engine(argv, env, cwd, fresh_dir, stop), os.getpid()
     os.set_inheritable(output_pipe, False)
     output = Output(output_pipe, log)
     reader = become_guard(parent)
     inner = os.fork()
     if inner == 0:
         run_inner(engine, outer, output)
-    status = guard(inner, reader, output, [])
+    more_s = ALONE_S + KILL_S + LATE_S
+    periods: Dict[int, float] = {signal.SIGTERM: engine.grace_s + more_s, HURRY: ALONE_S + more_s}
+    status, _ = guard(inner, reader, output, [], periods, lambda number: signal_all([inner], number))
+    kill_tree(os.getpid(), 0.0, output.drain, inner)
     remove_fresh_dir(engine)
     try:
         os.write(1, b"exited %d\n" % (128 + (status & 0x7F) if status & 0x7F else status >> 8))

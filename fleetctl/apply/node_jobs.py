@@ -1,4 +1,4 @@
-"""Agent jobs about nodes: notes, the doctor's examination and repairs, fetching weights to disks and removing them.
+"""Agent jobs about nodes, and notes: the doctor's examination and repairs, fetching weights to disks and removing them.
 
 Apply never imports this.
 """
@@ -19,12 +19,11 @@ from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event
-from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
 from fleetctl.inventory.listed_claims import PlacementGroup
-from fleetctl.inventory.records import CORDON, SLOTS
+from fleetctl.inventory.records import CORDON, PAUSE, RESUME, UNCORDON
 from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
 
@@ -70,15 +69,14 @@ class JobRunner:
         return events
 
 
-def write_note(runner: JobRunner, verb: str, node: Node, content: Mapping[str, str], job: str) -> None:
-    """Write a note about a node, and return once the cluster has it as a record (`inventory/notes.py`).
+def write_note(runner: JobRunner, verb: str, subject: str, note: Mapping[str, str], job: str) -> None:
+    """Write a note, and return once the cluster has it as the record of `subject` (`inventory/notes.py`).
 
-    Earlier releases read it in the metadata of the job. Raises ApplyError and WaitTimeout.
+    Earlier releases read notes about nodes in the metadata of the job. Raises ApplyError and WaitTimeout.
     """
-    note = {"node": node.id, "nodeName": node.name, **content}
+    kind = {UNCORDON: CORDON, RESUME: PAUSE}.get(verb, verb)
     payload = {"verb": verb, **note, **runner.starter.metadata()}
-    runner.run(verb, job, {"kind": SLOTS if verb == SLOTS else CORDON, "subject": node.id, "payload": payload},
-               more=note)
+    runner.run(verb, job, {"kind": kind, "subject": subject, "payload": payload}, more=note)
 
 
 @contextmanager

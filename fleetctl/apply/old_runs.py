@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from fleetctl.apply.history import SpecOf, may_record, recorded_in
-from fleetctl.documents.base import as_datetime
+from fleetctl.documents.base import as_datetime, moment_at
 from fleetctl.documents.fleet import MIN_KEPT_S, History
 from fleetctl.documents.plan import Plan, PlanHistory
 from fleetctl.documents.quantity import MAX_SECONDS, grouped
@@ -107,7 +107,8 @@ def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespa
         raise InventoryError("; ".join(problems))
     ended, losses = read_ended(client, namespace)
     # a list that is cut makes no cooldowns, and never becomes whole again
-    counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}), ended.silent)
+    counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}, moment_at(now_s)),
+                                                ended.silent)
     since = _in_a_row([*((one.model, one.at) for one in counted if one.at),
                        *((one.model, one.at) for one in reloads_in(with_jobs(rows, jobs)) if one.code)], now_s)
     late = {one.actor_id for one in counted if one.at is None or _seconds(one.at) >= since.get(one.model, NEVER)}
@@ -181,9 +182,11 @@ def find_old(client: DashboardClient, fleet: str, namespace: str, keep: PlanHist
              slack: int = 0) -> Iterator[Job]:
     """Yield the runs of a fleet, and of no fleet, to delete, oldest first; none if they are only `slack` too many.
 
-    `now_s` is in seconds since the epoch. Raises InventoryError.
+    `now_s` = this machine's time, in seconds since the epoch, if the cluster does not tell its own. Raises
+    InventoryError.
     """
     jobs = list_jobs(client)
+    now_s = client.cluster_time() or now_s
     old = beyond(jobs, fleet, namespace, keep, now_s)
     if len(old) <= slack:
         return

@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetctl.apply.prepare import used_by
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import ApplyError, LockHeld, PlanUsed
+from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.records import NOT_READY, read_rows
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.options import options_of
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
+NO_LONGER_READY = "NO_LONGER_READY"
 
 
 def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, waited: bool = True) -> int:
@@ -34,6 +41,28 @@ def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
         return not waited and row.code is None
     return row.outcome in ("ready", "gone") or (
         row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code == "WAITS_TURN" and not waited)))
+
+
+def no_longer_ready(plan: Plan, client: DashboardClient, now: str) -> list[ReplicaOutcome]:
+    """Return the replicas of planned models that were ready and are not `now`, if ready ones are missing for it.
+
+    An apply leaves them as they are and does not wait for them. The cluster is read only if there are any.
+    """
+    options = options_of(plan)
+    wanted = {row.key: row.wanted for row in plan.models if options.left_out(row.key, row.labels) is None}
+    try:
+        if not (any(row.not_ready for row in plan.models) or read_rows(client).of(NOT_READY)):
+            return []
+        seen = Live(client, lambda: now, plan.fleet.namespace).read()
+    except InventoryError:
+        return []  # the result of the run must still be told
+    models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models
+    return [ReplicaOutcome(
+                model=key, replica_id=one.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
+                    "it is up, but has not answered its readiness since "
+                    f"{clock_text(one.not_ready_since, seen.observed_at)}: {one.not_ready_reason}; it keeps running"))
+            for key, state in models.items() if sum(one.not_ready_since is None for one in state.live) < wanted[key]
+            for one in state.live if one.not_ready_since]
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:

@@ -48,15 +48,16 @@ def awaited(plan: Plan) -> Sequence[ModelRow]:
     return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key, row.labels) is None]
 
 
-def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) -> ApplyTask:
-    """Check that a plan saved as `saved_as` can still be applied. `now` is RFC 3339.
+def prepare_saved(client: DashboardClient, plan: Plan, clock: Callable[[], str], saved_as: str) -> ApplyTask:
+    """Check that a plan saved as `saved_as` can still be applied; `clock` as in `Live`.
 
     Raises PlanUsed, PlanStale (it has expired, or what it relies on has changed), and InventoryError if the cluster
     could not be read completely.
     """
+    source = Live(client, clock, plan.fleet.namespace)
     refuse_used(client, plan, saved_as)
-    refuse_expired(plan, now, saved_as)
-    seen = Live(client, now, plan.fleet.namespace).read()
+    refuse_expired(plan, source.now(), saved_as)
+    seen = source.read()
     require_complete(seen)
     refuse_moved(plan, seen, saved_as)
     return ApplyTask(client, plan, single_use=True)

@@ -18,6 +18,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, FleetctlError, InventoryError
 from fleetctl.inventory.claims import AgentView, claim_of_amounts
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.planner.breaker import IMAGE_MISSING
 
 WANTED = "replanWanted"
 
@@ -41,6 +42,11 @@ class ReplanWanted(Stored):
         """Return the agent's view of the nodes, for a new inventory."""
         return AgentView({node.node_id: claim_of_amounts(node.free) for node in self.nodes if node.state != "DEAD"},
                          frozenset(node.node_id for node in self.nodes if node.state == "DRAINING"))
+
+    @property
+    def lacks_image(self) -> bool:
+        """Whether a node refused a replica because it lacks its image."""
+        return any(row.code == IMAGE_MISSING for row in self.refused)
 
     def refused_by_model(self) -> Counter[str]:
         """Return how many replicas of each model were refused."""

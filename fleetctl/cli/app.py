@@ -41,6 +41,8 @@ SECTIONS = {
         "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),
         "watch": Listed("watch", "Apply a git branch continuously."),
         "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
+        "pause": Listed("pause", "Start nothing more for a model or a fleet; running replicas stay."),
+        "resume": Listed("pause", "Start replicas of a model or a fleet again."),
         "ci": Listed("ci", "Validate, review or apply a change in a CI job; check for drift."),
     },
     "What is running": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,14 @@ import typer
 from fleetctl.apply.history import find_run
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.old_runs import delete_old_runs
-from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, all_outcomes, final_exit_code, raise_if_refused
+from fleetctl.apply.outcome import (
+    INTERRUPTED,
+    PARTIAL,
+    all_outcomes,
+    final_exit_code,
+    no_longer_ready,
+    raise_if_refused,
+)
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli import console
@@ -29,6 +36,7 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, PlanStale, UsageError
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import Job
 from fleetctl.planner.policy import refusing
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
@@ -62,6 +70,7 @@ class ApplyOutput:
         self.plan: Plan | None = None
         self.outcomes: list[ReplicaOutcome] = []
         self.goes_on = False
+        self.no_longer_ready: Callable[[], Sequence[ReplicaOutcome]] = tuple
         self._before: list[ReplicaOutcome] = []
         self._last_seq = -1
         self._agents: RunSummary | None = None
@@ -92,8 +101,11 @@ class ApplyOutput:
         """Show the result in the chosen format and return its exit code; `summary` None = nothing was submitted."""
         self._agents = summary
         interrupted = summary is not None and summary.interrupted
-        outcomes = self.outcomes = [*self._before, *all_outcomes(self.plan, summary)]
         self.goes_on = self.goes_on and not interrupted
+        late = () if interrupted or self.goes_on else self.no_longer_ready()
+        now = {(row.model, row.replica_id) for row in late}
+        outcomes = self.outcomes = [*(row for row in (*self._before, *all_outcomes(self.plan, summary))
+                                      if (row.model, row.replica_id) not in now), *late]
         if self.goes_on:
             self._before = [row for row in outcomes if row.outcome != "blocked"]
             return PARTIAL
@@ -192,7 +204,7 @@ def agreed_to(
     if not asks:
         return True
     if proposal.task.single_use:
-        say("plan", origin_of(plan, invocation.now()))
+        say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
     if plan.actions or not (plan.acts or plan.new_nodes):
         steps.append(f"create {count_of(len(plan.actions), 'replica')}")
@@ -234,6 +246,8 @@ def offer_new_plan(
 
 def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     """Apply the plan and return the exit code. If there is nothing to do, no job is submitted."""
+    if options.wait and not isinstance(output, CollectedOutput):
+        output.no_longer_ready = lambda: no_longer_ready(task.plan, task.client, now_text())
     if not (task.has_work if options.wait else task.creates):
         return output.finish(None)
     job = new_job_id("apply")

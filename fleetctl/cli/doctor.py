@@ -67,7 +67,8 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     """List dead leftovers, ask, and remove them; returns the result for each, nothing without a yes."""
     if evidence.seen is None:
         return []
-    orphans = {node_id: node.orphans for node_id, node in (evidence.nodes or {}).items() if node.orphans}
+    orphans = {node_id: own for node_id, node in (evidence.nodes or {}).items()
+               if (own := [one for one in node.orphans if not one.container])}
     dead = Leftovers(leaked(evidence), orphans, evidence.locks)
     if not dead:
         say("note", "there is nothing for --fix to remove")

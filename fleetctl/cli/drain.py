@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -17,7 +17,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import NOTHING_DONE, confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
-from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, cordoning, node_of, write
+from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, lasting_note, node_of, write
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
@@ -79,7 +79,7 @@ def drain(
         require_complete(before)
         held = found.node.cordon
         keeps = held is not None and not reason and lasting is None
-        cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
+        cordon = None if keeps else lasting_note(reason or (held.reason if held else ""), lasting, before.observed_at)
         wanted = Wanted(files, evict, drain_time, cordon, start, output_format)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
@@ -118,7 +118,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
                          wanted.start.wait_timeout)
     if code not in (0, PARTIAL):
         return explicit.show_steps(output.outcomes, code, "drain", wanted.output_format)
-    let_go, code = _let_go(replace(source, observed_at=invocation.now()), found, wanted)
+    let_go, code = _let_go(source, found, wanted)
     return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
 
 

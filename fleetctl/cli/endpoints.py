@@ -136,7 +136,8 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
                 kept.append(one)
             else:
                 via = via_of((one.address, one.port, paths.get((model.key, one.group))))
-                silent.add(f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}{via}; left out")
+                silent.add(f"{model.key}/{one.replica_id} does not answer at {host_port(one.address, one.port)}{via};"
+                           " left out")
         models.append(model.model_copy(update={"endpoints": kept}))
     say("warning", *sorted(silent - before))
     return served.model_copy(update={"models": models})

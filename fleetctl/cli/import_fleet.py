@@ -56,6 +56,9 @@ def import_fleet(
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False,
         help="Write the fleet file here instead of standard output.")] = None,
+    runtime: Annotated[Literal["podman"] | None, typer.Option(
+        "--runtime", show_default=False,
+        help="Start the images of the input with this container runtime. [default: images are not started]")] = None,
     inventory_out: Annotated[Path | None, flags.option(
         "--inventory-out", metavar="FILE", dir_okay=False,
         help="Write Modelplane's InferenceClasses and InferenceClusters here, as a document for --inventory.")] = None,
@@ -88,14 +91,14 @@ def import_fleet(
                              hint="name files to import, or a cluster to import from, not both")
         documents, name = _documents(paths), DEFAULT_NAME if fleet is None else flags.fleet_name(fleet)
         imported = import_documents(documents, fleet=name, forced=kind,
-                                    observed_at=now_text() if inventory_out else None)
+                                    observed_at=now_text() if inventory_out else None, runtime=runtime)
         if inventory_out:
             _write_inventory(imported, inventory_out)
         draft = imported.draft
         if fleet is None:
             draft.notes.append("The fleet's name is in the mark of every replica: choose it before the first apply.")
-    elif kind or inventory_out:
-        raise UsageError("--from and --inventory-out need files to import",
+    elif kind or inventory_out or runtime:
+        raise UsageError("--from, --runtime and --inventory-out need files to import",
                          hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
         draft = _live_draft(fleet, files, where)

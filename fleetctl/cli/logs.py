@@ -79,10 +79,7 @@ def logs(
     [name] = names
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
-    begin = ""
-    if since is not None:  # in the time format of the logs
-        begin = f"{as_datetime(invocation.now()) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
-    lines = (SINCE_TAIL if begin else TAIL) if tail is None else tail
+    begin, lines = "", (TAIL if since is None else SINCE_TAIL) if tail is None else tail
 
     def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
         return [log for log in logs
@@ -90,6 +87,8 @@ def logs(
 
     with live_source(invocation, where, cluster) as source:
         seen = read(invocation, source)
+        if since is not None:  # in the time format of the logs
+            begin = f"{as_datetime(seen.observed_at) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)
         if search.logs and not search.failed and not chosen(search.logs):

@@ -57,8 +57,8 @@ def cordon(
 
     The cordon applies to every fleet. It ends after --for, with `fleetctl uncordon`, or with the Ray session.
     """
-    with found_node(node, files, address) as (source, _, found):
-        write(source, CORDON, found, cordoning(reason, lasting))
+    with found_node(node, files, address) as (source, seen, found):
+        write(source, CORDON, found, lasting_note(reason, lasting, seen.observed_at))
     return 0
 
 
@@ -153,18 +153,22 @@ def node_of(seen: Inventory, name: str) -> Node:
     return found
 
 
-def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
-    """Return the fields of the note for a cordon that begins now."""
-    until = expiry(this_invocation().now(), lasting_s) if lasting_s is not None else None
+def lasting_note(reason: str, lasting_s: float | None, now: str) -> dict[str, str]:
+    """Return the fields of a cordon or a pause that begins `now`, a `Moment` of the cluster."""
+    until = expiry(now, lasting_s) if lasting_s is not None else None
     return {"reason": reason, **({"until": until} if until else {})}
 
 
 def write(source: Live, verb: str, node: Node, fields: Mapping[str, str] | None) -> None:
-    """Write a note and report it; `fields` None = write nothing."""
-    if fields is None:
-        return
+    """Write a note about a node and report it; `fields` None = write nothing."""
+    if fields is not None:
+        note(source, verb, node.id, {"node": node.id, "nodeName": node.name, **fields})
+
+
+def note(source: Live, verb: str, subject: str, fields: Mapping[str, str]) -> None:
+    """Write a note about a subject and report it."""
     runner = JobRunner(source.client, source.namespace, starter(), NOTE_WORDING,
                        Patience(report=lambda line: say("note", line)))
     with working("writing the note"):
-        write_note(runner, verb, node, fields, new_job_id(verb))
-    say("note", note_text({"verb": verb, "nodeName": node.name, **fields}))
+        write_note(runner, verb, subject, fields, new_job_id(verb))
+    say("note", note_text({"verb": verb, **fields}))

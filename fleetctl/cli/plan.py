@@ -67,7 +67,7 @@ def plan(
     options = replace(planning, files=tuple(files))
     planned = plan_fleet(invocation, loaded, options, where, base=before, expires_s=expires)
     if out:
-        save_plan(invocation, planned.plan, out)
+        save_plan(invocation, planned.plan, out, invocation.now() if where.inventory else planned.inventory.observed_at)
     show(plan_formats(planned.shown(), planned.map), output_format, reports)
     return planned.plan.exit_code if detailed_exitcode else 0
 

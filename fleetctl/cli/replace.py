@@ -23,6 +23,7 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
@@ -103,6 +104,8 @@ class _Update:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
             return 0
         refuse_protected(now.fleet, outdated)
+        if paused := self._paused(now):
+            return show_steps([paused], PARTIAL, "replace", self.wanted.output_format)
         agreed, before = {one.actor_id for one in outdated}, now.serving
         if not now.creates:
             now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage), self.options)
@@ -122,6 +125,14 @@ class _Update:
                     + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
         return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
 
+    def _paused(self, now: Round) -> ReplicaOutcome | None:
+        """Return the outcome for a paused model: what it ends could not be created again."""
+        if now.state.pause is None:
+            return None
+        message = f"{now.state.paused}; it can be replaced after `{resume_command(now.state.pause)}`"
+        return ReplicaOutcome(model=self.model, outcome="blocked", code=PAUSED, message=message,
+                              replicas=max(1, len(now.outdated)))
+
     def _agreed(self, now: Round) -> int | None:
         """Ask once; returns None after a yes. After an interrupted update in place there may be nothing left to end."""
         if now.outdated or self.wanted.dry_run:
@@ -138,6 +149,9 @@ class _Update:
     def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
         for _ in range(most):
             now = self._read_round()
+            if paused := self._paused(now):
+                self.outcomes.append(paused)
+                return PARTIAL
             if now.creates:
                 if (code := self._create(now)) != 0:
                     return code

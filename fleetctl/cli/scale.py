@@ -124,5 +124,6 @@ def _about(plan: Plan, model: str) -> Plan:
     lost = [one for one in plan.lost if one.model == model]
     summary = plan.summary.model_copy(update={
         "wanted": row.wanted, "live": row.live, "hold": row.surplus, "starting": row.starting - row.restarting,
-        "restarting": row.restarting, "outdated": row.outdated, "drift": len(drift), "lost": len(lost), "unmanaged": 0})
+        "restarting": row.restarting, "not_ready": row.not_ready, "outdated": row.outdated, "drift": len(drift),
+        "lost": len(lost), "unmanaged": 0})
     return plan.model_copy(update={"models": [row], "drift": drift, "lost": lost, "unmanaged": [], "summary": summary})

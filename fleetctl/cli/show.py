@@ -50,14 +50,14 @@ def show_plan(
     plan = read_saved_plan(invocation, plan_file, masked_too=True)
     checked = check_plan(invocation, plan, plan_file, Where(inventory, address),
                          ask=check or bool(address or inventory))
-    _say_state(plan, checked, invocation.now())
+    _say_state(plan, checked)
     show(plan_formats(plan, checked.map), output_format, reports)
     return (checked.refusal or plan).exit_code if detailed_exitcode else 0
 
 
-def _say_state(plan: Plan, checked: Checked, now: str) -> None:
+def _say_state(plan: Plan, checked: Checked) -> None:
     """Report the origin of the plan, and whether an apply would accept it."""
-    say("plan", origin_of(plan, now))
+    say("plan", origin_of(plan, checked.now))
     if isinstance(plan, MaskedPlan):
         say("note", "env values are masked in this document; it can be shown, but `fleetctl apply` refuses it")
     if checked.refusal is None:

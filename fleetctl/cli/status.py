@@ -29,7 +29,6 @@ from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, with_cold_selectors
-from fleetctl.workflow.invocation import Invocation
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -89,7 +88,9 @@ class Chosen:
                                      if self.has(one.model)],
                              cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
                                       if one.node or one.name not in hidden] if self.fleet else (),
-                             cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes)
+                             cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes,
+                             pauses=[one for one in seen.pauses if (self.fleet is None or one.fleet == self.fleet.name)
+                                     and (one.model is None or self.has(one.model))])
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Yield each shown model with `cold`, the nodes that keep its weights, and the nodes that lack them."""
@@ -146,7 +147,7 @@ def status(
         if model is not None and not chosen.of(seen):
             _report_none(model, chosen, seen)
         if follow and isinstance(source, Live):
-            _follow(invocation, source, seen, chosen, interval)
+            _follow(source, seen, chosen, interval)
         if output_format == "json":
             write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
         else:
@@ -167,7 +168,7 @@ def status(
     return 0 if seen.complete else 1
 
 
-def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
+def _follow(source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
     """Show changes until KeyboardInterrupt: in place on a terminal, a line per change in a pipe.
 
     While the cluster cannot be read completely, the last status stays, and the reason is shown.
@@ -176,19 +177,19 @@ def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chos
         return chosen.report(seen, chosen.outdated(seen), differences=False)
 
     end_with_reader()
-    looks = _looks(invocation, source, first, interval_s)
+    looks = _looks(source, first, interval_s)
     if moves(sys.stdout.isatty()):
         _in_place(looks, report_of, interval_s)
     else:
         _line_by_line(looks, report_of)
 
 
-def _looks(invocation: Invocation, source: Live, seen: Inventory, interval_s: float) -> Iterator[Look]:
+def _looks(source: Live, seen: Inventory, interval_s: float) -> Iterator[Look]:
     yield seen, ""
     while True:
         time.sleep(interval_s)
         try:
-            now = replace(source, observed_at=invocation.now()).read(ages=True)
+            now = source.read(ages=True)
         except InventoryError as error:
             yield seen, error.message
             continue

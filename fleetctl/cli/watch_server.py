@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from fleetctl.cli.listening import LimitedHandler, LimitedServer
 from fleetctl.documents.base import moment_at
+from fleetctl.documents.inventory import host_port
 from fleetctl.errors import UsageError
 from fleetctl.watch.metrics import WatchCollector
 from fleetctl.watch.watcher import Watcher
@@ -225,7 +226,7 @@ def serving(watcher: Watcher, listen: str | None, token: str | None, names: Sequ
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or 'expected HOST:PORT'}",
                          hint="such as 127.0.0.1:9464") from None
-    served.url = f"http://{host or '127.0.0.1'}:{server.server_port}"
+    served.url = f"http://{host_port(host.strip('[]') or '127.0.0.1', server.server_port)}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

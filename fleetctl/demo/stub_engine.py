@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 MAX_BODY_BYTES = 1 << 20
 RETRY_S = 0.2
@@ -61,7 +61,7 @@ class Gang:
         if self.size == 1:
             return
         if self.rank == 0:
-            server = _Rendezvous((self.host, self.leader[1]), _Join)
+            server = of_family(_Rendezvous, self.host)((self.host, self.leader[1]), _Join)
             server.gang, server.on_lost = self, on_lost
             threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()
         else:
@@ -94,7 +94,7 @@ class Gang:
                     self.enter(self.rank)
                     while _receive(connection):
                         pass
-                    on_lost(f"rank {self.rank} lost the leader at {self.leader[0]}:{self.leader[1]}")
+                    on_lost(f"rank {self.rank} lost the leader at {endpoint(*self.leader)}")
                     return
             time.sleep(RETRY_S)
 
@@ -105,6 +105,19 @@ def _receive(connection: socket.socket) -> bytes:
         return connection.recv(64)
     except OSError:
         return b""
+
+
+Server = TypeVar("Server", bound=socketserver.TCPServer)
+
+
+def of_family(kind: type[Server], host: str) -> type[Server]:
+    """Return a kind of server that listens at this host, of IPv6 or IPv4."""
+    return type(kind.__name__, (kind,), {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET})
+
+
+def endpoint(host: str, port: int) -> str:
+    """Return host and port as one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _Rendezvous(socketserver.ThreadingTCPServer):
@@ -260,7 +273,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="stub-engine", description="An inference engine without weights.")
     parser.add_argument("--model", default=os.environ.get("FLEETCTL_MODEL", "stub"), help="name to serve under")
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 (as engines do)
+    every = "::" if ":" in os.environ.get("FLEETCTL_HOST", "") else "0.0.0.0"  # noqa: S104 (as engines do)
+    parser.add_argument("--host", default=every, help="address to listen on")
     parser.add_argument("--port", type=int, default=int(os.environ.get("FLEETCTL_PORT", "8000")))
     parser.add_argument("--startup-delay", type=float, default=0, metavar="S", help="seconds until ready")
     parser.add_argument("--fail-after", type=float, metavar="S", help="seconds until it ends by itself")
@@ -276,12 +290,12 @@ def serve(options: argparse.Namespace) -> int:
     handler = type("BoundHandler", (Handler,), {"stub": stub})
     try:
         gang.start(on_lost=stub.end_with_gang)
-        server = ThreadingHTTPServer((options.host, options.port), handler)
+        server = of_family(ThreadingHTTPServer, options.host)((options.host, options.port), handler)
     except OSError as error:
         log(f"cannot listen: {error}")
         return 1
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    log(f"serving {stub.model} on {options.host}:{server.server_port}, rank {gang.rank} of {gang.size}")
+    log(f"serving {stub.model} on {endpoint(options.host, server.server_port)}, rank {gang.rank} of {gang.size}")
     if not stub.stopped.wait(options.fail_after):
         log(f"failing as --fail-after asks, with exit code {options.exit_code}")
         stub.stop(options.exit_code)

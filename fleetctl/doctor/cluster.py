@@ -34,16 +34,18 @@ ALLOWED_S = 60
 
 
 def check_clock(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield a large difference from the dashboard's clock: cordons and saved plans expire at a point in time."""
-    if evidence.vitals.clock is None:
-        return
-    ahead_s = round((as_datetime(evidence.now) - evidence.vitals.clock).total_seconds())
-    if abs(ahead_s) > ALLOWED_S:
+    """Yield a large difference from the cluster's clock, or that its answers do not tell its time."""
+    if evidence.ahead_s is None:
+        yield Diagnosed(
+            code="CLOCK_UNKNOWN", severity="warning", area="client", subject="clock",
+            message="the dashboard's answers do not tell the time: notes, plans and cooldowns end by this machine's",
+            advice="a proxy in front must pass the header `Date` on; until then this machine should use NTP")
+    elif abs(ahead_s := round(evidence.ahead_s)) > ALLOWED_S:
         way = "ahead of" if ahead_s > 0 else "behind"
         yield Diagnosed(
             code="CLOCK_SKEW", severity="warning", area="client", subject="clock",
-            message=f"this machine's clock is {abs(ahead_s)} s {way} the dashboard's: cordons and plans expire too "
-                    f"{'early' if ahead_s > 0 else 'late'} for this client",
+            message=f"this machine's clock is {abs(ahead_s)} s {way} the cluster's: notes, plans and cooldowns end by "
+                    "the cluster's, and times in output and logs of this machine differ from it",
             advice="set the clock that is wrong; both machines should use NTP")
 
 

@@ -18,7 +18,9 @@ Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """`now` is RFC 3339. `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
+    """`now` = the cluster's time, RFC 3339, and `ahead_s` = this machine's clock less it; None = it was not told.
+
+    `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
 
     `nodes` = the agent's findings by node id; None if it did not examine the nodes, or could not because of `unasked`.
     """
@@ -31,6 +33,7 @@ class Evidence:
     nodes: Mapping[str, ExaminedNode] | None = None
     locks: Sequence[LeftLock] = ()
     unasked: FleetctlError | None = None
+    ahead_s: float | None = None
 
     @property
     def inventory(self) -> Inventory:

@@ -13,6 +13,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed, Need
 from fleetctl.documents.fleet import Engine, FromNode, Member
 from fleetctl.documents.inventory import Node
+from fleetctl.fleetfile.containers import find_container
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take
 from fleetctl.planner.notes import policy_of
@@ -34,8 +35,13 @@ ADVICE = {
     "variable": "set it in the environment of `ray start` on these nodes, and restart Ray there",
     "workdir": "create it there, or leave engine.workdir out for a fresh folder",
     "port": "give each engine its own with $(FLEETCTL_PORT)",
+    "image": "pull it there as Ray's user, or keep the model off these nodes with nodeSelector; an apply that meets "
+             "such a node plans its replica elsewhere",
 }
 NAMED = 5
+OTHER_STORE = frozenset({"HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_STORAGE_CONF", "CONTAINER_HOST",
+                         "DOCKER_HOST", "DOCKER_CONTEXT"})
+"""Variables with which a container runtime looks for images elsewhere."""
 
 
 def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -76,10 +82,17 @@ def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
 
 
 def needs_of(engine: Engine) -> list[Need]:
-    """Return an engine's needs on its node. A command with a `$(...)` reference is unknown before the start."""
-    path, needs = engine.env.get("PATH"), list[Need]()
-    if "$(" not in engine.command[0]:
-        needs.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
+    """Return an engine's needs on its node.
+
+    A command with a `$(...)` reference is unknown before the start, or one on a PATH with another one than `$(PATH)`.
+    """
+    own, needs = engine.env.get("PATH"), list[Need]()
+    path = own if isinstance(own, str) else None
+    if "$(" not in engine.command[0] + (path or "").replace("$(PATH)", ""):
+        needs.append(Need("command", engine.command[0], path))
+    container = find_container([*engine.command, *engine.args])
+    if container and container.image_on_node and OTHER_STORE.isdisjoint(engine.env):
+        needs.append(Need("image", container.image_on_node, container.runtime))
     needs += [Need("variable", value.from_node) for value in engine.env.values() if isinstance(value, FromNode)]
     if engine.workdir:
         needs.append(Need("workdir", engine.workdir))

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
-from fleetctl.documents.diagnosis import Diagnosed, Disk
+from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
 from fleetctl.documents.inventory import may_have_loaded, open_cases
 from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
+from fleetctl.planner.notes import card_notes, policy_of
+from fleetctl.planner.placement.ledger.node_offer import slack_of
 from fleetctl.planner.placement.reasons.words import users_text
 
 
@@ -29,7 +31,15 @@ def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
 
 def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the nodes whose number of GPUs in Ray is not their number of cards, and the cards of more than one node."""
+    unreported = {note.message: note.nodes for note in card_notes(evidence.alive)}
+    for warning, names in unreported.items():
+        yield Diagnosed(
+            code="CARDS_UNREPORTED", severity="warning", area="node", subject=", ".join(names), message=warning,
+            advice="--nodes asks the driver of each node which card it is; a node that has just started reports its "
+                   "cards within a minute, and simulated cards are never reported", command="fleetctl doctor --nodes")
     for warning in card_warnings(evidence.alive):
+        if warning in unreported:
+            continue
         is_count = not warning.startswith("card ")
         yield Diagnosed(
             code="GPU_COUNT" if is_count else "CARD_SHARED", severity="warning", area="node",
@@ -38,11 +48,35 @@ def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
             if is_count else "start one Ray node per machine, or give each its own CUDA_VISIBLE_DEVICES")
 
 
+def check_failed_cards(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield each card that has failed itself, and the nodes with GPUs whose driver does not tell."""
+    for node in evidence.alive:
+        examined = (evidence.nodes or {}).get(node.id)
+        for card in examined.cards if examined else ():
+            lost = card.code == "CARD_LOST"
+            yield Diagnosed(
+                code=card.code, severity="error" if lost else "warning", area="node",
+                subject=f"{node.name} card {card.number}",
+                message=f"{card.message}{f' ({card.uuid})' if card.uuid else ''}: members refuse it, and plans do "
+                        "not offer it while it cools",
+                advice="restart the node, or reset the card once nothing uses its node; if it fails again, have it "
+                       "replaced" if lost else
+                       "reset the card with `nvidia-smi --gpu-reset` once nothing uses it; errors that come back, or "
+                       "memory that cannot be replaced, need a new card",
+                command=f"fleetctl cordon {shlex.quote(node.name)} --reason 'card {card.number} has failed'")
+        if examined and examined.driver and node.resources.total.gpu > 0:
+            yield Diagnosed(
+                code="CARDS_UNCHECKED", severity="warning", area="node", subject=node.name,
+                message=f"its cards cannot all be checked: {examined.driver}", advice="run `nvidia-smi` on that node")
+
+
 def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each card that the planner does not use because of foreign memory use (CARD_IN_USE)."""
+    """Yield each card that the planner does not offer whole because of foreign memory use (CARD_IN_USE)."""
+    policies = evidence.fleet.policies if evidence.fleet else ()
     for node in evidence.inventory.nodes:
+        residents = policy_of(node, policies).resident_memory if policies else 0
         for card in node.gpus:
-            if not card.memory_foreign:
+            if not card.memory_foreign or card.memory_foreign <= residents + slack_of(card.memory_total):
                 continue
             total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
             users = users_text(card)
@@ -50,8 +84,9 @@ def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
             yield Diagnosed(
                 code="CARD_IN_USE", severity="warning", area="node", subject=f"{node.name} card {card.index}",
                 message=f"{format_bytes(card.memory_foreign)}{total} are in use{users}, beyond what Ray has granted on "
-                        f"it: nothing new is placed there{f' ({card.uuid})' if card.uuid else ''}",
-                advice=f"{step}; --nodes finds engines left behind by fleetctl replicas",
+                        f"it: it is not offered whole{f' ({card.uuid})' if card.uuid else ''}",
+                advice=f"{step}, or name what does belong there in spec.nodes[].residents; --nodes finds engines left "
+                       "behind by fleetctl replicas",
                 command="fleetctl doctor --nodes")
 
 
@@ -59,7 +94,11 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each engine without its replica once, for all its processes. Ray grants its cards to others."""
     names = {node.id: node.name for node in evidence.inventory.nodes}
     for node_id, node in (evidence.nodes or {}).items():
-        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans)
+        for process in node.orphans:
+            if process.container:
+                yield _left_container(names.get(node_id, node_id), process)
+        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans
+                          if not process.container)
         for replica, processes in engines.items():
             first, number = processes[0], len(processes)
             yield Diagnosed(
@@ -68,6 +107,18 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
                         + (f" and {number - 1} more" if number > 1 else ""),
                 advice="--fix ends it: its environment has fleetctl's variables, and it has no replica as an ancestor",
                 command="fleetctl doctor --nodes --fix")
+
+
+def _left_container(node: str, process: OrphanProcess) -> Diagnosed:
+    engine = f"an engine of {process.model or 'an unknown model'}" + (
+        f"/{process.replica_id}" if process.replica_id else "")
+    return Diagnosed(
+        code="ORPHAN_CONTAINER", severity="error", area="node", subject=node,
+        message=f"{engine} runs in a container without its replica: container {process.container}, process "
+                f"{process.pid} ({process.command})",
+        advice="end the container there, as with `docker rm -f`; --fix leaves it alone, because the daemon that runs "
+               "it may start it again. To make it end with its replica, use podman or apptainer, or a script that ties "
+               "it to its client")
 
 
 def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:

@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.base import clock_text
+from fleetctl.documents.base import as_datetime, clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
 from fleetctl.documents.quantity import count_of, grouped, number_in
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
+from fleetctl.planner.live import paused_text, resume_command
 from fleetctl.version import __version__
 
 MANY_RESTARTS = 3
@@ -27,6 +28,18 @@ def check_lost(evidence: Evidence) -> Iterator[Diagnosed]:
                 message=f"{why}: it cannot serve, and does not count as live",
                 advice="the next apply starts another; evict this one to remove it from Ray",
                 command=f"fleetctl evict {shlex.quote(_name(replica))}")
+
+
+def check_readiness(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the replicas that were ready and no longer answer their readiness probe."""
+    for replica in _live_replicas(evidence):
+        if replica.not_ready_since:
+            since = clock_text(replica.not_ready_since, evidence.inventory.observed_at)
+            yield Diagnosed(
+                code="NO_LONGER_READY", severity="error", area="replica", subject=_name(replica),
+                message=f"it does not answer its readiness since {since}: {replica.not_ready_reason}",
+                advice="it counts as live, but gets no requests, and nothing restarts it; see its log, then restart it",
+                command=f"fleetctl logs {shlex.quote(_name(replica))}")
 
 
 def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -74,6 +87,24 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnosed]:
                 message=f"{count_of(failed.count, 'replica')} failed within the last day{at}, and none became ready "
                         f"since then: {failed.why}{nodes}",
                 advice="see its log for more", command=f"fleetctl logs {shlex.quote(failed.model)}")
+
+
+LONG_S = 24 * 3600
+
+
+def check_pauses(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the pauses that hold: those without an end and those older than a day may be forgotten."""
+    seen = evidence.inventory
+    for pause in seen.pauses:
+        if evidence.fleet is not None and pause.fleet != evidence.fleet.name:
+            continue
+        lasts_s = (as_datetime(seen.observed_at) - as_datetime(pause.since)).total_seconds()
+        forgotten = " It has no end: is it forgotten?" if pause.until is None else (
+            " It has lasted for more than a day: is it still needed?" if lasts_s > LONG_S else "")
+        yield Diagnosed(
+            code="PAUSED", severity="warning", area="replica", subject=pause.model or f"fleet {pause.fleet}",
+            message=f"{paused_text(pause, seen.observed_at)}; applies start nothing for it",
+            advice=f"resume it when what it was paused for is over.{forgotten}", command=resume_command(pause))
 
 
 def _cooling(one: Cools, message: str) -> Diagnosed:

@@ -63,9 +63,12 @@ class Diagnosis(Versioned):
 
 
 class Need(NamedTuple):
-    """What an engine needs on its node; `path` = the engine's PATH, if the fleet file sets it."""
+    """What an engine needs on its node.
 
-    kind: Literal["command", "variable", "workdir", "port"]
+    `path` = the engine's PATH for a command, if the fleet file sets it; the container runtime for an image.
+    """
+
+    kind: Literal["command", "variable", "workdir", "port", "image"]
     value: str
     path: str | None = None
 
@@ -96,13 +99,26 @@ class Disk(Stored):
 
 
 class OrphanProcess(Stored):
-    """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid."""
+    """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid.
+
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    """
 
     pid: int
     began: int
     command: str
     model: str
     replica_id: str
+    container: str = ""
+
+
+class FailedCard(Stored):
+    """A card that has failed itself, as its driver tells; `uuid` empty = not known."""
+
+    number: str
+    uuid: str = ""
+    code: Literal["CARD_LOST", "CARD_FAULTY"]
+    message: str
 
 
 class ExaminedNode(Stored):
@@ -113,6 +129,8 @@ class ExaminedNode(Stored):
     unmet: list[Unmet] = Field(default_factory=list)
     disks: list[Disk] = Field(default_factory=list)
     orphans: list[OrphanProcess] = Field(default_factory=list)
+    cards: list[FailedCard] = Field(default_factory=list)
+    driver: str = Field("", description="why its driver tells nothing of cards, or not of all")
 
 
 class LeftLock(Stored):

@@ -63,6 +63,8 @@ class GrowType(Authored):
         description="the most nodes of this type, existing ones included")
 
 
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 EnvName = Annotated[
     str,
@@ -97,6 +99,10 @@ class ExecProbe(Authored):
     command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
 
 
+PERIODS_S = {"readiness": 1.0, "liveness": 10.0}
+"""The periods of probes that do not set one. Liveness had 1 s once: that is in hashes; see fleetfile/resolved.py."""
+
+
 class Probe(OneOf):
     """Exactly one of http, tcp and exec, with its period, timeout and threshold."""
 
@@ -106,10 +112,19 @@ class Probe(OneOf):
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
     exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
-    period: Seconds = Field(1, description="time between two attempts; default 1s")
-    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s")
+    period: Seconds | None = Field(
+        None, description="time between two attempts; default: 1s for readiness, 10s for liveness. A ready engine is "
+                          "asked for its readiness every 10s, or less often")
+    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s. For the readiness of a ready "
+                                            "engine it is at least 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="liveness only: failures in a row before the engine counts as down")
+        3, description="failures in a row before a ready engine counts as not ready (readiness) or down (liveness)")
+
+
+def _once_each(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise refusal("repeated_port", "a port is named twice", names, "each name once")
+    return names
 
 
 class Engine(Authored):
@@ -121,6 +136,9 @@ class Engine(Authored):
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
         default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
+    ports: Annotated[list[DnsLabel], Field(max_length=16), AfterValidator(_once_each)] = Field(
+        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
+        description="names of the ports it needs beside FLEETCTL_PORT: nixl is in FLEETCTL_PORT_NIXL")
     workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
@@ -187,8 +205,6 @@ MIN_KEPT_S = 3600
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
@@ -362,6 +378,15 @@ class Reserve(Authored):
     vram: Bytes = Field(0, description="memory kept free on every card")
 
 
+class Resident(Authored):
+    """What may use memory of each card beside replicas: a display server, a daemon that keeps weights."""
+
+    memory: Bytes = Field(description="the memory of each card that belongs to it")
+    process: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="its process by name, or a word of its command line; what another process uses counts as in "
+                          "use. Absent = whatever it is")
+
+
 class NodePolicy(Authored):
     """Settings of the selected nodes; later entries win key by key."""
 
@@ -371,6 +396,9 @@ class NodePolicy(Authored):
                           "models that claim GPU or VRAM, 1 for others")
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, if the cluster cannot report it")
+    residents: Annotated[list[Resident], Field(max_length=MAX_CARDS)] | None = Field(
+        None, description="what may use memory of each card beside replicas; plans subtract it, and offer whole cards "
+                          "that nothing else uses")
     cordon: bool | None = Field(None, description="place no new replicas on these nodes")
     warm: Bytes | None = Field(
         None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "

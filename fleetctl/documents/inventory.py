@@ -94,6 +94,17 @@ class Cordon(Stored):
     by: str = Field("", description="the name its author gave")
 
 
+class Pause(Stored):
+    """A note that no replicas of a model, or of a whole fleet, may be created. One that has ended is left out."""
+
+    fleet: str
+    model: str | None = Field(None, description="null = all models of the fleet")
+    since: Moment
+    until: Moment | None = Field(None, description="null = until it is resumed")
+    by: str = Field("", description="the name its author gave")
+    reason: str = ""
+
+
 class Slots(Stored):
     """A note that says how many replicas of one model a node may hold."""
 
@@ -151,6 +162,16 @@ class Node(Stored):
         default_factory=list, exclude_if=is_zero, description="files on its disk that were found wrong, as it notes")
 
     @property
+    def reported_cards(self) -> int:
+        """How many of its cards it reports anything about."""
+        return sum([bool(card.uuid or card.model or card.memory_total) for card in self.gpus])
+
+    @property
+    def unreported_cards(self) -> int:
+        """How many GPUs it offers to Ray beyond the cards that it reports; 0 if nobody has looked for its cards."""
+        return max(0, int(self.resources.total.gpu) - self.reported_cards) if self.gpus else 0
+
+    @property
     def all_labels(self) -> dict[str, str]:
         """Its labels, and the one by which Ray selects a single node."""
         return {NODE_ID_LABEL: self.id, **self.labels}
@@ -206,6 +227,10 @@ class Replica(Stored):
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
+    not_ready_since: Moment | None = Field(
+        None, exclude_if=is_absent,
+        description="since when it, once ready, has not answered its readiness probe: it counts, but does not serve")
+    not_ready_reason: str = Field("", exclude_if=is_zero, description="how the probe failed")
     refused: list[str] = Field(
         default_factory=list, exclude_if=is_zero,
         description="what its actor says of itself and does not count, with the reason, such as an address that is "
@@ -216,6 +241,10 @@ class Replica(Stored):
         """The full name of its actor."""
         kind = "WarmReplica" if self.level == "WARM" else "ModelActor"
         return self.foreign_id or f"{kind}:{self.model}:{self.replica_id}"
+
+
+CARD_FAILURES = frozenset({"CARD_LOST", "CARD_FAULTY"})
+"""Codes of a card that has failed itself, whatever was to run on it."""
 
 
 class Failure(Stored):
@@ -229,6 +258,8 @@ class Failure(Stored):
     node_ids: list[str] = Field(
         default_factory=list, description="the node of the member that failed if known, else of all its members")
     gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, if known")
+    gpu_indices: list[int] = Field(
+        default_factory=list, exclude_if=is_zero, description="for CARD_LOST and CARD_FAULTY: the number of the card")
     code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = not ended by fleetctl")
     message: str = ""
     reload: bool = Field(False, exclude_if=is_zero, description="its in-place update failed: it still runs")
@@ -265,6 +296,8 @@ class Inventory(Versioned):
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
         description="replicas that are gone but became ready after a failure of their spec or on one of their nodes")
+    pauses: list[Pause] = Field(
+        default_factory=list, exclude_if=is_zero, description="the pauses in force, of any fleet in this Ray namespace")
 
 
 def address_of(value: object) -> str | None:
@@ -325,8 +358,8 @@ def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
 
 
 def serves(replica: Replica) -> bool:
-    """Return whether a live replica takes requests: it is ready, and no eviction is draining it."""
-    return replica.state == "ALIVE" and not replica.draining
+    """Return whether a live replica takes requests: it is ready, still answers, and no eviction is draining it."""
+    return replica.state == "ALIVE" and not replica.draining and replica.not_ready_since is None
 
 
 def may_have_loaded(node: Node, wrong: WrongWeights, replicas: Sequence[Replica]) -> list[Replica]:

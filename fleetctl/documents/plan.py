@@ -72,6 +72,7 @@ class Summary(Stored):
     lost: int = 0
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
     restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
+    not_ready: int = Field(0, exclude_if=is_zero, description="of the live ones: up, but no longer ready")
     outdated: int = Field(0, description="of the live ones: started with a different spec than the file's")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 
@@ -97,6 +98,7 @@ class ModelRow(Stored):
     live: int
     starting: int = Field(description="of the live ones: not ready, restarting ones included")
     restarting: int = Field(0, description="of the starting ones: ended, and being restarted by Ray")
+    not_ready: int = Field(0, exclude_if=is_zero, description="of the live ones: up, but no longer ready; kept")
     restarted: int = Field(0, description="of the live ones: ready again for less than ten minutes after a restart")
     current: int = Field(0, description="of the live ones: started with the file's spec")
     outdated: int = Field(
@@ -112,11 +114,20 @@ class ModelRow(Stored):
     source: Position | None = None
 
 
+class PlannedResident(Stored):
+    """What may use `memory` bytes of each card of a node beside replicas; `process` null = whatever it is."""
+
+    memory: int
+    process: str | None = None
+
+
 class ActionMember(Stored):
     """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     cooling_cards: list[str] = Field(
         default_factory=list, exclude_if=is_zero, description="UUIDs of the node's cooling cards, which it refuses")
+    residents: list[PlannedResident] = Field(
+        default_factory=list, exclude_if=is_zero, description="what else may use memory of the node's cards")
     group: str
     copy_index: int = Field(alias="copy")
     role: str
@@ -345,9 +356,9 @@ class Lost(Stored):
 
 
 class Note(Stored):
-    """A setting on a node that has no effect; it blocks nothing."""
+    """What is odd about nodes, such as a setting without effect, or cards that are not reported; it blocks nothing."""
 
-    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED"]
     level: Literal["warning", "notice"]
     message: str
     node_count: int
@@ -409,7 +420,8 @@ class Plan(Versioned):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
-    notes: list[Note] = Field(default_factory=list, description="settings on nodes that have no effect")
+    notes: list[Note] = Field(
+        default_factory=list, description="settings on nodes that have no effect, and cards that are not reported")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(
         None, description="with --base: the effect of the change since that revision alone")

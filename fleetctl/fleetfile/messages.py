@@ -277,7 +277,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_duration": partial(_own, "FL026", guess.duration_meant),
     "bad_selector": partial(_own, "FL027", guess.selector_meant),
     "bad_label_key": partial(_own, "FL028", None),
-    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body"),
+    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body", "repeated_port"),
                     partial(_own, "FL035", None)),
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),

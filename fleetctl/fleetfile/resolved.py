@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.fleet import (
+    PERIODS_S,
     Cluster,
     FleetDocument,
     History,
@@ -133,8 +134,11 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
 def spec_document(model: ResolvedModel) -> dict[str, Any]:
     """Return the shape of one replica in the form of a plan: all defaults filled in, integer amounts, seconds."""
     workers = [group.as_json() for group in model.workers]
-    for member in (member for group in workers for member in group["members"] if member["role"] == "Worker"):
-        member.setdefault("count", 1)
+    for member in (member for group in workers for member in group["members"]):
+        if member["role"] == "Worker":
+            member.setdefault("count", 1)
+        for kind in PERIODS_S.keys() & member["engine"].keys():
+            member["engine"][kind].setdefault("period", PERIODS_S[kind])
     return {"workers": workers, "placement": model.placement.as_json()}
 
 
@@ -147,12 +151,22 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
             "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
-def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
-    workers = [{**group, "members": [
-        {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
-        if member.get("weights") else member for member in group["members"]]} for group in as_set["workers"]]
-    return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
+def hash_of_shape(as_set: Mapping[str, Any], *, as_spelled: bool = False) -> str:
+    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files.
+
+    A liveness period of 1 s is left out: it was the default when running replicas got their hash. `as_spelled` = the
+    shape is as spelled in the file, which has only what is written there.
+    """
+    shape = {**as_set, "workers": [{**group, "members": [dict(member) for member in group["members"]]}
+                                   for group in as_set["workers"]]}
+    for member in (member for group in shape["workers"] for member in group["members"]):
+        if member.get("weights"):
+            member["weights"] = {key: value for key, value in member["weights"].items() if key != "from"}
+        liveness = member["engine"].get("liveness", {})
+        if liveness.get("period") == 1 and not as_spelled:
+            former = {key: value for key, value in liveness.items() if key != "period"}
+            member["engine"] = {**member["engine"], "liveness": former}
+    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
 
 
 def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
@@ -163,12 +177,13 @@ def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | N
     for group in shape["workers"]:
         group["members"] = [{**member, "weights": {}} if "weights" in member else member
                             for member in group["members"]]
-    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+    return hash_of_shape(shape)
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
     """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
-    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
+    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)},
+                         as_spelled=True)
 
 
 def _requests(update: Update) -> tuple[HttpReload, ...]:
@@ -187,6 +202,8 @@ def _as_meant(group: WorkerGroup) -> dict[str, Any]:
     for member in shape["members"]:
         if member.get("count") == 1:
             del member["count"]
+        if (readiness := member["engine"].get("readiness", {})).get("period") == PERIODS_S["readiness"]:
+            del readiness["period"]
         if "nodeSelector" in member:
             member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
     return shape

@@ -38,7 +38,7 @@ MAX_MEMBERS_PER_REPLICA = 256
 limits it to 128 KiB."""
 _RESOURCES = frozenset(keys_of(Resources))
 KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK",
-         "FLEETCTL_GROUP_SIZE")
+         "FLEETCTL_GROUP_SIZE", "FLEETCTL_RANKS")
 """The variables known to a plan; the others are only known when the engine starts, after its weights are fetched."""
 KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
 MAX_REGEX_COST = 50_000

@@ -6,41 +6,69 @@ fleetctl must set every name with its prefix. Any other name is one of the engin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain, pairwise
 from math import prod
 
 from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.containers import MENTIONED, find_container
 from fleetctl.fleetfile.nodes import Raw
 from fleetctl.problem import Problem
 
 _DIVIDING = {
-    **dict.fromkeys(("tensor-parallel-size", "tp-size", "tp"), "tensor"),
-    **dict.fromkeys(("pipeline-parallel-size", "pp-size", "pp"), "pipeline"),
+    **dict.fromkeys(("tensor-parallel-size", "tensor-model-parallel-size", "tp-size", "tp", "num-shard"), "tensor"),
+    **dict.fromkeys(("pipeline-parallel-size", "pipeline-model-parallel-size", "pp-size", "pp"), "pipeline"),
 }
-"""Flags of vLLM, SGLang and TensorRT-LLM, with hyphens for underscores, that divide one model over cards."""
+"""Flags of vLLM, SGLang, TensorRT-LLM, TGI and NeMo, with hyphens for underscores, that divide one model over cards."""
+_BEGINNINGS = re.compile("tensor-p|pipeline-p")
+"""How an abbreviation of one of them begins: argparse of Python takes any beginning that fits one flag alone."""
 _MULTIPLYING = ("data-parallel", "dp", "enable-dp", "context-parallel", "prefill-context-parallel")
 """Prefixes of flags that may multiply that number of cards."""
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "su", "runuser"})
+_BEFORE_SCRIPT = re.compile("-[A-Za-z]*c")
+_NAME_OF_FLAG = r"(--?[A-Za-z][\w.-]*)"
+_FLAG_AND_BLANK = re.compile(rf"(?:\s+|(?={_NAME_OF_FLAG[1:-1]}\s)){_NAME_OF_FLAG}")
+_TAKES_FLAGS = re.compile("args|flags|opts|options|command|cmd", re.IGNORECASE)
+"""In the name of a flag whose value may be flags of another program."""
+_DASH, _QUOTE = r"\u2010-\u2015\u2212\ufe58\ufe63\uff0d", r"\u2018-\u201f"
+_HIDDEN = r"\xa0\xad\u200b-\u200f\u2060\ufeff"
+_SIGN = re.compile(f"[{_DASH}{_QUOTE}{_HIDDEN}]")
+_TYPOGRAPHIC = re.compile(
+    rf"^-*[{_DASH}][-{_DASH}]*(?P<flag>[\w.-]+)|^--?[A-Za-z][\w.-]*[{_DASH}{_QUOTE}{_HIDDEN}]|"
+    rf"^-*[\w.-]+=[{_QUOTE}]|^[{_QUOTE}]\S*$|^\S+[{_QUOTE}{_HIDDEN}]$")
+"""A dash before a name, any such sign in the name of a flag, and quotes around a word or a value; not in prose."""
+TEXT_BYTES = 128 << 10
+"""MAX_ARG_STRLEN of Linux, with the NUL at the end. Its limit for all texts together is beyond that of a model."""
+PROBES = ("readiness", "liveness")
 
 
-def command_line(owner: Raw) -> Iterator[tuple[Path, str]]:
-    """Yield the texts of `command` and `args`, each with its path."""
+Word = tuple[Path, str, bool]
+"""A path in the file, the text of a command line there, and whether a shell, or `env -S`, splits it into words."""
+
+
+def command_line(owner: Raw) -> Iterator[Word]:
+    """Yield the texts of `command` and `args`."""
+    programs, before = set[str](), ""
     for key in ("command", "args"):
-        yield from owner.texts(key)
+        for path, text in owner.texts(key):
+            yield path, text, (not programs.isdisjoint(_SHELLS) and bool(_BEFORE_SCRIPT.fullmatch(before))) or (
+                "env" in programs and before in ("-S", "--split-string"))
+            programs.add(text.rpartition("/")[2])
+            before = text
 
 
 def flags(engine: Raw) -> Iterator[tuple[str, str, Path]]:
-    """Yield each flag without its hyphens, the text after its `=` or else the next word, and its path.
-
-    A shell command line in one text is split into its words.
-    """
-    words = [(word, path) for path, text in command_line(engine) for word in text.split()]
+    """Yield each flag without its hyphens, the text after its `=` or else the next word, and its path."""
+    words = [(word.strip("\"';"), path) for path, text, is_script in command_line(engine)
+             for word in (text.split() if is_script else (text,))]
     for (word, path), (following, _) in pairwise([*words, ("", ())]):
         if word.startswith("-"):
             name, _, value = word.partition("=")
-            yield name.lstrip("-").replace("_", "-"), value or following, path
+            yield name.lstrip("-").replace("_", "-"), value.strip("\"'") or following, path
 
 
 def cards_by_flags(engine: Raw) -> tuple[int, bool, Path] | None:
@@ -50,8 +78,11 @@ def cards_by_flags(engine: Raw) -> tuple[int, bool, Path] | None:
     """
     sizes: dict[str, tuple[int, Path]] = {}
     multiplied = False
-    for name, value, path in flags(engine):
-        multiplied = multiplied or name.startswith(_MULTIPLYING)
+    for written, value, path in flags(engine):
+        multiplied = multiplied or written.startswith(_MULTIPLYING)
+        name = written
+        if _BEGINNINGS.match(written):
+            name = next((flag for flag in _DIVIDING if flag.startswith(written)), written)
         if name in _DIVIDING and value.isdecimal() and len(value) < 6:
             sizes[_DIVIDING[name]] = int(value), path
     if not sizes:
@@ -72,66 +103,136 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_COPY": "the index of the group's copy, from 0",
     "FLEETCTL_RANK": "the member's rank in its gang, 0 for the Leader",
     "FLEETCTL_GROUP_SIZE": "the number of members in the group",
-    "FLEETCTL_LEADER_ADDRESS": "the host of rank 0 of the group",
-    "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
+    "FLEETCTL_RANKS": "the ranks of this member for an engine that counts one per card, such as `8,9,10,11`",
+    "FLEETCTL_LEADER_ADDRESS": "the address of rank 0 of the group",
+    "FLEETCTL_LEADER_PORT": "a second free port at that address",
+    "FLEETCTL_LEADER_ENDPOINT": "both as one, `10.0.0.7:7002` or `[fd00::7]:7002`",
+    "FLEETCTL_HOST": "the address of this member's node",
+    "FLEETCTL_NODE": "the name of this member's node",
     "FLEETCTL_PORT": "a free port for this member",
+    "FLEETCTL_ENDPOINT": "the member's own address and port as one",
+    "FLEETCTL_NAME": "a name that no other member of the cluster has, a DNS label: for a container, or files",
     "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only set if it has weights",
 }
 """The variables that fleetctl sets for an engine, with their meaning."""
-MODEL_DIR = "FLEETCTL_MODEL_DIR"
+MODEL_DIR, PORT_PREFIX = "FLEETCTL_MODEL_DIR", "FLEETCTL_PORT_"
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")
-_WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([A-Z_][A-Z0-9_]*\))")
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
+_WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})")
 
 
 def check_references(member: Raw) -> Iterator[Problem]:
     """Yield the unresolved references in one member's command, args, environment and probe commands."""
     engine = member.child("engine")
     environment = engine.child("env")
-    texts = [found for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness")))
-             for found in command_line(owner)]
-    texts += [((*environment.path, name), value) for name, value in environment.value.items() if isinstance(value, str)]
+    texts = [(path, text) for owner in (engine, *(engine.child(probe).child("exec") for probe in PROBES))
+             for path, text, _ in command_line(owner)]
+    values = {name: value for name, value in environment.value.items() if isinstance(value, str)}
+    texts += [((*environment.path, name), value) for name, value in values.items()]
+    ports = [port_variable(name) for _, name in engine.texts("ports")]
     for path, text in texts:
         for name in references(text):
-            if name not in INJECTED:
-                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
-                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
-            elif name == MODEL_DIR and member.get("weights") is None:
+            if name == MODEL_DIR and member.get("weights") is None:
                 yield member.document.problem("FL048", path, f"$({name}) is not set for a member without weights",
                                               allowed="weights in this member")
-            elif path[-2] == "env":
-                yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
-                                              allowed="command and args; the engine's environment has the variable too")
-    yield from _variables_as_values(environment)
-    yield from _shell_variables(engine)
+            elif name.startswith(PORT_PREFIX) and name not in ports:
+                yield member.document.problem("FL048", path, f"$({name}) is no port of this engine",
+                                              allowed=", ".join(ports) or "a name in ports, beside command",
+                                              suggestion=_meant(name, ports))
+            elif name not in INJECTED and name not in ports:
+                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
+                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
+    yield from _environment(environment, values)
+    yield from _words(engine)
+    if MENTIONED.search("\0".join(text for _, text, _ in command_line(engine))):
+        yield from _containers(engine)
     yield from _secrets(engine)
 
 
-def _variables_as_values(environment: Raw) -> Iterator[Problem]:
-    """Warn about values that are only a variable. The value is shown only if it is the variable's own name."""
-    for name, value in environment.value.items():
-        if isinstance(value, str) and _WHOLE_VARIABLE.fullmatch(value) and "FLEETCTL" not in value:
-            suggestion = f"{{fromNode: {name}}}" if value.strip("${()}") == name else None
-            yield environment.problem("FL068", f"the value of {name} looks like a variable, but is not expanded",
-                                      key=name, allowed="text, or {fromNode: NAME}", suggestion=suggestion)
+def _containers(engine: Raw) -> Iterator[Problem]:
+    """Warn about a container that a daemon starts: it is no process of the engine, and goes on when that has ended."""
+    words = list(command_line(engine))
+    container = find_container([text for _, text, _ in words])
+    if container and container.is_apart:
+        yield engine.document.problem(
+            "FL077", words[container.word][0], f"{container.runtime} lets a daemon start the container, which goes on"
+            " running, on its cards, when the engine is ended",
+            allowed="podman or apptainer, whose containers end with the engine, or a script that ties the container to "
+                    "its client: see the page about containers in the documentation")
+
+
+def _environment(environment: Raw, values: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of an environment; a value is shown only if it is the variable's own name."""
+    below = {name: [one for one in all_references(text) if one in values and one != name]
+             for name, text in values.items() if "$(" in text}
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        circle = sorted({*error.args[1]})
+        yield environment.problem("FL089", f"{' and '.join(circle)} refer to each other", key=circle[0],
+                                  allowed="text, variables that fleetctl sets, the node's, and others of env")
+    for name in filter(_SIGN.search, environment.value):
+        yield environment.problem("FL072", f"the name has {_sign_in(name)} where programs expect a sign of ASCII",
+                                  key=name, on_key=True)
+    for name, value in values.items():
+        size = len(f"{name}={value}".encode(errors="surrogatepass"))
+        if size >= TEXT_BYTES:
+            yield environment.problem("FL090", f"{name} with its value has {size} bytes, and Linux hands a process at "
+                                               f"most {TEXT_BYTES - 1} in one", key=name,
+                                      allowed="the path of a file with it")
+        if _WHOLE_VARIABLE.fullmatch(value) and "FLEETCTL" not in value:
+            suggestion = f"{{fromNode: {name}}}" if value.strip("${}") == name else None
+            yield environment.problem("FL068", f"the value of {name} looks like a shell variable: it is not expanded",
+                                      key=name, allowed="text, $(NAME) or {fromNode: NAME}", suggestion=suggestion)
+
+
+def _words(engine: Raw) -> Iterator[Problem]:
+    """Yield the problems of words that no program understands, or that Linux hands to none; shows no value."""
+    document = engine.document
+    lines = [list(command_line(owner)) for owner in (engine, *(engine.child(probe).child("exec") for probe in PROBES))]
+    has_shell = any(text.rpartition("/")[2] in (*_SHELLS, "env") for _, text, _ in lines[0])
+    for (_, before, _), (path, text, is_script) in chain.from_iterable(
+            pairwise([((), "", False), *line]) for line in lines):
+        size, secret = len(text.encode(errors="surrogatepass")), MAY_BE_SECRET.search(text) is not None
+        if size >= TEXT_BYTES:
+            yield document.problem("FL090", path, f"this text has {size} bytes, and Linux hands a process at most "
+                                                  f"{TEXT_BYTES - 1} in one", allowed="the path of a file with it")
+        flag = None if is_script or _TAKES_FLAGS.search(before) else _FLAG_AND_BLANK.match(text)
+        if flag:
+            yield document.problem(
+                "FL071", path, f"{flag[1]} and a blank are in one word, so no program finds the flag", secret=secret,
+                allowed=f"two items, {flag[1]} and its value, or {flag[1]}=VALUE")
+        for found in filter(None, map(_TYPOGRAPHIC.search, text.split() if is_script else (text,))):
+            name = found["flag"] or ""
+            yield document.problem("FL072", path, f"{_sign_in(found[0])} where programs expect a sign of ASCII",
+                                   secret=secret, suggestion=f"{'-' * min(len(name), 2)}{name}" or None)
+        match = None if has_shell or path[:-2] != engine.path else _SHELL_VARIABLE.search(text)
+        if match:
+            yield document.problem("FL062", path, f"{match[0]} is a shell variable, but there is no shell here",
+                                   suggestion=_meant(match[1] or match[2]))
+
+
+def _sign_in(text: str) -> str:
+    sign = _SIGN.search(text)
+    return f"{unicodedata.name(sign[0])} (U+{ord(sign[0]):04X})" if sign else text
 
 
 def _secrets(engine: Raw) -> Iterator[Problem]:
     """Warn about literal secrets, without showing them."""
-    for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness"))):
+    for owner in (engine, *(engine.child(probe).child("exec") for probe in PROBES)):
         words = list(command_line(owner))
-        if not MAY_BE_SECRET.search("\0".join(text for _, text in words)):
+        texts = [text for _, text, _ in words]
+        if not MAY_BE_SECRET.search("\0".join(texts)):
             continue
-        for at, secrets in secrets_in_words([text for _, text in words]):
+        for at, secrets in secrets_in_words(texts):
             value_of = re.fullmatch("the value of (.+)", secrets[0][2])
             name = variable_for(value_of[1]) if value_of else "SECRET"
             what = " and ".join(dict.fromkeys(what for _, _, what in secrets))
             yield engine.document.problem(
                 "FL070", words[at][0], f"{what} is in plain text: whoever can read this file has it", secret=True,
                 allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
-    for probe in ("readiness", "liveness"):
+    for probe in PROBES:
         request = engine.child(probe).child("http")
         path = request.text("path") or ""
         for _, _, what in secrets_in(path) if MAY_BE_SECRET.search(path) else ():
@@ -157,16 +258,11 @@ def all_references(text: str) -> Iterator[str]:
     yield from (match[1] for match in _REFERENCE.finditer(text) if match[1] is not None)
 
 
-def _meant(name: str) -> str | None:
-    meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in INJECTED else nearest(name, list(INJECTED))
+def port_variable(name: str) -> str:
+    """Return the variable with the port that `ports` of an engine calls by this name."""
+    return PORT_PREFIX + name.upper().replace("-", "_")
+
+
+def _meant(name: str, known: Sequence[str] = tuple(INJECTED)) -> str | None:
+    meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in known else nearest(name, known)
     return f"$({meant})" if meant else None
-
-
-def _shell_variables(engine: Raw) -> Iterator[Problem]:
-    if any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in command_line(engine)):
-        return
-    for path, item in command_line(engine):
-        match = _SHELL_VARIABLE.search(item)
-        if match is not None:
-            yield engine.document.problem("FL062", path, f"{match[0]} is a shell variable, but there is no shell here",
-                                          suggestion=_meant(match[1] or match[2]))

@@ -1,17 +1,16 @@
 """Imports a container as an engine, with its environment: references become fromNode, and no message shows a value.
 
-Its image has no counterpart: fleetctl starts a program that is installed on the node. In its command line the variables
-of another system are renamed to ours, and the rest stays byte for byte. Readiness and liveness probes map one to one,
-and a startup probe becomes startupTimeout.
+Its image has no counterpart: fleetctl starts a program that is installed on the node, which may be podman. In its
+command line the variables of another system are renamed to ours, and the rest stays byte for byte. Readiness and
+liveness probes map one to one, and a startup probe becomes startupTimeout.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import number_in
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.reading import Reading
@@ -37,20 +36,18 @@ def texts_with_our_variables(
     variable of another system, and fixed ports.
     """
     found = container.texts(key)
-    renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
+    renamed = [_renamed(text, container.at(path), variables, environment) for text, path in found]
     for number, (text, path) in enumerate(found):
         match, previous = _PORT.search(text), found[number - 1][0] if number else ""
         port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
         if port is not None:
             container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
                                           "$(FLEETCTL_PORT), a free port for each member", "todo")
-        if leader := _LEADER_PORT.search(text):
-            container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: "
-                                          "use $(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")
     return renamed
 
 
-def _renamed(text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]) -> str:
+def _renamed(text: str, place: Reading, variables: Variables, environment: Collection[str]) -> str:
+    """Return a text with the variables renamed; `place` = where it stands, for the notes."""
     arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
     def ours(match: re.Match[str]) -> str:
@@ -58,14 +55,18 @@ def _renamed(text: str, path: Path, container: Reading, variables: Variables, en
         is_reference = mark in ("$", "$(", "${") or (
             not mark and any(start < match.start() < end for start, end in arithmetic))
         if name in variables and is_reference:
-            container.at(path).note(None, f"${name} is written ${variables[name]}", "changed")
+            place.note(None, f"${name} is written ${variables[name]}", "changed")
             return mark + variables[name]
         if name not in environment and (name.startswith(_FOREIGN) or (mark == "$(" and not name.startswith(OURS))):
             instead = f"use {variables[name]}" if name in variables else "replace it"
-            container.at(path).note(None, f"{name} is not set here: {instead}", "todo")
+            place.note(None, f"{name} is not set here: {instead}", "todo")
         return match[0]
 
-    return _NAME.sub(ours, text)
+    renamed = _NAME.sub(ours, text)
+    if leader := _LEADER_PORT.search(text):
+        place.note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: use "
+                         "$(FLEETCTL_LEADER_ENDPOINT), its address with a free port for each gang", "todo")
+    return renamed
 
 
 _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
@@ -88,44 +89,99 @@ _LOST = {
     "tty": "an engine has no terminal",
     "stdin": "an engine has no standard input",
 }
+_IN_PODMAN = {
+    "imagePullPolicy": "podman pulls nothing at a start: pull the image on the nodes beforehand",
+    "volumeMounts": "nothing is mounted: add `-v PATH:PATH` to the command for what is on the nodes",
+    "volumeDevices": "add `--device` to the command",
+    "securityContext": "podman's own defaults apply: add its options to the command",
+    "tty": "an engine has no terminal",
+}
+"""What replaces the reasons of _LOST if podman starts the image."""
+PODMAN = (
+    "podman", "run", "--rm", "--replace", "--name", "$(FLEETCTL_NAME)", "--init", "--log-driver=passthrough",
+    "--pull=never", "--network=host", "--ipc=host", "--env", "FLEETCTL_*", "--env", "CUDA_*")
+"""How podman runs an engine as a process of its own: see docs/containers.md for the reason of each option."""
+DEVICES = {"nvidia.com/gpu": ("--device", "nvidia.com/gpu=all"),
+           "amd.com/gpu": ("--device", "/dev/kfd", "--device", "/dev/dri", "--env", "HIP_*")}
+"""Options that show a container the cards of its node; the environment selects those that Ray has granted."""
 SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
+_FIELDS = {"status.podIP": "FLEETCTL_HOST", "status.hostIP": "FLEETCTL_HOST", "spec.nodeName": "FLEETCTL_NODE",
+           "metadata.name": "FLEETCTL_NAME"}
+"""Our variable for a field of a pod: an engine has the address of its node."""
 
 
 def engine(container: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
     """Return the engine of a container; `probes_readiness` is False for a Worker, whose readiness is never probed."""
-    image = container.text("image")
-    if image is not None:
+    image, runtime = container.text("image"), container.record.runtime
+    if image is not None and not runtime:
         container.note("image", f"no image is started: the content of {image} must be on the nodes", "lost")
     container.skip("name")
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)
-    env = environment(container)
+    env = environment(container, variables)
 
     def texts(owner: Reading, key: str) -> list[str]:
         return texts_with_our_variables(owner, key, variables, env)
+
+    def exec_texts(owner: Reading, key: str) -> list[str]:
+        found = texts(owner, key)
+        return ["podman", "exec", "$(FLEETCTL_NAME)", *found] if found and image and runtime else found
 
     command, args, workdir = texts(container, "command"), texts(container, "args"), container.text("workingDir")
     if workdir is not None and not workdir.startswith("/"):
         container.lose("workingDir", "not an absolute path")
         workdir = None
-    if not command:
+    if image and runtime:
+        container.note("image", f"podman starts {image}: pull it on the nodes{_by_digest(image)}", "todo")
+        command, workdir = podman_command(image, env, command, workdir), None
+    elif not command:
         known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
         hint = f" (in {image} probably {known})" if known else ""
         container.note("command", f"no command, so the image's entrypoint was started: write it here{hint}", "todo")
     found = filled({
         "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": workdir,
-        "readiness": readiness(container, texts) if probes_readiness else None, "liveness": liveness(container, texts),
+        "readiness": readiness(container, exec_texts) if probes_readiness else None,
+        "liveness": liveness(container, exec_texts),
     })
     if not probes_readiness:
         container.lose("readinessProbe", "never used on a Worker: a gang is ready when its Leader is")
     container.lose("ports", "a pod has ports of its own, but members on one node share its ports: use "
                             "$(FLEETCTL_PORT), a free port for each member")
-    container.lose_each(_LOST)
+    container.lose_each({**_LOST, **_IN_PODMAN} if image and runtime else _LOST)
     return found
 
 
-def environment(container: Reading) -> dict[str, Any]:
+def podman_command(image: str, env: Collection[str], command: Sequence[str], workdir: str | None = None) -> list[str]:
+    """Return the command that starts an image with podman; without a `command` its entrypoint gets the args.
+
+    Variables are passed by name, so that no value is in a command line.
+    """
+    named = [word for name in env for word in ("--env", name)]
+    entry = ["--entrypoint="] if command else []
+    return [*PODMAN, *named, *(["-w", workdir] if workdir else []), *entry, _qualified(image), *command]
+
+
+def _qualified(image: str) -> str:
+    """Return an image with its registry: without one Kubernetes means Docker Hub, and podman may refuse it."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def show_cards(engine: dict[str, Any], resource: str = "nvidia.com/gpu") -> None:
+    """Add the options for the cards of a member that claims some to its command, if podman starts it."""
+    command = engine["command"]
+    if tuple(command[:len(PODMAN)]) == PODMAN:
+        command[len(PODMAN):len(PODMAN)] = DEVICES[resource]
+
+
+def _by_digest(image: str) -> str:
+    return "" if "@sha256:" in image else "; write its digest (NAME@sha256:...), as a tag may mean another image there"
+
+
+def environment(container: Reading, variables: Variables) -> dict[str, Any]:
     """Return the `env` of an engine; of a duplicate name the last value counts, as in Kubernetes."""
     env: dict[str, Any] = {}
     entries = container.items("env")
@@ -140,7 +196,7 @@ def environment(container: Reading) -> dict[str, Any]:
         if last[name] != number:
             entry.lose(None, f"{name} is set again below, and the last value counts")
             continue
-        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name)
+        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, variables, last)
         if value is not None:
             env[name] = value
     container.lose("envFrom", "all variables of a config map or secret: list each of them in env as {fromNode: NAME}",
@@ -148,21 +204,19 @@ def environment(container: Reading) -> dict[str, Any]:
     return env
 
 
-def _literal(entry: Reading, name: str) -> str:
+def _literal(entry: Reading, variables: Variables, names: Collection[Any]) -> str:
     value = entry.scalar("value") if "value" in entry else ""
-    if value and "$$" in value:
-        entry.note("value", f"each $$ in {name} is written as $: environment values have no escapes here", "changed")
-    if value and "$(" in value.replace("$$", ""):
-        entry.note("value", f"{name} refers to a variable as $(NAME), which is not expanded in an environment value",
-                   "todo")
-    elif foreign := [one["name"] for one in _NAME.finditer(value or "") if one["name"].startswith(_FOREIGN)]:
-        entry.note("value", f"{name} refers to {foreign[0]}, which is not set here: replace it", "todo")
-    return (value or "").replace("$$", "$")
+    return _renamed(value or "", entry.at((*entry.path, "value")), variables, names)
 
 
-def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
-    """Return a reference to the node's environment; None if the value comes from the pod."""
+def _referenced(entry: Reading, name: str) -> dict[str, str] | str | None:
+    """Return a reference to the node's environment, or to our variable; None if the pod's value has no counterpart."""
     source = entry.child("valueFrom")
+    field = source.child("fieldRef").text("fieldPath") if "fieldRef" in source else None
+    if field in _FIELDS:
+        source.child("fieldRef").skip("apiVersion")
+        source.note("fieldRef", f"{name} is $({_FIELDS[field]}) here, instead of {field} of its pod", "changed")
+        return f"$({_FIELDS[field]})"
     for kind, words in _SOURCES.items():
         if kind in source:
             reference = source.child(kind)

@@ -19,7 +19,7 @@ from fleetctl.importers.write import MODELINE, block, comment_lines
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 NAMES_SHOWN = 4
-PORT, MODEL, ANY_HOST = "$(FLEETCTL_PORT)", "$(FLEETCTL_MODEL)", "0.0.0.0"  # noqa: S104  vLLM's default
+HOST, PORT, MODEL = "$(FLEETCTL_HOST)", "$(FLEETCTL_PORT)", "$(FLEETCTL_MODEL)"
 GIB = 1 << 30
 USABLE, WITH_CACHE = 0.9, 1.2
 """The part of a card that an engine may use; weights and KV cache as a multiple of the weights."""
@@ -38,10 +38,10 @@ class EngineKind:
 
 
 ENGINES = {
-    "vllm": EngineKind(("vllm", "serve", MODEL), ("--port", PORT), "--tensor-parallel-size"),
+    "vllm": EngineKind(("vllm", "serve", MODEL), ("--host", HOST, "--port", PORT), "--tensor-parallel-size"),
     "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL),
-                         ("--host", ANY_HOST, "--port", PORT), "--tp-size"),
-    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), ("--host", ANY_HOST, "--port", PORT)),
+                         ("--host", HOST, "--port", PORT), "--tp-size"),
+    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), ("--host", HOST, "--port", PORT)),
 }
 
 

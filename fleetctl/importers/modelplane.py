@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from fleetctl.documents.quantity import parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.fleetfile.guess import dns_label_meant
+from fleetctl.importers.container import show_cards
 from fleetctl.importers.draft import Draft, bytes_text, filled
 from fleetctl.importers.hardware import POOL_LABEL
 from fleetctl.importers.objects import accelerator_of_product, read_metadata, selector
@@ -89,11 +90,14 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
     resources, selected_types = claim(source)
     if role != "Worker":
         source.lose("worker", "only a Worker has a number of nodes")
+    engine = _engine(source.child("template"), role, cached=cached)
+    if "gpus" in resources:
+        show_cards(engine)
     return filled({
         "role": role if role != "Standalone" else None,
         "count": source.child("worker").count("nodes", "nodes", least=1) if role == "Worker" else None,
         "resources": resources, "nodeSelector": {**selected, **selected_types},
-        "engine": _engine(source.child("template"), role, cached=cached),
+        "engine": engine,
     })
 
 

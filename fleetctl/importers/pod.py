@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus
-from fleetctl.importers.container import Variables, engine
+from fleetctl.importers.container import Variables, engine, show_cards
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.objects import selector
 from fleetctl.importers.reading import Reading
@@ -34,6 +34,15 @@ _LOST = {
     "dnsPolicy": "an engine uses the node's DNS settings",
     "restartPolicy": "see restart of the model",
 }
+_IN_PODMAN = {
+    "volumes": "nothing is mounted: add `-v PATH:PATH` to the command for what is on the nodes",
+    "imagePullSecrets": "images are pulled on the nodes beforehand, with the logins there",
+    "securityContext": "podman's own defaults apply: add its options to the command",
+    "runtimeClassName": "podman's own runtime is used",
+    "hostIPC": "the command has --ipc=host, for the node's shared memory",
+    "shareProcessNamespace": "an engine has one container",
+}
+"""What replaces the reasons of _LOST if podman starts the images."""
 
 
 def member(pod: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
@@ -41,7 +50,11 @@ def member(pod: Reading, variables: Variables, *, probes_readiness: bool) -> dic
     spec = pod.child("spec")
     spec.leads_to("nodeSelector", "nodeSelector")
     container, started = engine_of_pod(pod, variables, probes_readiness=probes_readiness)
-    return filled({"resources": _resources(container.child("resources")),
+    resources = _resources(container.child("resources"))
+    if "gpus" in resources:
+        limits = [container.peek("resources", part) or {} for part in ("requests", "limits")]
+        show_cards(started, next(key for key in GPU_RESOURCES if any(key in one for one in limits)))
+    return filled({"resources": resources,
                    "nodeSelector": selector(spec, "nodeSelector"), "engine": started})
 
 
@@ -49,7 +62,7 @@ def engine_of_pod(pod: Reading, variables: Variables, *, probes_readiness: bool)
     """Return the container that becomes the engine, and the engine; the rest of the pod is reported."""
     pod.child("metadata").lose_rest("there is no pod")
     spec = pod.child("spec")
-    spec.lose_each(_LOST)
+    spec.lose_each({**_LOST, **_IN_PODMAN} if spec.record.runtime else _LOST)
     containers = spec.items("containers")
     if not containers:
         spec.note(None, "no container: write the command that serves the model", "todo")

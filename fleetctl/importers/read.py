@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory
@@ -50,15 +51,17 @@ class Source:
     type: str
 
 
-def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[Source], list[Record]]:
+def sort_out(
+    documents: Sequence[Document], forced: str | None, runtime: str | None = None
+) -> tuple[list[Source], list[Record]]:
     """Return the objects that can be imported, and the record of every document, with all other objects reported.
 
-    `forced` = the kind to read every document as.
+    `forced` = the kind to read every document as; `runtime` = the one that starts their images.
     """
     records: list[Record] = []
     found: list[Source | None] = []
-    for record in map(Record, documents):
-        records.append(record)
+    for document in documents:
+        records.append(record := Record(document, runtime=runtime))
         whole = Reading(record, record.document.root)
         listed = whole.peek("kind") == "List" and isinstance(whole.peek("items"), list)
         if listed:
@@ -100,6 +103,7 @@ def serve_config(reading: Reading) -> Reading | None:
     read_metadata(reading)
     reading.child("metadata").lose("name", "models are named by the config")
     spec = reading.child("spec")
+    image = image_of(spec.peek("rayClusterConfig"))
     spec.lose("rayClusterConfig", "fleetctl starts no nodes: the Ray cluster must exist")
     text = spec.text(_CONFIG)
     spec.lose_rest("options of the service have no counterpart in a fleet file")
@@ -109,7 +113,21 @@ def serve_config(reading: Reading) -> Reading | None:
         reading.lose(None, f"no valid Serve config in spec.{_CONFIG}{why}")
         return None
     document = config.documents[0]
-    return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
+    record = Record(document, within=(*spec.path, _CONFIG), runtime=reading.record.runtime, image=image)
+    return Reading(record, document.root)
+
+
+def image_of(cluster: Any) -> str | None:  # noqa: ANN401 (any YAML value)
+    """Return the image of a RayCluster's worker groups, or else of its head; None if there is none, or several."""
+    groups = (cluster.get("workerGroupSpecs") or [cluster.get("headGroupSpec")]) if isinstance(cluster, dict) else ()
+    found = set()
+    for group in groups if isinstance(groups, (list, tuple)) else ():
+        try:
+            found.add(group["template"]["spec"]["containers"][0]["image"])
+        except (TypeError, KeyError, IndexError):  # no image, or unhashable
+            continue
+    image = found.pop() if len(found) == 1 else None
+    return image if isinstance(image, str) else None
 
 
 def _config(spec: Reading, text: str) -> Composed:
@@ -149,13 +167,13 @@ def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Prob
 
 
 def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,
-                     observed_at: str | None = None) -> Imported:
+                     observed_at: str | None = None, runtime: str | None = None) -> Imported:
     """Return a draft of the fleet `fleet` with every model in the documents.
 
     `forced` = the kind to read every document as. With `observed_at` (RFC 3339) the declared clusters become an
-    inventory of that moment; without it they are reported as lost.
+    inventory of that moment; without it they are reported as lost. `runtime` = `podman`: it starts the images.
     """
-    sources, records = sort_out(documents, forced)
+    sources, records = sort_out(documents, forced, runtime)
     files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
     kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
     draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)

@@ -27,11 +27,14 @@ class Record:
 
     `done` = the paths of values read or reported as a whole; `entered` = the paths of opened collections; `homes` = the
     model, and the path in it, that a part of the document became; `within` = the path of the text that holds this
-    document, if it is a text in another document.
+    document, if it is a text in another document. `runtime` = the container runtime that starts images; None = they are
+    lost. `image` = that of the Ray cluster in which a Serve config would run.
     """
 
     document: Document
     within: Path = ()
+    runtime: str | None = None
+    image: str | None = None
     losses: dict[tuple[Path, str], Loss] = field(default_factory=dict)
     done: set[Path] = field(default_factory=set)
     entered: set[Path] = field(default_factory=set)

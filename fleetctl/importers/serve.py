@@ -10,11 +10,13 @@ stage: tensor parallel ranks share a node, pipeline stages may be on several nod
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL
+from fleetctl.importers.container import podman_command, show_cards
 from fleetctl.importers.draft import PLACEHOLDER, Draft, filled, one_group
 from fleetctl.importers.reading import Reading, is_duplicate
 from fleetctl.importers.serve_placement import (
@@ -81,6 +83,11 @@ def replica_count(source: Reading) -> int:
     return 1
 
 
+def env_vars(runtime_env: Reading) -> dict[str, str]:
+    """Return the `env_vars`; Ray expands no `$(NAME)`, so that is escaped."""
+    return {name: re.sub(r"\$(?=[$(])", "$$", text) for name, text in runtime_env.child("env_vars").pairs().items()}
+
+
 def report_runtime_env(runtime_env: Reading) -> None:
     """Report everything in a runtime_env except its env_vars, which go to the engine."""
     runtime_env.lose_rest("packages and files must be on the nodes")
@@ -102,7 +109,7 @@ def read_applications(reading: Reading, draft: Draft) -> None:
 def _application(application: Reading, draft: Draft) -> None:
     name = application.text("name") or "default"
     import_path = application.text("import_path")
-    environment = application.child("runtime_env").child("env_vars").pairs()
+    environment = env_vars(application.child("runtime_env"))
     deployments = application.items("deployments")
     if not deployments:
         application.note(None, f"no model: {name} lists no deployments, they are in its code", "lost")
@@ -119,7 +126,7 @@ def _deployment(source: Reading, key: str, import_path: str | None, environment:
     what = f"{name} is Python code ({import_path})" if import_path else f"{name} is Python code"
     source.note("name", f"{what}, not a command: write the command that serves the model", "todo")
     runtime_env = source.child("ray_actor_options").child("runtime_env")
-    env = {**environment, **runtime_env.child("env_vars").pairs()}
+    env = {**environment, **env_vars(runtime_env)}
     groups = replica_groups(source, filled({"command": [PLACEHOLDER], "env": env}))
     source.lose_each(DEPLOYMENT)
     report_runtime_env(runtime_env)
@@ -141,7 +148,7 @@ def read_llm_application(application: Reading, draft: Draft) -> None:
     application.skip("import_path")
     application.lose("name", "each model has its own model_id")
     runtime_env = application.child("runtime_env")
-    shared, before = runtime_env.child("env_vars").pairs(), len(draft.models)
+    shared, before = env_vars(runtime_env), len(draft.models)
     arguments = application.child("args")
     for one in arguments.entries("llm_configs"):
         _config(one, "", shared, draft)
@@ -188,9 +195,14 @@ def _engine(source: Reading, loading: Reading, name: str, shared: Mapping[str, s
     named = weights == name or source.child("engine_kwargs").peek("served_model_name") is not None
     args = ["--port", "$(FLEETCTL_PORT)"] + ([] if named else ["--served-model-name", name])
     runtime_env = source.child("runtime_env")
-    engine = filled({"command": ["vllm", "serve", weights] if weights else [PLACEHOLDER], "args": [*args, *flags],
-                     "env": {**shared, **runtime_env.child("env_vars").pairs()},
+    env = {**shared, **env_vars(runtime_env)}
+    command, image = ["vllm", "serve", weights] if weights else [PLACEHOLDER], source.record.image
+    if image and source.record.runtime and weights:
+        source.note(None, f"podman starts {image}, the image of Ray's workers: pull it on the nodes", "todo")
+        command = podman_command(image, env, command)
+    engine = filled({"command": command, "args": [*args, *flags], "env": env,
                      "readiness": {"http": {"path": "/health"}}})
+    show_cards(engine)
     report_runtime_env(runtime_env)
     if source.peek("llm_engine") in ("vLLM", "VLLM"):
         source.skip("llm_engine")

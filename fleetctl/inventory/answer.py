@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -25,15 +23,6 @@ class Answer(httpx.Response):
     def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
         """Return the body as JSON; raises only ValueError, for a body that is not JSON or is too large."""
         return parse_json(self.content)
-
-    @property
-    def given_at(self) -> datetime | None:
-        """When it was sent: whole seconds, by the clock of the dashboard or of a proxy in front of it."""
-        try:
-            found = parsedate_to_datetime(self.headers["date"])
-        except (KeyError, ValueError):
-            return None
-        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def full_answer(head: httpx.Response, body: bytes, via: str = "") -> Answer:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.fetch import sent_at
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 
 FRESH_S = 20.0
@@ -41,9 +42,9 @@ def autoscaler_news(client: DashboardClient) -> list[str]:
 
 def _refused(client: DashboardClient) -> Iterator[str]:
     answer = client.get("/events", {"job_id": "global"})
-    if answer.status_code != 200 or answer.given_at is None:
+    now = sent_at(answer.headers)
+    if answer.status_code != 200 or now is None:
         return
-    now = answer.given_at.timestamp()
     for event in reversed(list_of(object_of(object_of(answer.json()).get("data")).get("events"))):
         message, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
         if message.startswith(REFUSAL) and now - float(at) < FRESH_S:
@@ -100,5 +101,4 @@ def _status(client: DashboardClient) -> tuple[float | None, float]:
     answer = client.get(STATUS_PATH)
     body = object_of(answer.json()) if answer.status_code == 200 else {}
     read_at = object_of(object_of(body.get("data")).get("clusterStatus")).get("time")
-    given_at = answer.given_at.timestamp() if answer.given_at else 0.0
-    return float(read_at) if isinstance(read_at, (int, float)) else None, given_at
+    return float(read_at) if isinstance(read_at, (int, float)) else None, sent_at(answer.headers) or 0.0

@@ -19,6 +19,7 @@ from typing import Any
 from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
+from fleetctl.planner.notes import card_notes, unreporting
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
 
@@ -105,12 +106,15 @@ def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
 def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
     """Yield warnings about the cards of `nodes`, which are not dead."""
     seen: defaultdict[str, list[str]] = defaultdict(list)
+    nodes = list(nodes)
+    noted = {node.id for node in unreporting(nodes)}
+    yield from (note.message for note in card_notes(nodes))
     for node in nodes:
         declared = round(node.resources.total.gpu * SHARE)
         for card in node.gpus:
             if card.uuid:
                 seen[card.uuid].append(node.name)
-        if declared and len(node.gpus) != declared // SHARE:
+        if declared and len(node.gpus) != declared // SHARE and node.id not in noted:
             yield (f"{node.name} offers {declared / SHARE:g} GPUs to Ray but reports {len(node.gpus)} cards; "
                    "which of them Ray grants is unknown")
     for uuid, names in sorted(seen.items()):

@@ -78,6 +78,11 @@ class DashboardClient:
         limited._until = time.monotonic() + seconds
         return limited
 
+    def cluster_time(self) -> float | None:
+        """Return the cluster's time now, in seconds since the epoch, by its newest answers; None = none told it."""
+        ahead_s = self._contact.ahead_s
+        return None if ahead_s is None else time.monotonic() + ahead_s
+
     def __enter__(self) -> DashboardClient:
         return self
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import ClusterIdentity, Inventory, Node, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import Listing, LiveActor, Row, list_live_actors, list_rows
@@ -20,10 +21,10 @@ from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
 from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.listed_claims import list_placement_groups
-from fleetctl.inventory.notes import with_draining, with_notes
-from fleetctl.inventory.records import DRAINING, NOTHING_KNOWN, Records, read_records, with_runs_of
+from fleetctl.inventory.notes import has_ended, pauses_in, with_draining, with_notes
+from fleetctl.inventory.records import DRAINING, NOT_READY, NOTHING_KNOWN, Records, read_records, with_runs_of
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
-from fleetctl.inventory.replicas import find_replicas
+from fleetctl.inventory.replicas import find_replicas, with_readiness
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.uptimes import with_deaths, with_uptimes
 
@@ -54,17 +55,22 @@ class _Answers:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
+    """A running cluster. `clock` = this machine's (RFC 3339, UTC), for a cluster whose answers do not tell the time.
 
-    `agent` = an agent's recent view of the nodes, which wins over the dashboard; `cold` = selectors of the nodes whose
-    disks are listed.
+    `namespace` is the Ray namespace of our replicas. `agent` = an agent's recent view of the nodes, which wins over the
+    dashboard; `cold` = selectors of the nodes whose disks are listed.
     """
 
     client: DashboardClient
-    observed_at: str
+    clock: Callable[[], str]
     namespace: str = "fleet"
     agent: AgentView | None = None
     cold: Sequence[Mapping[str, str]] = ()
+
+    def now(self) -> str:
+        """Return the cluster's time (RFC 3339, UTC), by which notes, plans and cooldowns end; see `clock`."""
+        at = self.client.cluster_time()
+        return self.clock() if at is None else moment_at(at)
 
     def read(self, *, ages: bool = False) -> Inventory:
         """Return the inventory; `ages` = also read when replicas that were never restarted became ready, and notes
@@ -84,7 +90,7 @@ InventorySource = Live | Snapshot
 
 
 def _read(live: Live, *, ages: bool) -> Inventory:
-    answers = _ask(live.client, live.namespace)
+    answers, now = _ask(live.client, live.namespace), live.now()
     actors = answers.actors.rows
     nodes = _nodes(answers, live.agent)
     records, unread = with_runs_of(live.client, answers.records, drivers_of([*actors, *answers.ended.silent]))
@@ -95,6 +101,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     found_replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
+    if not_ready := records.of(NOT_READY):
+        found_replicas = with_readiness(found_replicas, not_ready)
     parts = Parts(nodes, actors, found_replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
@@ -104,26 +112,27 @@ def _read(live: Live, *, ages: bool) -> Inventory:
                 *contradictions(parts)]
     marked = with_draining(with_reloads([found.replica for found in parts.replicas], records), records.runs,
                            live.namespace)
-    replicas, no_times = with_uptimes(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
+    replicas, no_times = with_uptimes(live.client, marked, live.namespace, now, all_replicas=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
-    failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned)
+    failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned, now)
                 if failure.actor_id not in tried_again),
               *failed_reloads(records, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
     return Inventory(
-        observed_at=live.observed_at,
+        observed_at=now,
         source=live.client.base_url,
         complete=not failures,
         unread=failures,
         warnings=[*failures, *answers.notes, *no_times, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=live.client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_unfetched(with_notes(built, records, live.observed_at), records),
+        nodes=with_unfetched(with_notes(built, records, now), records),
         replicas=replicas,
         failures=failed,
-        successes=list(after_failures([*answers.ended.successes, *lost], failed)))
+        successes=list(after_failures([*answers.ended.successes, *lost], failed)),
+        pauses=[one for one in pauses_in(records, live.namespace) if not has_ended(one, now)])
 
 
 def _ask(client: DashboardClient, namespace: str) -> _Answers:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime, is_model_key
-from fleetctl.documents.inventory import Failure, Success
+from fleetctl.documents.inventory import CARD_FAILURES, Failure, Success
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import Listing, LiveActor, Row, count_of, death_messages, list_rows, packed_failure
@@ -25,7 +25,7 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of
 from fleetctl.inventory.json_entries import parse_text
-from fleetctl.inventory.json_values import moment_of, moment_of_ms, object_of, text_of, texts_of
+from fleetctl.inventory.json_values import list_of, moment_of, moment_of_ms, object_of, text_of, texts_of, whole_of
 from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, read_marks, without_place
 
 CLASSES = ("ModelActor", "GangCoordinator")
@@ -66,7 +66,7 @@ def list_ended(client: DashboardClient, namespace: str) -> Ended:
 def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str]]:
     """Return the ended replicas that Ray lists, and why the list may lack some; raises InventoryError.
 
-    A replica that was created again on other cards has not failed: only its last try counts.
+    A replica that was created again on other cards has not failed: only its last try counts, and cards that failed.
     """
     found, tried_again, silent = list[Failure | Success](), set[str](), list[Silent]()
     losses: list[str] = []
@@ -76,7 +76,8 @@ def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str
             filters=[("state", "=", "DEAD"), ("class_name", "=", name)])
         losses += listing.losses
         found.extend(listing.rows)
-    failures = [outcome for outcome in found if isinstance(outcome, Failure) and outcome.actor_id not in tried_again]
+    failures = [outcome for outcome in found if isinstance(outcome, Failure)
+                and (outcome.actor_id not in tried_again or outcome.code in CARD_FAILURES)]
     return Ended(sorted(failures, key=lambda outcome: outcome.actor_id or ""),
                  [outcome for outcome in found if isinstance(outcome, Success)], silent), losses
 
@@ -120,6 +121,7 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
         fleet=text_of(record.get("fleet")) or marks.fleet, spec_hash=text_of(record.get("specHash")) or marks.spec_hash,
         node_ids=list(dict.fromkeys(node_ids or ([last] if last else []))),
         gpu_uuids=texts_of(record.get("gpuUuids")) or marks.gpu_uuids,
+        gpu_indices=[index for item in list_of(record.get("gpuIndices")) if (index := whole_of(item)) is not None],
         code=text_of(record.get("code")) or "REPLICA_DIED",
         message=text_of(record.get("message")) or next((line for text in texts for line in text.splitlines()), ""),
         at=at, restarts=count_of(row.get("num_restarts")))

@@ -3,6 +3,8 @@
 Socket timeouts do not bound name lookups, connecting to several addresses, or headers that arrive byte by byte.
 The body arrives in small parts through a short queue. It is unpacked here, because it may grow while it is unpacked.
 
+Each answer also tells the time of its address, which is the time of the cluster.
+
 `Route` is the way to an address: directly or through a proxy, and whether others can read what is sent on it.
 """
 
@@ -17,6 +19,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -33,6 +37,9 @@ PARTS_AHEAD = 8
 CHECK_S = 0.2
 """The time between two checks: must the wait be reported, is the answer still wanted?"""
 _GZIP_OR_ZLIB = 47
+STEP_S = 2.0
+"""The time in an answer has whole seconds, and the answer was under way: it may be this much behind a former one."""
+CREDIBLE_YEARS = range(2000, 2200)
 
 Open = Callable[[], AbstractContextManager["httpx.Response"]]
 PLAIN_HTTP_VARIABLE = "FLEETCTL_PLAIN_HTTP"
@@ -67,9 +74,23 @@ class Overdue(Exception):  # not an error yet: the client turns it into one
         self.silent = silent
 
 
+def sent_at(headers: Mapping[str, str]) -> float | None:
+    """Return when an answer was sent, in seconds since the epoch, by the clock of the dashboard or a proxy before it.
+
+    None = it does not say so credibly, or it comes from a cache. The time has whole seconds.
+    """
+    try:
+        at = parsedate_to_datetime(headers["date"])
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+    is_new = headers.get("age", "0").strip() == "0"
+    return at.timestamp() if is_new and at.year in CREDIBLE_YEARS else None
+
+
 @dataclass(slots=True)
 class Contact:
-    """The state of an address: whether it has ever answered, and whether the wait for it was reported.
+    """The state of an address: whether it has ever answered, its time, and whether the wait for it was reported.
 
     `interrupts` = how many times the user has interrupted the program. Python raises only in the main thread; a higher
     count makes the other threads give up.
@@ -80,6 +101,17 @@ class Contact:
     answered: bool = False
     reported: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ahead_s: float | None = None
+    """Its time, in seconds since the epoch, less that of this process's monotonic clock; None = not known."""
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        """Note the answer of the address, with the time that it tells."""
+        self.answered = True
+        if (at := sent_at(headers)) is not None:
+            with self.lock:
+                found = at - time.monotonic()
+                if self.ahead_s is None or not found <= self.ahead_s <= found + STEP_S:
+                    self.ahead_s = found
 
     def report(self) -> None:
         """Report the wait, once for all concurrent requests."""
@@ -113,7 +145,7 @@ class Deadline:
         fetch = Fetch(send)
         try:
             head = self._next_part(fetch)
-            self._contact.answered = True
+            self._contact.hear(head.headers)
             yield head, iter(lambda: self._next_part(fetch), None)
             self._contact.reported &= self._elapsed_s() >= self._bounds.waiting_s  # fast again: report the next wait
         finally:

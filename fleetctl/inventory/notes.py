@@ -1,6 +1,6 @@
-"""Notes about nodes, kept in the cluster as records. The newest note about a node counts.
+"""Notes about nodes, models and fleets, kept in the cluster as records. The newest note about each counts.
 
-A note applies to the node with its id and to a node with its name: a restarted machine has a new id.
+A note about a node applies to the node with its id and to a node with its name: a restarted machine has a new id.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
+from fleetctl.documents.inventory import Cordon, Node, Pause, Replica, Slots
 from fleetctl.inventory.jobs import Job, named_replicas, noted_list
-from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, Record, Records
+from fleetctl.inventory.records import CORDON, PAUSE, RESUME, SLOTS, UNCORDON, Record, Records
 
 ENDING = "ending"
 """The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
@@ -59,6 +59,25 @@ def cordon_note(node: Node, records: Records) -> Cordon | None:
     return _cordon(_note_of(node, _newest(records.of(CORDON))).payload)
 
 
+def pauses_in(records: Records, namespace: str) -> list[Pause]:
+    """Return the newest pause of each model and fleet in a Ray namespace, even if it has expired."""
+    notes = [record for record in records.of(PAUSE)
+             if record.payload.get("verb") == PAUSE and record.payload.get("namespace") == namespace]
+    found = [_pause(record.payload, f"{record.at[:-5]}Z") for record in notes]
+    return sorted(found, key=lambda one: (one.fleet, one.model or ""))
+
+
+def _pause(note: Note, since: str) -> Pause:
+    """Return the pause; if its end cannot be read it has none, so that nothing is created by mistake."""
+    model = note.get("model")
+    pause = {"fleet": str(note.get("fleet", "")), "model": None if model is None else str(model), "since": since,
+             "by": str(note.get("who", "")), "reason": str(note.get("reason", ""))}
+    try:
+        return Pause.model_validate({**pause, "until": note.get("until") or None})
+    except ValidationError:
+        return Pause.model_validate(pause)
+
+
 def note_text(note: Note) -> str:
     """Return in words what a note did."""
     node, verb = note.get("nodeName", ""), note.get("verb")
@@ -66,7 +85,10 @@ def note_text(note: Note) -> str:
         return f"{node}: {note['slots']} slots" if note.get("slots") else f"{node}: slots as without a note"
     until = f" until {note['until']}" if note.get("until") else ""
     reason = f": {note['reason']}" if note.get("reason") else ""
-    return f"cordoned {node}{until}{reason}" if verb == CORDON else f"uncordoned {node}"
+    fleet = f"fleet {note.get('fleet', '')}"
+    paused = f"{note['model']} of {fleet}" if note.get("model") else fleet
+    return {CORDON: f"cordoned {node}{until}{reason}", PAUSE: f"paused {paused}{until}{reason}",
+            RESUME: f"resumed {paused}"}.get(str(verb), f"uncordoned {node}")
 
 
 def _newest(notes: Sequence[Record]) -> dict[str, tuple[int, Record]]:
@@ -94,9 +116,9 @@ def _cordon(note: Note) -> Cordon | None:
         return Cordon.model_validate(cordon)
 
 
-def has_ended(cordon: Cordon, now: str) -> bool:
-    """Return whether a cordon has expired."""
-    return cordon.until is not None and as_datetime(cordon.until) <= as_datetime(now)
+def has_ended(note: Cordon | Pause, now: str) -> bool:
+    """Return whether a cordon or a pause has expired."""
+    return note.until is not None and as_datetime(note.until) <= as_datetime(now)
 
 
 def _slots(note: Note) -> Slots | None:

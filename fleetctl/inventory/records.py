@@ -25,13 +25,14 @@ from fleetctl.inventory.jobs import TOOL, Job, find_job, list_jobs, noted_list
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of
 
-CORDON, UNCORDON, SLOTS, DRAINING, RUN, RELOAD, UNFETCHED = (
-    "cordon", "uncordon", "slots", "draining", "run", "reload", "unfetched")
-"""The kinds of records, and the verb of a cordon that ends one; see agent/records.py."""
-OF_CLUSTER = (CORDON, SLOTS, DRAINING)
+CORDON, UNCORDON, SLOTS, PAUSE, RESUME, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (
+    "cordon", "uncordon", "slots", "pause", "resume", "draining", "run", "reload", "unfetched", "notready")
+"""The kinds of records, and the verbs of notes that end a cordon or a pause; see agent/records.py."""
+OF_CLUSTER = (CORDON, SLOTS, PAUSE, DRAINING)
 """The kinds with one row for the whole cluster, beside that of the runs."""
-NOTES = frozenset({CORDON, UNCORDON, SLOTS})
-"""The verbs of notes, which a user writes about a node."""
+NODE_NOTES = frozenset({CORDON, UNCORDON, SLOTS})
+NOTES = NODE_NOTES | {PAUSE, RESUME}
+"""The verbs of notes, which a user writes about a node, a model or a fleet."""
 ROW, ROW_TOOL, ROW_VERSION = "fleetctl.records.", "fleetctl-records", 1
 FEW_JOBS = 2000
 """With more rows in the job table, its list is not read for a plan."""
@@ -156,7 +157,7 @@ def records_of(jobs: Iterable[Job]) -> Iterator[Record]:
     """Yield what earlier releases have noted in the metadata of jobs; `jobs` from oldest to newest."""
     for job in jobs:
         at, noted, where = _text_of_ms(job.start_time_ms), job.metadata, job.submission_id
-        if noted.get("verb") in NOTES:
+        if noted.get("verb") in NODE_NOTES:
             kind = SLOTS if noted["verb"] == SLOTS else CORDON
             yield Record(kind, noted.get("node", ""), at, noted)
         for node_id in noted.get("draining", "").split():

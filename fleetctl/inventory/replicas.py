@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fleetctl.documents.base import is_model_key
 from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Success, address_of
@@ -11,6 +12,7 @@ from fleetctl.documents.quantity import grouped
 from fleetctl.inventory.actors import MEMBER_CLASSES, LiveActor
 from fleetctl.inventory.failures import success_of
 from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.json_values import moment_of
 from fleetctl.inventory.marks import (
     Marks,
     ReplicaName,
@@ -19,6 +21,10 @@ from fleetctl.inventory.marks import (
     with_true_addresses,
     without_place,
 )
+from fleetctl.inventory.records import Record
+
+MOST_REASON = 300
+"""Characters of what an actor says of its failing probe that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,21 @@ def _replica(
         refused=refused)
     success = success_of(name.model, marks, actor.restarts) if ours and actor.state == "RESTARTING" else None
     return FoundReplica(replica, actor, marks.earlier_tries, success)
+
+
+def with_readiness(found: Sequence[FoundReplica], records: Sequence[Record]) -> list[FoundReplica]:
+    """Return the replicas; those that are up, and not ready by a record of this life of their actor, are marked."""
+    by_actor = {record.subject: record.payload for record in records}
+    return [_marked(one, by_actor[one.actor.actor_id]) if one.actor.actor_id in by_actor else one for one in found]
+
+
+def _marked(found: FoundReplica, payload: Mapping[str, Any]) -> FoundReplica:
+    since, replica = moment_of(payload.get("since")), found.replica
+    if since is None or replica.ready_at is None or payload.get("readyAt") != replica.ready_at:
+        return found
+    told = str(payload.get("reason", ""))[:MOST_REASON]
+    reason = "".join(character if character.isprintable() else " " for character in told)
+    return replace(found, replica=replica.model_copy(update={"not_ready_since": since, "not_ready_reason": reason}))
 
 
 def _members(actor: LiveActor, marks: Marks) -> tuple[ReplicaMember, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Failure, Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
@@ -21,6 +22,8 @@ from fleetctl.inventory.marks import Marks
 AT_A_TIME = 200
 """Actors per request: addresses over 8 KB are refused."""
 LOGS_READ, LINES = 50, 1000
+AHEAD_S = 5
+"""A node writes when its replicas became ready or failed; its clock may be this much ahead of the cluster's."""
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _STAMP = r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ )?"
@@ -37,10 +40,11 @@ def with_uptimes(
 ) -> tuple[list[Replica], list[str]]:
     """Return the replicas with `since` and, as `error`, why they last ended; and the problems of reading these.
 
-    Reads only replicas that Ray has restarted, unless `all_replicas`. At most LOGS_READ logs are read.
+    Reads only replicas that Ray has restarted, and those ready after `observed_at`, which get Ray's time, as the clock
+    of their node is ahead; or `all_replicas`. At most LOGS_READ logs are read.
     """
-    chosen = {replica.actor_id: replica for replica in replicas
-              if replica.actor_id and (all_replicas or replica.restarts or replica.state == "RESTARTING")}
+    chosen = {replica.actor_id: replica for replica in replicas if replica.actor_id and (
+        all_replicas or replica.restarts or replica.state == "RESTARTING" or _is_ahead(replica.ready_at, observed_at))}
     if not chosen:
         return list(replicas), []
     problems: list[str] = []
@@ -48,7 +52,8 @@ def with_uptimes(
         times = _times(client, list(chosen))
     except InventoryError as error:
         times, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
-    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES)) for actor_id, replica in chosen.items()}
+    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES), observed_at)
+             for actor_id, replica in chosen.items()}
     need_log = [actor_id for actor_id, replica in known.items()
                 if _needs_log(replica, observed_at, all_replicas=all_replicas)]
     need_log.sort(key=lambda key: (known[key].state != "RESTARTING", known[key].state == "ALIVE", known[key].model))
@@ -59,10 +64,15 @@ def with_uptimes(
 
 
 def with_deaths(
-    client: DashboardClient, failures: Sequence[Failure], planned: Mapping[str, Marks]
+    client: DashboardClient, failures: Sequence[Failure], planned: Mapping[str, Marks], now: str
 ) -> list[Failure]:
-    """Return the failures; those without a time get Ray's time, and missing fields from the `planned` marks."""
-    untimed = [failure.actor_id for failure in failures if failure.at is None and failure.actor_id]
+    """Return the failures; those without a time get Ray's time, and missing fields from the `planned` marks.
+
+    So do those with a time after `now`, the cluster's, as the clock of their node is ahead: if Ray does not know it,
+    they have just failed.
+    """
+    ahead = {failure.actor_id for failure in failures if _is_ahead(failure.at, now)}
+    untimed = [one.actor_id for one in failures if one.actor_id and (one.at is None or one.actor_id in ahead)]
     if not untimed:
         return list(failures)
     try:
@@ -72,8 +82,9 @@ def with_deaths(
     found = list[Failure]()
     for failure in failures:
         at, plan = died.get(failure.actor_id or "", NO_TIMES)[1], planned.get(failure.actor_id or "", NOT_PLANNED)
-        found.append(failure if failure.at else failure.model_copy(update={
-            "at": at or None, "fleet": failure.fleet or plan.fleet or None,
+        is_ahead = failure.actor_id in ahead
+        found.append(failure if failure.at and not is_ahead else failure.model_copy(update={
+            "at": at or (now if is_ahead else None), "fleet": failure.fleet or plan.fleet or None,
             "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids}))
     return found
 
@@ -93,9 +104,14 @@ def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[s
     return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, query, read, opening="{")[0]
 
 
-def _with_time(replica: Replica, up: Times) -> Replica:
+def _with_time(replica: Replica, up: Times, now: str) -> Replica:
     is_up = replica.state == "ALIVE" and replica.constructed
-    return replica.model_copy(update={"since": up[1]}) if is_up and up[1] else replica
+    ready = {"ready_at": up[0] or now} if _is_ahead(replica.ready_at, now) else {}
+    return replica.model_copy(update={**ready, **({"since": up[1]} if is_up and up[1] else {})})
+
+
+def _is_ahead(at: str | None, now: str) -> bool:
+    return at is not None and (as_datetime(at) - as_datetime(now)).total_seconds() > AHEAD_S
 
 
 def _needs_log(replica: Replica, observed_at: str, *, all_replicas: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The doctor's reads beside the inventory: the dashboard's clock, disks, placement groups, the log of our last job.
+"""The doctor's reads beside the inventory: disks, placement groups, the log of our last job.
 
 Sends only GETs. A part that cannot be read is None or empty: the inventory reports what is wrong with the cluster.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
@@ -27,14 +26,13 @@ JOBS_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its own folder.
+    """`disks` are by node id; Ray reports the root and its own folder.
 
     `failed` is our latest run and its log, if Ray reports the run as failed. `is_open` = the dashboard gives its nodes
     to a request without a token, header or certificate. `job_rows` = the length of Ray's list of jobs, `job_list_s` =
     how long reading it took, `no_jobs` = why it could not be read.
     """
 
-    clock: datetime | None = None
     jobs: Sequence[Job] = ()
     records: Records = NOTHING_KNOWN
     job_rows: int = 0
@@ -52,7 +50,6 @@ def read_vitals(client: DashboardClient) -> Vitals:
     Call it before the inventory is read, so that no group is newer than the list of actors.
     """
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
-    clock = _read_or(lambda: client.get("/api/version").given_at, None)
     records = _read_or(lambda: read_rows(client), NOTHING_KNOWN)
     table, begun, no_jobs = JobTable([], 0), time.monotonic(), ""
     try:
@@ -60,7 +57,7 @@ def read_vitals(client: DashboardClient) -> Vitals:
         records = with_jobs(records, table.jobs)
     except InventoryError as error:  # the cluster answers, but a long list may take forever
         no_jobs = error.message
-    return Vitals(clock, table.jobs, records, table.rows, time.monotonic() - begun, no_jobs, groups,
+    return Vitals(table.jobs, records, table.rows, time.monotonic() - begun, no_jobs, groups,
                   _read_or(lambda: _disks(client), {}), _failed(client, table.jobs), _is_open(client))
 
 

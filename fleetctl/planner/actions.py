@@ -75,12 +75,14 @@ def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
 def _member(assigned: Assigned, node: LedgerNode) -> dict[str, Any]:
     seat = assigned.seat
     claim = seat.claim
-    cooling = [one.uuid for one in node.policy.cooling_cards if not one.tries] if assigned.gpus else []
+    cooling = [one.uuid for one in node.policy.cooling_cards if one.uuid and not one.tries] if assigned.gpus else []
+    residents = [one._asdict() for one in node.policy.residents] if assigned.gpus else []
     return {
         **({"coolingCards": cooling} if cooling else {}),
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,
-        "node": node.name, "nodeId": node.id, "rank": seat.rank, "role": seat.role, "slot": assigned.slot,
-        "vram": claim.vram,
+        "node": node.name, "nodeId": node.id, "rank": seat.rank,
+        **({"residents": residents} if residents else {}),
+        "role": seat.role, "slot": assigned.slot, "vram": claim.vram,
     }
 
 
@@ -114,7 +116,8 @@ def find_reloads(
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
-            objection = _objection(fleet, model, replica) or ended or _cooling(limits, place, replica, left)
+            objection = (states[model.key].paused or _objection(fleet, model, replica) or ended
+                         or _cooling(limits, place, replica, left))
             by_objection.setdefault(objection, []).append(name)
             if not objection:
                 left -= 1

@@ -1,8 +1,10 @@
 """The breaker: models, nodes and cards with several failures in a row cool down. Pure; the time is the inventory's.
 
 Failures of one spec on two or more nodes: the model cools. Of one spec on one node: that spec avoids the node. Of
-several specs on one node: the node takes no new replicas, or if all were on one of its cards, only that card. A
-cooldown ends with a success, or when the node, the spec or an uncordon makes the failures irrelevant.
+several specs on one node: the node takes no new replicas, or if all were on one of its cards, only that card. A card
+that has failed itself, as a member has found, cools at once. A cooldown ends with a success, or when the node, the
+spec or an uncordon makes the failures irrelevant. A node without the image of a spec is no failure: the spec only
+avoids that node for a while.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from operator import itemgetter
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
-from fleetctl.documents.inventory import Failure, Inventory, Node
+from fleetctl.documents.inventory import CARD_FAILURES, Failure, Inventory, Node
 from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 FORGOTTEN_S = 24 * 3600
 """Failures further apart than this plus the longest cooldown are not in a row."""
-NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", "CARD_COOLING"})
+NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", "CARD_COOLING", *CARD_FAILURES})
 """Codes of replicas that were refused by a node: they never ran."""
+IMAGE_MISSING = "IMAGE_MISSING"
+IMAGE_S = 60
+"""How long a spec avoids a node that lacked its image; doubled each time in a row, up to the longest cooldown."""
 
 Spec = tuple[str, str | None]
 """A model's key and its spec hash."""
@@ -52,22 +57,40 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID."""
+    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID.
+
+    `no_image` = nodes that lacked the image of a model, by key and id: avoided, but nothing cools.
+    """
 
     models: Mapping[str, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
     cards: Mapping[str, Cooling] = field(default_factory=dict)
+    no_image: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+    lost: Mapping[str, Mapping[int, Cooling]] = field(default_factory=dict)
+    """By node id and number: cards that have failed and whose UUID nobody knows."""
 
     def __bool__(self) -> bool:
-        """Return whether anything cools."""
-        return bool(self.models or self.nodes or self.left_out or self.cards)
+        """Return whether anything cools or is avoided."""
+        return bool(self.models or self.nodes or self.left_out or self.cards or self.no_image or self.lost)
+
+    def on_node(self, node: Node) -> Iterator[tuple[int, str, Cooling]]:
+        """Yield index, UUID (empty = unknown) and cooldown of each cooling card of a node.
+
+        A number alone stands for a card only as long as the node does not report all of them.
+        """
+        for card in node.gpus:
+            if card.uuid and (one := self.cards.get(card.uuid)) is not None:
+                yield card.index, card.uuid, one
+        if node.unreported_cards:
+            yield from ((index, "", one) for index, one in self.lost.get(node.id, {}).items())
 
     @property
     def next_try(self) -> float | None:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
-                      *(nodes.values() for nodes in self.left_out.values()))
+                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())),
+                      *(cards.values() for cards in self.lost.values()))
         return min((one.until for one in found if not one.over), default=None)
 
 
@@ -122,21 +145,28 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
 
     `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
-    policy = fleet.policy.cooldown
-    if not policy.failures or sum(one.reload == reloads for one in inventory.failures) < policy.failures:
-        return Cooled()
-    past = _past(fleet, inventory, policy, reloads=reloads)
+    policy, no_image = fleet.policy.cooldown, dict[str, dict[str, Cooling]]()
+    failures = [one for one in inventory.failures if one.reload == reloads]
+    if any(one.code == IMAGE_MISSING for one in failures):
+        no_image = _without_image(fleet, inventory, policy)
+        failures = [one for one in failures if one.code != IMAGE_MISSING]
+    if not policy.failures or not failures:
+        return Cooled(no_image=no_image)
+    past = _past(fleet, inventory, policy, failures)
+    failed_cards, lost = ({}, {}) if reloads else _of_failed_cards(inventory, past)
+    if len(failures) < policy.failures:
+        return Cooled(cards=failed_cards, lost=lost, no_image=no_image)
     left_out: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}
     for model in fleet.models:
-        failures = past.by_spec.get((model.key, model.spec_hash), ())
-        if len(failures) < policy.failures:
+        own = past.by_spec.get((model.key, model.spec_hash), ())
+        if len(own) < policy.failures:
             continue
-        if (found := _of_model(model, failures, past)) is not None:
+        if (found := _of_model(model, own, past)) is not None:
             models[model.key] = found
-        touched = sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys())
+        touched = sorted({node_id for failure in own for node_id in failure.node_ids} & past.nodes.keys())
         left_out[model.key] = {node_id: one for node_id in touched
-                               if (one := _of_pair(model, node_id, failures, past)) is not None}
+                               if (one := _of_pair(model, node_id, own, past)) is not None}
     nodes, cards = dict[str, Cooling](), dict[str, Cooling]()
     for node_id, specs in _specs_by_node(past).items():
         if len(specs) < policy.failures:
@@ -146,10 +176,24 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         cards.update(found_cards)
         if (one := past.cooling_at(node, specs)) is not None and not one.gpu_uuids & found_cards.keys():
             nodes[node_id] = one
-    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, cards)
+    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, {**cards, **failed_cards},
+                  no_image, lost)
 
 
-def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloads: bool) -> _Past:
+def _without_image(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> dict[str, dict[str, Cooling]]:
+    """Return by model key and id the nodes that lacked its image when a replica was to start there."""
+    past = _past(fleet, inventory, policy, [one for one in inventory.failures if one.code == IMAGE_MISSING])
+    found: dict[str, dict[str, Cooling]] = {}
+    for model in fleet.models:
+        failures = past.by_spec.get((model.key, model.spec_hash), ())
+        for node_id in sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys()):
+            if row := _on_node(model, node_id, failures, past):
+                until = min(_at(row[-1]), past.now) + min(policy.max, IMAGE_S * 2 ** min(len(row) - 1, 40))
+                found.setdefault(model.key, {})[node_id] = Cooling(tuple(row), until, until <= past.now)
+    return found
+
+
+def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, failures: Sequence[Failure]) -> _Past:
     current = {model.key: model for model in fleet.models}
     nodes = {node.id: node for node in inventory.nodes if node.state != "DEAD"}
 
@@ -157,21 +201,22 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         model = current.get(key)
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
-    counted = [one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)]
+    counted = [one for one in failures if one.code not in NO_FAILURES and _is_counted(one, nodes)]
     by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
+    now = seconds(inventory.observed_at)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
-    successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
-                  for one in inventory.successes]
+    successes += [(min(seconds(one.at), now), spec_of(one.model, one.spec_hash),
+                   frozenset((*one.node_ids, *one.gpu_uuids))) for one in inventory.successes]
     last_at = {place: at for at, _, places in sorted(successes, key=itemgetter(0)) for place in places}
     by_success = grouped((spec, (at, places)) for at, spec, places in successes)
-    return _Past(policy, seconds(inventory.observed_at), by_spec, by_success, last_at, nodes)
+    return _Past(policy, now, by_spec, by_success, last_at, nodes)
 
 
 def _is_counted(failure: Failure, nodes: Mapping[str, Node]) -> bool:
-    """Return whether a failure has a time, is a real one, and none of its nodes was uncordoned since."""
-    if failure.at is None or failure.code in NO_FAILURES:
+    """Return whether a failure has a time, and none of its nodes was uncordoned since."""
+    if failure.at is None:
         return False
     uncordoned = [nodes[node_id].uncordoned_at for node_id in failure.node_ids if node_id in nodes]
     return not any(seconds(at) >= _at(failure) for at in uncordoned)
@@ -196,10 +241,15 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
 
 def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> Cooling | None:
     """One spec on one node."""
+    row = _on_node(model, node_id, failures, past)
+    return past.cooling(row, len(row))
+
+
+def _on_node(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> list[Failure]:
+    """Return the latest failures of one spec on one node in a row, oldest first."""
     since = max(past.last_success((model.key, model.spec_hash), node_id),
                 seconds(past.nodes[node_id].started_at))
-    row = past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
-    return past.cooling(row, len(row))
+    return past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
 
 
 def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
@@ -219,6 +269,29 @@ def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooli
     found = {card.uuid: one for card in node.gpus
              if card.uuid in seen and (one := past.cooling_at(node, specs, card.uuid)) is not None}
     return found if len(found) < len(node.gpus) else {}
+
+
+def _of_failed_cards(inventory: Inventory, past: _Past) -> tuple[dict[str, Cooling], dict[str, dict[int, Cooling]]]:
+    """Return the cards that have failed themselves, by UUID, and by node id and number if that is not known.
+
+    The first such failure cools a card. An earlier node on the same machine does not count, as it was a new start.
+    """
+    counted = [one for one in sorted(inventory.failures, key=_order)
+               if one.code in CARD_FAILURES and len(one.node_ids) == 1 and _is_counted(one, past.nodes)]
+    by_card = grouped((((failure.node_ids[0], uuid, index)), failure) for failure in counted
+                      for uuid, index in [(uuid, -1) for uuid in failure.gpu_uuids]
+                      or [("", index) for index in failure.gpu_indices])
+    cards, lost = dict[str, Cooling](), dict[str, dict[int, Cooling]]()
+    for (node_id, uuid, index), failures in by_card.items():
+        if node_id not in past.nodes:
+            continue
+        row = past.in_a_row(failures, max(past.last_at.get(uuid, 0.0), seconds(past.nodes[node_id].started_at)))
+        one = past.cooling(row, len(row) + past.policy.failures - 1) if row else None
+        if one is not None and uuid:
+            cards[uuid] = one
+        elif one is not None:
+            lost.setdefault(node_id, {})[index] = one
+    return cards, lost
 
 
 def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> Iterator[Node]:

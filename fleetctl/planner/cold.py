@@ -62,7 +62,7 @@ def _all_parts(model: ResolvedModel) -> Iterator[Part]:
                 continue
             for copy, replica in product(range(min(group.copies, 2)), range(2)):
                 variables = variables_of({"model": model.key, "replicaId": replica},
-                                         {"group": group.name, "copy": copy, "rank": rank}, len(ranks))
+                                         {"group": group.name, "copy": copy, "rank": rank}, ranks)
                 yield Part(member.weights, view_of(member.weights, variables), member, variables)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.documents.plan import Blocked
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, usable_nodes
-from fleetctl.planner.failures import cooling_text
+from fleetctl.planner.breaker import IMAGE_MISSING, Cooled, Cooling, find_cooled, usable_nodes
+from fleetctl.planner.failures import cooling_text, missing_image_text
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -22,6 +22,7 @@ from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 
 COOLING_DOWN, NODE_COOLING = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; earlier with --ignore-cooldown or a changed spec"
+IMAGE_ADVICE = "pull the image on a node; with --ignore-cooldown it is then tried at once"
 AVOIDED = "yes"
 """Label value of a node that a model must avoid; each node that it may try has a value of its own."""
 MOST_TRIED = 500
@@ -45,6 +46,8 @@ class Limits:
     """The cards that take no new replica, or a single one, by node id."""
     nowhere: frozenset[int] = frozenset()
     """Places of the models for which every usable node is left out or closed."""
+    no_image: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Why nodes lack the image of a model, by the demand's place and the node's id; these are in `left_out` too."""
     single_try: frozenset[str] = frozenset()
     """Label values of the nodes that are tried with one replica in all, of any model."""
 
@@ -85,14 +88,16 @@ class Limits:
 
         `no_room` = label values of the nodes that were tried and had no room.
         """
-        because = next((text for node_id, text in self.because.get(place, {}).items()
-                        if self.left_out[place][node_id] not in no_room), None)
+        node_id, because = next(((node_id, text) for node_id, text in self.because.get(place, {}).items()
+                                 if self.left_out[place][node_id] not in no_room), ("", None))
         if because is None or not any(reason.code == NODE_COOLING for reason in blocked.reasons):
             return blocked
         why = self.why.get(place, because)
+        no_image = why == self.no_image.get(place, {}).get(node_id)
         if blocked.code != NODE_COOLING and place not in self.nowhere:
             return blocked.model_copy(update={"message": f"{blocked.message}; {why}"})
-        return blocked.model_copy(update={"code": COOLING_DOWN, "message": why, "no_remedy": ADVICE})
+        code, advice = (IMAGE_MISSING, IMAGE_ADVICE) if no_image else (COOLING_DOWN, ADVICE)
+        return blocked.model_copy(update={"code": code, "message": why, "no_remedy": advice})
 
 
 @dataclass(slots=True)
@@ -146,13 +151,15 @@ def find_limits(
     closed = {node_id: texts[node_id] for node_id, one in cooled.nodes.items() if not one.over}
     half_open = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
     taken, nowhere, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
+    no_image = dict[int, dict[str, str]]()
     for demand in demands:
         key, model = demand.shape.key, fleet.models[demand.place]
         cooling, own = cooled.models.get(key), cooled.left_out.get(key, {})
         if cooling is not None:
             starting = any(model.has_spec(one.spec_hash) and one.state in STARTING_STATES for one in states[key].live)
             most[demand.place], why[demand.place] = int(cooling.over and not starting), cooling_text(cooling, inventory)
-        nodes: dict[str, Cooling] = {**half_open, **own}
+        missing = cooled.no_image.get(key, {})
+        nodes: dict[str, Cooling] = {**half_open, **missing, **own}
         if not nodes:
             continue
         mine = _starting(states[key].live)
@@ -163,21 +170,24 @@ def find_limits(
                 number = numbers.setdefault(node_id, str(len(numbers)))
                 if int(number) < MOST_TRIED:
                     values[node_id] = number
+        no_image[demand.place] = dict.fromkeys(
+            missing.keys() - own.keys(), missing_image_text(missing.values(), inventory)) if missing else {}
         over_first = sorted(nodes.items(), key=lambda item: not item[1].over)
         because[demand.place] = {
-            node_id: cooling_text(one, inventory) if node_id in own else texts[node_id] for node_id, one in over_first}
+            node_id: cooling_text(one, inventory) if node_id in own else
+            no_image[demand.place].get(node_id) or texts[node_id] for node_id, one in over_first}
         if all(node.id in nodes or node.id in closed for node in usable_nodes(model, inventory.nodes)):
             nowhere.add(demand.place)
     single_try = frozenset(numbers[node_id] for node_id in half_open if node_id in numbers)
     cards = _cards(cooled, inventory, taken)
-    return Limits(most, why, left_out, because, closed, cards, frozenset(nowhere), single_try)
+    return Limits(most, why, left_out, because, closed, cards, frozenset(nowhere), no_image, single_try)
 
 
 def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:
     """Return the cooling cards by node id; after its cooldown a card takes one replica, unless its node is `taken`."""
     return {node.id: found for node in inventory.nodes if (found := tuple(
-        CoolingCard(card.index, card.uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
-        for card in node.gpus if card.uuid and (one := cooled.cards.get(card.uuid))))}
+        CoolingCard(index, uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
+        for index, uuid, one in cooled.on_node(node)))}
 
 
 def _starting(replicas: Iterable[Replica]) -> set[str]:

@@ -49,6 +49,15 @@ def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
     return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
 
 
+def missing_image_text(nodes: Collection[Cooling], inventory: Inventory) -> str:
+    """Return where the image of a model is missing, the latest message, and when one of these nodes is tried again."""
+    where = node_names({node_id for one in nodes for node_id in one.node_ids}, inventory)
+    latest = max((one.failures[-1] for one in nodes), key=lambda failure: seconds(failure.at))
+    again = min((one.until for one in nodes if not one.over), default=None)
+    then = "" if again is None else f"; tried there again at {clock_text(moment_at(again), inventory.observed_at)}"
+    return f"its image is not on {where}: {last_words(latest.message)}{then}"
+
+
 def _cards_in_common(cooling: Cooling, inventory: Inventory) -> str:
     """Return the cards that all failures on a single node have in common, if that node has others."""
     cards = sorted(cooling.gpu_uuids)
@@ -90,8 +99,8 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
     for key, left_out in cooled.left_out.items():
         yield from (cools(key, one) for one in left_out.values() if key not in cooled.models)
     yield from (cools(names[node_id], one, names[node_id]) for node_id, one in cooled.nodes.items())
-    yield from (cools(f"card {card.index} on {node.name}", cooled.cards[card.uuid], node.name)
-                for node in inventory.nodes for card in node.gpus if card.uuid and card.uuid in cooled.cards)
+    yield from (cools(f"card {index} on {node.name}", one, node.name)
+                for node in inventory.nodes for index, _, one in cooled.on_node(node))
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:

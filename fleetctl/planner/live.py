@@ -9,10 +9,12 @@ from itertools import islice
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.inventory import (
     LIVE_STATES,
     STARTING_STATES,
     Inventory,
+    Pause,
     Replica,
     ReplicaMember,
     dead_node_ids,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.claims import Position
 
 CLAIMED, NOT_TWICE = "CLAIMED_BY_FLEET", "a model that runs under another fleet gets no replicas"
+PAUSED, NONE_WHILE_PAUSED = "PAUSED", "a paused model gets no replicas"
 
 
 @dataclass(slots=True)
@@ -43,6 +46,7 @@ class ModelState:
     taken_ids: set[int] = field(default_factory=set)
     hot_ids: set[int] = field(default_factory=set)
     observed_at: str = ""
+    pause: Pause | None = None
 
     @property
     def starting(self) -> int:
@@ -68,6 +72,16 @@ class ModelState:
         fleets = sorted(self.claimed_by)
         return (f"this key is live under {plural(len(fleets), 'fleet')} {', '.join(fleets)}; remove it there, or take "
                 f"it over with --adopt-from {fleets[0]}") if fleets else ""
+
+    @property
+    def barred(self) -> tuple[str, str] | None:
+        """The code and the reason with which all new replicas of the model are blocked; None = it may have some."""
+        return (CLAIMED, claim) if (claim := self.claim) else (PAUSED, self.paused) if self.pause else None
+
+    @property
+    def paused(self) -> str:
+        """Return why the model gets no replicas while it is paused; empty if it is not."""
+        return paused_text(self.pause, self.observed_at) if self.pause else ""
 
     @property
     def highest_id(self) -> int:
@@ -110,7 +124,8 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     """
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    state = LiveState({key: ModelState(observed_at=inventory.observed_at) for key in keys}, {}, [], [], [])
+    state = LiveState({key: ModelState(observed_at=inventory.observed_at, pause=pause_of(inventory, fleet, key))
+                       for key in keys}, {}, [], [], [])
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue
@@ -125,6 +140,26 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
                 if member.node_id is not None:
                     state.holding.setdefault(member.node_id, []).append(member)
     return state
+
+
+def pause_of(inventory: Inventory, fleet: str, model: str) -> Pause | None:
+    """Return the pause of a whole fleet, else of this model in it; None = it is not paused."""
+    found = [one for one in inventory.pauses if one.fleet == fleet and one.model in (None, model)]
+    return min(found, key=lambda one: one.model is not None, default=None)
+
+
+def paused_text(pause: Pause, observed_at: str) -> str:
+    """Say what is paused, since when, by whom, until when and why: `paused since 14:18 UTC by ana: new driver`."""
+    what = "paused" if pause.model is not None else f"fleet {pause.fleet} is paused"
+    until = f", until {clock_text(pause.until, observed_at)}" if pause.until else ""
+    return (f"{what} since {clock_text(pause.since, observed_at)}{f' by {pause.by}' if pause.by else ''}{until}"
+            + (f": {pause.reason}" if pause.reason else ""))
+
+
+def resume_command(pause: Pause) -> str:
+    """Return the command that ends a pause."""
+    return f"fleetctl resume {quote(pause.model)} --fleet {quote(pause.fleet)}" if pause.model is not None else (
+        f"fleetctl resume --fleet {quote(pause.fleet)}")
 
 
 def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:

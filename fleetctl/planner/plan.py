@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, clock_text
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, was_restarted_recently
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, serves, was_restarted_recently
 from fleetctl.documents.plan import (
     NEWEST_PLAN,
     Blocked,
@@ -35,8 +36,16 @@ from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_ac
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
-from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, ModelState, is_outdated, sort_out
-from fleetctl.planner.notes import slot_notes
+from fleetctl.planner.live import (
+    NONE_WHILE_PAUSED,
+    NOT_TWICE,
+    LiveState,
+    ModelState,
+    is_outdated,
+    resume_command,
+    sort_out,
+)
+from fleetctl.planner.notes import card_notes, slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
@@ -93,7 +102,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, unlimited, state.models)
     ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
     demands = [limits.narrowed(demand) for demand in unlimited]
-    allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
+    allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
     expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
@@ -115,7 +124,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
         inquiry = Inquiry(placer, occupants, fleet.policies)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
-    waiting = "models that cool down wait" if limits.most else ""
+    paused = any(demand.missing and state.models[demand.shape.key].pause for demand in demands)
+    waiting = "models that cool down wait" if limits.most else NONE_WHILE_PAUSED if paused else ""
     method = packing.method or ("the quotas allow no more" if limited else waiting)
     certificate = certify(demands, placed, most, method, repacked)
 
@@ -144,11 +154,13 @@ def _blocked(
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
-        short = demand.missing - created[demand.place]
+        short, model = demand.missing - created[demand.place], state.models[key]
         if short <= 0:
             continue
-        if claim := state.models[key].claim:
-            result.append(Blocked(model=key, replicas=short, code=CLAIMED, message=claim))
+        if model.barred:
+            code, message = model.barred
+            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claim else ""
+            result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
@@ -157,7 +169,7 @@ def _blocked(
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"
                 blocked = blocked.model_copy(update={"message": message})
             explained = limits.explained(blocked, demand.place, no_room)
-            result.append(needs_room(explained, models[demand.place], state.models[key], created[demand.place]))
+            result.append(needs_room(explained, models[demand.place], model, created[demand.place]))
         elif demand.place in limits.most:
             result.append(limits.waiting(key, short, demand.place))
         else:
@@ -174,7 +186,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
     retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-    floor = cold_floor(chosen, inventory, decided.ledger.nodes, retry_after_s)
+    unpaused = [model for model in chosen if not state.models[model.key].pause]
+    floor = cold_floor(unpaused, inventory, decided.ledger.nodes, retry_after_s)
     fetched = floor.prefetches
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
@@ -220,7 +233,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        notes=slot_notes(inventory.nodes, fleet.policies),
+        notes=[*card_notes(inventory.nodes), *slot_notes(inventory.nodes, fleet.policies)],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
@@ -242,7 +255,8 @@ def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold],
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
-        outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
+        not_ready=sum(row.not_ready for row in rows), outdated=sum(row.outdated for row in rows),
+        reload=sum(row.reload for row in rows),
     )
 
 
@@ -294,14 +308,16 @@ def model_row(
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
+        not_ready=sum(replica.not_ready_since is not None for replica in state.live),
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
         labels=dict(model.labels), source=model.source,
     )
+    paused = "" if blocked else state.paused
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out))))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), paused)))})
 
 
 def _reason(
@@ -325,13 +341,18 @@ def _reason(
         yield obstacle
         yield live if notes and not row.create else ""
     else:
-        yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
+        changes = row.starting or row.not_ready or row.restarted or row.outdated
+        yield live if changes else f"nothing to do: {live}"
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     yield from _restart_notes(state.live, state.observed_at)
+    if row.not_ready:
+        first, since = min(((one, one.not_ready_since) for one in state.live if one.not_ready_since), key=itemgetter(1))
+        yield (f"{row.not_ready} not ready since {clock_text(since, state.observed_at)} "
+               f"({row.key}/{first.replica_id}: {first.not_ready_reason})")
     if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:
@@ -366,7 +387,7 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     progress = f"{row.current} current of {row.wanted}"
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
-    removable = min(row.outdated, max(0, row.live - row.starting - row.wanted))
+    removable = min(row.outdated, max(0, row.live - row.starting - row.not_ready - row.wanted))
     if not removable:
         return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
@@ -381,7 +402,7 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
     outdated, live = state.outdated(model), len(state.live)
     if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
         return blocked
-    serving = max(0, live - state.starting - 1)
+    serving = max(0, sum(map(serves, state.live)) - 1)
     return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
         f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
         f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})

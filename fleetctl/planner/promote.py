@@ -16,7 +16,7 @@ from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import Lifts, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
-from fleetctl.planner.weights import weights_by_rank
+from fleetctl.planner.weights import members_by_rank
 
 MOST_TRIED = 8
 """New replicas of a model that are tried in the place of one WARM replica."""
@@ -59,10 +59,10 @@ def _warm(
     """Yield the replicas of a model that may be promoted."""
     state = states[model.key]
     free = state.not_hot_ids
-    ranks = weights_by_rank(model)
+    ranks = members_by_rank(model)
     if not ranks:
         return
-    weights = {seat.position: ranks[seat.group][seat.rank] for seat in shape.seats}
+    weights = {seat.position: ranks[seat.group][seat.rank].weights for seat in shape.seats}
     wanted = {position: one.index if one else None for position, one in weights.items()}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
         if one.replica_id in free and is_warm_with(one, wanted) and all(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost, serves
+from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost
 from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -23,9 +23,9 @@ from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,
     domain_labels,
+    members_by_rank,
     variables_of,
     view_of,
-    weights_by_rank,
     with_sources,
 )
 
@@ -59,14 +59,14 @@ def add_weights(
 
     `nodes` = those of the ledger, whose policy may limit the ports at which the member serves them.
     """
-    by_key = {model.key: weights_by_rank(model) for model in models}
+    by_key = {model.key: members_by_rank(model) for model in models}
     all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
             ranks = by_key[action["model"]][member["group"]]
-            if weights := ranks[member["rank"]]:
+            if weights := ranks[member["rank"]].weights:
                 own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
-                view = view_of(weights, variables_of(action, member, len(ranks)))
+                view = view_of(weights, variables_of(action, member, ranks))
                 needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
     ports = {node.id: {"ports": limit} for node in nodes if (limit := node.policy.weights_ports) is not None}
@@ -183,8 +183,9 @@ def find_ready(inventory: Inventory) -> Ready:
 
 def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
     dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
-    replicas = [one for one in inventory.replicas  # WARM ones serve their weights, too
-                if one.replica_id is not None and serves(one) and not is_lost(one, dead)]
+    replicas = [one for one in inventory.replicas  # WARM ones and those that are not ready serve their weights, too
+                if one.replica_id is not None and one.state == "ALIVE" and not one.draining
+                and not is_lost(one, dead)]
     members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
                for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
     for replica, member in members:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fleetctl.documents.fleet import Member, WorkerGroup
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -32,11 +33,11 @@ def with_sources(weights: Weights, sources: Sequence[Mapping[str, Any]]) -> dict
     return plain
 
 
-def weights_by_rank(model: ResolvedModel) -> dict[str, list[Weights | None]]:
-    """Return the weights of a model by group and rank; empty if no member has any."""
+def members_by_rank(model: ResolvedModel) -> dict[str, list[Member]]:
+    """Return the members of a model by group and rank; empty if none has weights."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}
-    return {group.name: [member.weights for member in by_rank(group)] for group in model.workers}
+    return {group.name: by_rank(group) for group in model.workers}
 
 
 def by_rank(group: WorkerGroup) -> list[Member]:
@@ -52,10 +53,14 @@ def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label for label in (*same, *spread) if label))
 
 
-def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], size: int) -> dict[str, str]:
-    """Return the variables of a member that are known before it starts."""
+def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], gang: Sequence[Member]) -> dict[str, str]:
+    """Return the variables of a member that are known before it starts; `gang` = the members of its group by rank."""
+    rank = member["rank"]
+    ranks = [max(1, one.resources.gpus // SHARE) for one in gang]
+    first = sum(ranks[:rank])
     found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
-             "COPY": member["copy"], "RANK": member["rank"], "GROUP_SIZE": size}
+             "COPY": member["copy"], "RANK": rank, "GROUP_SIZE": len(gang),
+             "RANKS": ",".join(map(str, range(first, first + ranks[rank])))}
     return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
 
 

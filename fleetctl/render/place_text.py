@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.inventory import Replica, is_lost
 from fleetctl.documents.quantity import SHARE, amount_of, grouped, plural
 from fleetctl.render.visible import visible
@@ -97,7 +98,16 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
         return "lost"
     if replica.level == "WARM" and replica.state == "ALIVE":
         return "warm"
-    return "draining" if replica.draining else STATE_WORDS[replica.state]
+    return "draining" if replica.draining else "not ready" if replica.not_ready_since else STATE_WORDS[replica.state]
+
+
+def note_text(replica: Replica, observed_at: str | None) -> str:
+    """Return why a replica is not ready or why it ended last, if known; `observed_at` None = a time with its date."""
+    since = replica.not_ready_since
+    if since is None:
+        return replica.error or ""
+    shown = clock_text(since, observed_at) if observed_at else since
+    return f"not answering its readiness since {shown}: {replica.not_ready_reason}"
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.failures import what_cools
+from fleetctl.planner.live import pause_of
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class WatchCollector:
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
-            yield from _models(planned.plan, {cooling.name for cooling in cool if not cooling.node})
+            yield from _models(planned.plan, {cooling.name for cooling in cool if not cooling.node}, seen)
         if seen is not None:
             yield from _nodes(seen, {cooling.node for cooling in cool if cooling.node == cooling.name})
 
@@ -73,15 +74,19 @@ def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Se
     return family
 
 
-def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
+def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metric]:
     fleet = plan.fleet.name
-    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting,
-                        "starting": row.starting - row.restarting, "restarting": row.restarting,
-                        "outdated": row.outdated, "missing": row.create + row.blocked} for row in plan.models}
+    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - row.not_ready,
+                        "not_ready": row.not_ready, "starting": row.starting - row.restarting,
+                        "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
+              for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
     yield _gauges("model_cooling", "Whether the model is cooling down after several failures.", ("fleet", "model"),
                   (((fleet, key), float(key in cool)) for key in counts))
+    paused = {key for key in counts if seen is not None and pause_of(seen, fleet, key)}
+    yield _gauges("model_paused", "Whether a person has paused the model, or its fleet.", ("fleet", "model"),
+                  (((fleet, key), float(key in paused)) for key in counts))
     yield _gauges("model_blocked_replicas", "Blocked replicas, by reason code.", ("fleet", "model", "code"),
                   (((fleet, row.model, row.code), row.replicas) for row in plan.blocked))
 

@@ -96,7 +96,9 @@ def _state(watcher: Watcher) -> tuple[str, int]:
         return f"Not planned yet: {revision}.", PARTIAL
     if "revision" in conditions or plan.summary.blocked or plan.summary.create:
         return f"In force: {revision}. {plan.summary.create} to create, {plan.summary.blocked} blocked.", PARTIAL
-    return f"Everything in {revision} is live or starting.", 0
+    late = plan.summary.not_ready
+    return (f"Everything in {revision} is live or starting{f'; {late} no longer ready' if late else ''}.",
+            PARTIAL if late else 0)
 
 
 def _facts(watcher: Watcher) -> Iterator[tuple[str, str]]:
@@ -133,5 +135,6 @@ def _running(watcher: Watcher) -> Iterator[Table]:
         [item for item in drift if item.code == OUTDATED], {model.key: model.replicas for model in fleet.models},
         observed_at=None,  # ages would change the digest each time
         failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
+        pauses=[one for one in seen.pauses if one.fleet == fleet.name],
         differences=False)  # the plan's own table has more detail
     yield from (replace(table, folded=table.key == "replica") for table in report.tables)

@@ -79,4 +79,4 @@ def live_source(
 ) -> Iterator[Live]:
     """Yield the cluster as the source of the inventory; `or_inventory` as for `resolve_address`."""
     with open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory) as client:
-        yield Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))
+        yield Live(client, invocation.now, resolve_namespace(invocation, where, cluster))

@@ -12,6 +12,7 @@ from fleetctl.apply.record import Starter
 from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.fleet import needs_by_node
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Inventory
@@ -53,8 +54,10 @@ class Examination:
             source = self._source
             with self.invocation.working("reading the cluster"):
                 vitals = read_vitals(source.client)
-            seen = read(self.invocation, replace(source, observed_at=self.invocation.now()))
-            found = replace(found, vitals=vitals, seen=with_wrong(source.client, seen))
+            seen = read(self.invocation, source)
+            told, here_s = source.client.cluster_time(), as_datetime(self.invocation.now()).timestamp()
+            found = replace(found, vitals=vitals, seen=with_wrong(source.client, seen), now=source.now(),
+                            ahead_s=None if told is None else here_s - told)
         except FleetctlError as error:
             return replace(found, refusal=error)
         return self._with_nodes(found, job) if job else found
@@ -92,10 +95,10 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
 
 
 def capacity_findings(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
-    """Return findings that change capacity silently: foreign memory, expired cordons, cooling, recent failures.
+    """Return findings that change capacity silently: foreign memory, expired cordons, pauses, cooling, recent failures.
 
     Raises InventoryError when the records, which have the cordons, cannot be read.
     """
     evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(records=read_records(client)))
     return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
-            *replicas.check_failures(evidence)]
+            *replicas.check_pauses(evidence), *replicas.check_failures(evidence)]

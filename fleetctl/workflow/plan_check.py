@@ -22,11 +22,12 @@ from fleetctl.workflow.invocation import Invocation, Where
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan, the inventory it was checked against (None = none), and why an apply would refuse it."""
+    """A plan, the inventory it was checked against (None = none), and why an apply would refuse it `now`."""
 
     plan: Plan
     inventory: Inventory | None
     refusal: PlanStale | PlanUsed | None
+    now: str
 
     def map(self) -> PlacementMap | None:
         """Return the map with the plan's new replicas; None without an inventory or if the plan does not fit."""
@@ -51,22 +52,23 @@ def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, 
     try:
         if ask:
             with invocation.working("checking the plan against the cluster"):
-                seen = _read(invocation, plan, saved_as, now, where)
+                seen = _read(invocation, plan, saved_as, where)
+            now = now if where.inventory else seen.observed_at
             refuse_moved(plan, seen, saved_as)
         refuse_expired(plan, now, saved_as)
     except (PlanStale, PlanUsed) as error:
         refusal = error
-    return Checked(plan, seen, refusal)
+    return Checked(plan, seen, refusal, now)
 
 
-def _read(invocation: Invocation, plan: Plan, saved_as: str, now: str, where: Where) -> Inventory:
+def _read(invocation: Invocation, plan: Plan, saved_as: str, where: Where) -> Inventory:
     """Return the inventory to check against; first checks whether the cluster has applied the plan before."""
     if where.inventory:
         seen = Snapshot(where.inventory, stdin=invocation.stdin).read()
     else:
         with open_dashboard(invocation, where.address, plan.inventory.address, or_inventory=True) as client:
             refuse_used(client, plan, saved_as)
-            seen = Live(client, now, plan.fleet.namespace).read()
+            seen = Live(client, invocation.now, plan.fleet.namespace).read()
     require_complete(seen)
     return seen
 

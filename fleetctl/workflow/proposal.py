@@ -66,7 +66,7 @@ def proposed_by_plan(
     with open_dashboard(invocation, address, plan.inventory.address) as client:
         try:
             with invocation.working("checking the plan against the cluster"):
-                task, agreed = prepare_saved(client, plan, invocation.now(), plan_file), False
+                task, agreed = prepare_saved(client, plan, invocation.now, plan_file), False
         except PlanStale as stale:
             task, agreed = ApplyTask(client, offer_new_plan(stale, plan)), True
         yield Proposal(task, task.plan, agreed)
@@ -126,7 +126,8 @@ class FleetReplanner:
     def __call__(self, wanted: ReplanWanted) -> Plan:
         """Return the plan for the refused replicas, with the agent's view of the cluster; raises FleetctlError."""
         refused, planned = wanted.refused_by_model(), self._planned
-        options = replace(planned.options, targets=tuple(sorted(refused)))
+        ignore = planned.options.ignore_cooldown and not wanted.lacks_image  # else that node would be chosen again
+        options = replace(planned.options, targets=tuple(sorted(refused)), ignore_cooldown=ignore)
         with live_source(self._invocation, self._where, planned.fleet.cluster) as source:
             seen_by_agent = replace(source, agent=wanted.view())
             made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,

@@ -34,7 +34,8 @@ class Round:
     @property
     def creates(self) -> bool:
         """Whether a current replica must be created or awaited before an outdated one is ended."""
-        starting = (not _serves(replica) and not is_outdated(replica, self.model) for replica in self.state.live)
+        starting = (replica.state in STARTING_STATES and not is_outdated(replica, self.model)
+                    for replica in self.state.live)
         return self.state.to_create(self.model) > 0 or any(starting)
 
     @property
@@ -111,4 +112,4 @@ def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | N
 
 
 def _serves(replica: Replica) -> bool:
-    return replica.state not in STARTING_STATES
+    return replica.state not in STARTING_STATES and replica.not_ready_since is None

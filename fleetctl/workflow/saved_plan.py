@@ -17,11 +17,11 @@ from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.output_files import write_file
 
 
-def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
-    """Write the plan, readable only by its owner, and print how to apply it."""
+def save_plan(invocation: Invocation, plan: Plan, out: Path, now: str) -> None:
+    """Write the plan, readable only by its owner, and print how to apply it; `now` is RFC 3339."""
     write_file(out, saved_plan_json(plan), mode=0o600)
     refused = ""
-    if has_expired(plan, invocation.now()):
+    if has_expired(plan, now):
         refused = f"its inventory is from {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
     elif refusing(plan.policy):
         refused = ("a policy of the fleet forbids it" if refusing(plan.policy, force=True)

@@ -2,8 +2,9 @@
 
 Reads one JSON line (member, injected, log, startupTimeout, aliveFor) and writes one line per event: created (the
 port reserved for the engine, its FLEETCTL_PORT), failed, ready, serves (a port), down. With `probed` false, the
-engine is a rank whose readiness is not probed. A separate process, because it becomes a subreaper. Run it below a
-process that has the node's environment, as an actor runs below its raylet.
+engine is a rank whose readiness is not probed. With `goesOn`, the period and timeout of readiness after the start,
+each change of it is an `answers` event: null, or why it does not. A separate process, because it becomes a subreaper.
+Run it below a process that has the node's environment, as an actor runs below its raylet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from typing import Any
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent import ports, processes
+from fleetctl.agent import ports, processes, readiness
 from fleetctl.agent.engine import EngineLog, EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Member
@@ -53,6 +54,16 @@ def main(order: dict[str, Any]) -> None:
         return
     report(ready=engine._run.pid)
     report(serves=engine.served_port())
+    if "goesOn" in order:
+        readiness.PERIOD_S, readiness.TIMEOUT_S = order["goesOn"]
+        told: list[Any] = [None]
+
+        def tell(state: Any) -> None:
+            if state != told[-1]:
+                told.append(state)
+                report(answers=state and state.reason)
+
+        engine.keep_probing(tell)
     report(down=engine.watch())
 
 

@@ -46,6 +46,7 @@ class SimulatedCluster:
         self.answers = True
         self.lock_held = True
         self.killed: list[str] = []
+        self.paused: dict[str, str] = {}
         self.events: list[str] = []
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.waits: list[float | None] = []
@@ -94,7 +95,8 @@ class SimulatedCluster:
 
     def context(self) -> Context:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set())
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set(),
+                       lambda model: self.paused.get(model, ""))
 
     def emit(self, kind: str, message: str, **fields: Any) -> None:
         self.events.append(kind)

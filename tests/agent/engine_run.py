@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-from marked_processes import MARK, children
+from marked_processes import MARK, children, eventually
 
 from fleetctl.agent.guarded import supervisor_source
 
@@ -55,7 +59,7 @@ class ActorStandIn:
 
     def fresh_folders(self) -> list[str]:
         """Return the working directories that were made for engines and still exist."""
-        return sorted(path.name for path in self.temp.glob("fleetctl-engine-*"))
+        return sorted(str(path.relative_to(self.temp)) for path in self.temp.rglob("fleetctl-engine-*"))
 
 
 Run = Callable[..., ActorStandIn]
@@ -70,8 +74,9 @@ def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
 
     def start(*command: str, node: dict[str, str] | None = None, order: dict[str, Any] | None = None,
               **engine: Any) -> ActorStandIn:
-        env = {"PATH": os.environ["PATH"], "TMPDIR": str(temp), "PYTHONPATH": os.pathsep.join(sys.path),
-               "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another", MARK: mark, **(node or {})}
+        env = {"PATH": os.environ["PATH"], "TMPDIR": str(temp), "XDG_CACHE_HOME": str(temp / "cache"),
+               "PYTHONPATH": os.pathsep.join(sys.path), "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another",
+               MARK: mark, **(node or {})}
         log = tmp_path / "engine.log"
         member = {"supervisor": SOURCE, "engine": {"command": list(command), **engine}, "node": "node-a",
                   "nodeId": "id-a", "group": "main", "copy": 0, "role": "Standalone", "rank": 0}
@@ -113,3 +118,69 @@ Server((sys.argv[1], int(sys.argv[2])), Health).serve_forever()
 
 def server(host: str = "127.0.0.1", port: str = "$(FLEETCTL_PORT)", *flags: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", SERVER, host, port, *(flags or ("--share",)))
+
+
+class EngineLike:
+    """The door of a running engine_like.py at `port`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """Return status and body of an answer; raises OSError if nothing serves."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def state(self) -> dict[str, Any]:
+        """Return its /state."""
+        return dict(json.loads(self.ask("/state")[1]))
+
+    def be(self, **what: object) -> None:
+        """Let it be so: health, waiting, exit, kill."""
+        self.ask(f"/be?{urlencode(what)}", "POST")
+
+    def await_serving(self) -> None:
+        """Return once it serves."""
+
+        def serves() -> bool:
+            try:
+                return self.ask("/state")[0] == 200
+            except OSError:
+                return False
+
+        eventually(serves, "the engine serves")
+
+    @contextlib.contextmanager
+    def working(self, seconds: float) -> Iterator[Callable[[], tuple[int, str]]]:
+        """Let a request run; yields a function that returns its answer."""
+        answers: list[tuple[int, str]] = []
+
+        def ask() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                answers.append(self.ask(f"/work?for={seconds}"))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        eventually(lambda: self.state()["running"], "the request runs")
+
+        def answer() -> tuple[int, str]:
+            thread.join(60)
+            return answers[0]
+
+        yield answer
+        thread.join(60)
+
+
+def engine_like(*flags: str, port: int = 0) -> tuple[tuple[str, ...], EngineLike]:
+    """Return the command of engine_like.py on a free port, and its door."""
+    if not port:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    program = Path(__file__).with_name("engine_like.py")
+    return (sys.executable, "-I", "-S", str(program), "--port", str(port), *flags), EngineLike(port)

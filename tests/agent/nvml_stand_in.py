@@ -11,7 +11,11 @@ MIB = 1 << 20
 
 @dataclass
 class Device:
-    """A card or a MIG device. Memory in MiB; None = not reported. `parts` = the devices in its MIG slots."""
+    """A card or a MIG device. Memory in MiB; None = not reported. `parts` = the devices in its MIG slots.
+
+    `fails` = the calls that the driver refuses for it, with its reason. `remapped` = corrected and uncorrected rows,
+    whether some wait for a reset, and whether replacing one has failed.
+    """
 
     uuid: str
     total: int | None = 81_559
@@ -19,6 +23,11 @@ class Device:
     reserved: int = 600
     parts: list[Device | None] | None = None
     pids: tuple[int, ...] = ()
+    drawing: tuple[int, ...] = ()
+    fails: dict[str, str] = field(default_factory=dict)
+    uncorrected: int | None = None
+    remapped: tuple[int, int, int, int] | None = None
+    pages_pending: bool = False
 
 
 class NVMLError(Exception):
@@ -58,26 +67,49 @@ class Nvml:
         return len(self.devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
+        self._require("open", self.devices[index])
         return self.devices[index]
 
+    def _require(self, call: str, device: Device) -> None:
+        if call in device.fails:
+            raise NVMLError(device.fails[call])
+
     def nvmlDeviceGetUUID(self, device: Device) -> str | bytes:
+        self._require("uuid", device)
         return device.uuid.encode() if self.old else device.uuid
 
     def nvmlDeviceGetMemoryInfo(self, device: Device, **version: int) -> SimpleNamespace:
+        self._require("memory", device)
         if version and (self.old or self.old_driver):
             raise NVMLError("Function Not Found")
         if device.total is None:
             raise NVMLError_NotSupported("Not Supported")
-        if device.total < 0:
-            raise NVMLError("GPU is lost")
         used = device.used if version else device.used + device.reserved
         free = device.total - device.used - device.reserved
         return SimpleNamespace(total=device.total * MIB, used=used * MIB, free=free * MIB)
 
     def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[SimpleNamespace]:
+        self._require("processes", device)
         if self.old_driver:
             raise NVMLError("Function Not Found")
         return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in device.pids]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, device: Device) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in device.drawing]
+
+    def nvmlDeviceGetTotalEccErrors(self, device: Device, kind: int, counter: int) -> int:
+        assert (kind, counter) == (1, 0), "uncorrected, volatile"
+        if device.uncorrected is None:
+            raise NVMLError_NotSupported("Not Supported")
+        return device.uncorrected
+
+    def nvmlDeviceGetRemappedRows(self, device: Device) -> tuple[int, int, int, int]:
+        if device.remapped is None:
+            raise NVMLError_NotSupported("Not Supported")
+        return device.remapped
+
+    def nvmlDeviceGetRetiredPagesPendingStatus(self, device: Device) -> int:
+        return int(device.pages_pending)
 
     def nvmlDeviceGetMigMode(self, device: Device) -> list[int]:
         if device.uuid == "GPU-cannot-be-divided":
@@ -85,11 +117,12 @@ class Nvml:
         return [int(device.parts is not None), 0]
 
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Device) -> int:
+        self._require("slots", device)
         assert device.parts is not None
         return len(device.parts)
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Device, place: int) -> Device:
-        part = (device.parts or [])[place]
+        part = ([*(device.parts or []), *[None] * 7])[place]
         if part is None:
             raise NVMLError("Not Found")
         return part

@@ -14,7 +14,8 @@ from ray_keys import Keys
 
 from fleetctl.agent import apply as apply_module
 from fleetctl.agent import cluster as cluster_module
-from fleetctl.agent import mailbox
+from fleetctl.agent import lock as lock_module
+from fleetctl.agent import mailbox, records
 from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import run as run_module
 from fleetctl.agent.apply import Apply
@@ -85,7 +86,8 @@ class ScriptedCluster:
         monkeypatch.setattr(Apply, "take", self.take)
         monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
         monkeypatch.setattr(apply_module, "forget_dead_actors", lambda: None)
-        self.keys.install(monkeypatch, apply_module)
+        self.keys.install(monkeypatch, apply_module, lock_module, records)
+        monkeypatch.setattr(records, "change", self.write_record)
         monkeypatch.setattr(cluster_module, "draining_nodes", set)
         monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
@@ -93,6 +95,13 @@ class ScriptedCluster:
         monkeypatch.setattr(cluster_module, "nodes_now", lambda: [NodeNow("n1", "DRAINING", {})])
         self.earlier: list[str] = []
         self.busy: Exception | None = None
+
+    def write_record(self, kind: str, edit: Any, fleet: str = "") -> bool:
+        """Write a version of a row without its copy in the job table, which no run reads."""
+        row = f"{records.ROW}{kind}"
+        number, found = records._newest(row)
+        text = records._packed(edit(found).values())
+        return lock_module.Numbered(f"records:{row}:").write(number + 1, text.encode())
 
     def count(self) -> None:
         creating = sum(task.begun and isinstance(task, Attempt) and not task.granted for task in self.current[0].tasks)
@@ -316,7 +325,7 @@ def test_without_a_client_that_can_plan_a_refusal_is_the_outcome(cluster: Script
 
 
 @pytest.mark.parametrize("code", ["blocked:NODE_DRAINING", "blocked:NODE_GONE", "blocked:NODE_TAKEN",
-                                  "failed:NODE_TAKEN"])
+                                  "failed:NODE_TAKEN", "failed:IMAGE_MISSING"])
 def test_a_refused_replica_goes_to_another_node_in_the_same_run(cluster: ScriptedCluster, code: str) -> None:
     cluster.scripts = {"a/1": [code]}
     cluster.on_replan = {"request": request_of("a/2")}
@@ -438,6 +447,17 @@ def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
         ("ready", "COLD", None, ["node-2"]), *(("skipped", "COLD", "INTERRUPTED", [f"node-{n}"]) for n in (1, 2))]
     assert (summary["exitCode"], summary["interrupted"]) == (3, True)
     assert [RunSummary.model_validate({"seq": 1, "time": "", "type": "runSummary", **summary}).outcomes]
+
+
+def test_weights_of_a_paused_model_are_not_fetched(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(monkeypatch, lambda _: Row("1" * 64, GOT))
+    records.add("pause", "x", {"verb": "pause", "fleet": "lab", "namespace": "fleet", "model": "more", "who": "ana"})
+    wanted = request_of("m/4")
+    wanted["plan"]["prefetches"] = [floor("more", 1), floor("m", 1)]
+    summary = cluster.run(**wanted)
+    assert [(row["model"], row["outcome"], row.get("code"), row["message"]) for row in summary["outcomes"]] == [
+        ("m", "ready", None, " of m/4"), ("more", "blocked", "PAUSED", "paused by ana"), ("m", "ready", None, "")]
+    assert (asked.nodes, summary["exitCode"]) == (["n1"], 3)
 
 
 def run_with_floor(

@@ -24,6 +24,21 @@ def test_a_dead_or_draining_node_gets_no_replica(cluster: SimulatedCluster, trou
     assert (cluster.events, result.seconds) == ([], None)
 
 
+def test_a_model_paused_since_the_plan_gets_no_replica(cluster: SimulatedCluster) -> None:
+    cluster.paused["m"] = "paused by ana: bad answers"
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.message) == ("blocked", "PAUSED", "paused by ana: bad answers")
+    assert (cluster.events, cluster.now) == ([], 0.25), "and nothing is awaited"
+
+
+def test_a_pause_leaves_a_created_replica_alone(cluster: SimulatedCluster) -> None:
+    attempt = cluster.attempt()
+    attempt.step()
+    cluster.paused["m"] = "paused by ana"
+    assert cluster.run(attempt).outcome == "ready"
+    assert cluster.killed == []
+
+
 @pytest.mark.parametrize("members", [[MEMBER], [MEMBER, MEMBER]], ids=["one member", "gang"])
 def test_a_refused_replica_ends_its_turn_on_a_shared_card(
     cluster: SimulatedCluster, members: list[Member]

@@ -123,11 +123,21 @@ def test_an_engine_that_ended_before_its_node_keeps_its_own_reason(cluster: Simu
     assert cluster.run(attempt).code == "ENGINE_EXITED"
 
 
-def test_a_replica_evicted_after_it_was_ready_has_not_failed(cluster: SimulatedCluster) -> None:
+def test_a_replica_evicted_after_it_was_ready_is_not_ready(cluster: SimulatedCluster) -> None:
     attempt = cluster.attempt()
     assert cluster.run(attempt).outcome == "ready"
     cluster.states, cluster.death, cluster.evicted = ["DEAD"], "killed by `ray.kill`", True
-    assert not attempt.has_gone_down()
+    assert attempt.has_gone_down()
+    assert attempt.outcome is not None
+    assert (attempt.outcome.outcome, attempt.outcome.code, attempt.outcome.message) == (
+        "failed", "EVICTED", "it was ready and went down: it was evicted; the next apply starts another")
+
+
+def test_a_replica_evicted_while_it_starts_says_so(cluster: SimulatedCluster) -> None:
+    cluster.states, cluster.death, cluster.evicted = ["PENDING_CREATION", "DEAD"], "killed by `ray.kill`", True
+    result = cluster.run(cluster.attempt())
+    assert (result.outcome, result.code, result.message) == (
+        "failed", "EVICTED", "it was evicted; the next apply starts another")
 
 
 def test_a_gang_that_ended_itself_after_it_was_ready_has_failed(cluster: SimulatedCluster) -> None:

@@ -13,8 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.agent import cards, processes
-from fleetctl.agent.cards import CardCheck, check_granted, find, numbers, objection, uuids, wait_for_clean_cards
+from fleetctl.agent.cards import (
+    CardCheck,
+    check_granted,
+    find,
+    names_for_engine,
+    numbers,
+    objection,
+    uuids,
+    wait_for_clean_cards,
+)
 from fleetctl.agent.driver import Answer, Card
+from fleetctl.agent.messages import Resident
 
 GIB = 1 << 30
 
@@ -116,8 +126,81 @@ def test_a_cooling_card_is_refused_immediately_even_if_it_is_clean(monkeypatch: 
     assert check_granted(host, ["0"], 10_000, 0, ["GPU-111"]).objection is None
     monkeypatch.setattr(cards, "query_driver", lambda _: host)
     monkeypatch.setattr(cards.time, "sleep", lambda _: pytest.fail("no waiting makes it good"))
-    assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).is_cooling
-    assert check_granted(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == ([None], None, "no driver", False)
+    assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).code == "CARD_COOLING"
+    assert check_granted(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == CardCheck([None], None, "no driver")
+
+
+LOST = Answer([card(1), card(5, 70 * GIB)], None, {"0": "GPU is lost"})
+
+
+@pytest.mark.parametrize(("granted", "code", "text"), [
+    ("0", "CARD_LOST", "card 0 is lost: the driver counts it and cannot open it (GPU is lost)"),
+    ("GPU-of-0", "CARD_LOST", "GPU-of-0 is lost: the driver counts it and cannot open it (card 0: GPU is lost)"),
+    ("5", "CARD_IN_USE", "card 5 was granted whole, but 71680Mi of it are in use by another process"),
+    ("1", "CARD_COOLING", "card 1 (GPU-111) is cooling: several models failed on it recently"),
+])
+def test_one_lost_card_is_refused_and_the_others_are_checked_as_ever(granted: str, code: str, text: str) -> None:
+    check = check_granted(LOST, [granted], 10_000, 0, ["GPU-111"])
+    assert (check.code, check.objection) == (code, text)
+    assert list(check.failed) == ([granted] if code == "CARD_LOST" else [])
+
+
+def test_a_lost_card_is_not_awaited(driver: Driver) -> None:
+    clock = driver([LOST])
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}).code == "CARD_LOST"
+    assert clock.now == 0
+
+
+def test_if_the_driver_does_not_tell_all_a_uuid_that_it_has_not_told_is_unchecked() -> None:
+    check = check_granted(LOST._replace(trouble="the NVIDIA driver did not answer"), ["GPU-x"], 10_000, 0)
+    assert (check.objection, check.unchecked) == (None, "the NVIDIA driver did not answer")
+
+
+def test_an_engine_gets_uuids_only_if_not_every_card_of_its_host_can_be_opened() -> None:
+    """CUDA may count only the cards that it can open; numbers would then mean others."""
+    assert names_for_engine(["1", "9"], check_granted(LOST, ["1", "9"], 20_000, 0)) == ["GPU-111", "9"]
+    assert names_for_engine(["1"], check_granted(Answer(HOST), ["1"], 10_000, 0)) == ["1"]
+    assert names_for_engine(["1"], CardCheck()) == ["1"]
+
+
+def test_a_card_with_faulty_memory_is_refused_but_not_under_a_replica_that_restarts() -> None:
+    faulty = Answer([card(0), card(1)._replace(fault="3 uncorrected memory errors since its last reset")])
+    check = check_granted(faulty, ["1"], 10_000, 0)
+    assert (check.code, check.objection, list(check.failed)) == (
+        "CARD_FAULTY", "card 1 (GPU-111) has 3 uncorrected memory errors since its last reset", ["1", "GPU-111"])
+    assert check.is_final
+    assert check_granted(faulty, ["0"], 10_000, 0).objection is None
+    assert check_granted(faulty, ["1"], 10_000, 0, restarted=True).objection is None
+
+
+@pytest.mark.parametrize(("used", "residents", "fine"), [
+    (2 * GIB, [], False),
+    (2 * GIB, [Resident(GIB)], True),
+    (4 * GIB, [Resident(GIB), Resident(2 * GIB)], True),
+    (4 * GIB + 1, [Resident(GIB), Resident(2 * GIB)], False),
+])
+def test_the_memory_of_residents_does_not_make_a_whole_card_dirty(
+    used: int, residents: list[Resident], fine: bool
+) -> None:
+    assert (objection([card(0, used, 24 * GIB)], 10_000, 0, residents) is None) is fine
+
+
+def test_a_resident_with_a_name_is_known_by_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as daemon:
+        used = card(5, 3 * GIB)._replace(pids=(daemon.pid,))
+        monkeypatch.setattr(processes, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
+        texts = {name: objection([used], 10_000, 0, [Resident(2 * GIB, name)])
+                 for name in ("sleep", "1000", "Xorg")}
+        monkeypatch.setattr(processes, "FIRST_NAMESPACE", "another")
+        in_a_container = objection([used], 10_000, 0, [Resident(2 * GIB, "Xorg")])
+        daemon.kill()
+    assert (texts["sleep"], texts["1000"], in_a_container) == (None, None, None), "a word of its command counts"
+    assert "card 5 was granted whole, but 3072Mi of it are in use by process" in str(texts["Xorg"])
+
+
+def test_what_residents_use_is_told_with_the_objection() -> None:
+    assert objection([card(5, 9 * GIB)], 10_000, 0, [Resident(2 * GIB)]) == (
+        "card 5 was granted whole, but 9216Mi of it are in use by another process, 2048Mi belong to its residents")
 
 
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:

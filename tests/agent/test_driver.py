@@ -85,7 +85,54 @@ def test_the_only_card_has_the_hosts_memory_if_the_driver_supports_no_report_of_
     assert card.is_unified
     assert card.total > card.used > 0
     assert card.free == card.total - card.used
-    assert query_nvml(Nvml([Device("GPU-lost", -1)])).trouble == "the NVIDIA driver reports no card"
+
+
+@pytest.mark.parametrize(("call", "reason"), [("open", "GPU is lost"), ("memory", "Unknown Error")])
+@pytest.mark.parametrize("failing", [0, 3, 7])
+def test_a_card_that_cannot_be_read_is_lost_and_the_others_are_reported(failing: int, call: str, reason: str) -> None:
+    devices = [Device(f"GPU-{index}") for index in range(8)]
+    devices[failing].fails[call] = reason
+    answer = query_nvml(Nvml(devices))
+    assert [card.number for card in answer.cards] == [str(index) for index in range(8) if index != failing]
+    assert (answer.trouble, answer.lost) == (None, {str(failing): reason})
+
+
+def test_the_only_card_of_a_host_may_be_lost() -> None:
+    assert query_nvml(Nvml([Device("GPU-a", fails={"open": "GPU is lost"})])) == Answer([], None, {"0": "GPU is lost"})
+
+
+@pytest.mark.parametrize("call", ["uuid", "processes", "slots"])
+def test_a_call_that_fails_for_one_card_costs_only_what_it_would_have_told(call: str) -> None:
+    devices = [Device("GPU-a", pids=(7,)), Device("GPU-b", pids=(8,), parts=[Device("MIG-1", 9_856)])]
+    before = query_nvml(Nvml(devices)).cards
+    devices[1].fails[call] = "Unknown Error"
+    after = query_nvml(Nvml(devices))
+    without = {"uuid": before[1]._replace(uuid=""), "processes": before[1]._replace(pids=()), "slots": before[1]}[call]
+    assert after == Answer([before[0], without, before[2]])
+
+
+def test_mig_devices_are_reported_without_their_card() -> None:
+    divided = Device("GPU-b", parts=[Device("MIG-1", 9_856), Device("MIG-2", 9_856, fails={"memory": "Unknown Error"})],
+                     fails={"memory": "Unknown Error"})
+    answer = query_nvml(Nvml([Device("GPU-a"), divided]))
+    assert [card.uuid for card in answer.cards] == ["GPU-a", "MIG-1"]
+    assert answer.lost == {}
+
+
+@pytest.mark.parametrize(("device", "fault"), [
+    (Device("GPU-a", uncorrected=0, remapped=(3, 1, 0, 0)), ""),
+    (Device("GPU-a", uncorrected=1), "1 uncorrected memory error since its last reset"),
+    (Device("GPU-a", uncorrected=12, remapped=(0, 1, 1, 0)), "12 uncorrected memory errors since its last reset, "
+     "memory that waits for a reset of the card to be replaced"),
+    (Device("GPU-a", pages_pending=True), "memory that waits for a reset of the card to be replaced"),
+    (Device("GPU-a", uncorrected=0, remapped=(0, 9, 0, 1)), "memory that could not be replaced"),
+])
+def test_faults_of_a_cards_memory_are_reported(device: Device, fault: str) -> None:
+    assert [card.fault for card in query_nvml(Nvml([device])).cards] == [fault]
+
+
+def test_a_display_server_uses_a_card_as_well() -> None:
+    assert query_nvml(Nvml([Device("GPU-a", pids=(9,), drawing=(3, 9))])).cards[0].pids == (3, 9)
 
 
 def test_the_processes_of_a_card_are_known_if_the_driver_lists_them() -> None:
@@ -138,13 +185,27 @@ def test_a_driver_that_hangs_does_not_hang_the_start(
     over = threading.Event()
 
     hanging = Nvml(trouble="late")
-    monkeypatch.setattr(driver, "query_nvml", lambda nvml: [over.wait(60), query_nvml(nvml)][1])
+    monkeypatch.setattr(driver, "query_nvml", lambda nvml, *found: [over.wait(60), query_nvml(nvml, *found)][1])
     use(hanging)
     monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
     answer = query_driver(nvidia_smi(f"touch {tmp_path}/asked"))
     over.set()
     assert answer == Answer([], "the NVIDIA driver did not answer within 0.1 s")
     assert not (tmp_path / "asked").exists(), "nvidia-smi would hang, too"
+
+
+def test_a_driver_that_hangs_at_one_card_has_told_of_those_before(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    nvml = Nvml([Device("GPU-a"), Device("GPU-b"), Device("GPU-c")])
+    opened = nvml.nvmlDeviceGetHandleByIndex
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex", lambda index: [index == 1 and over.wait(60), opened(index)][1])
+    monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
+    use(nvml)
+    answer = query_driver({})
+    over.set()
+    assert [card.uuid for card in answer.cards] == ["GPU-a"]
+    assert answer.trouble == "the NVIDIA driver did not answer within 0.1 s"
+    assert answer.lost == {"1": "the driver does not answer"}
 
 
 def test_the_binding_is_not_imported_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +236,21 @@ def test_nvidia_smi_runs_with_the_nodes_environment(nvidia_smi: Install, tmp_pat
 def test_a_row_without_memory_is_left_out(nvidia_smi: Install, row: str) -> None:
     answer = query_nvidia_smi(nvidia_smi(listing(row, "1, GPU-bb, 100, 0, 100")))
     assert answer == Answer([Card("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)])
+
+
+@pytest.mark.parametrize("cell", ["[GPU is lost]", "ERR!", "[Unknown Error]", "[GPU requires reset]"])
+def test_a_row_with_an_error_is_a_lost_card(nvidia_smi: Install, cell: str) -> None:
+    answer = query_nvidia_smi(nvidia_smi(listing(f"0, {cell}, {cell}, {cell}, {cell}", "1, GPU-bb, 100, 0, 100")))
+    assert answer == Answer([Card("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)], None, {"0": cell.strip("[]")})
+
+
+def test_the_rows_of_a_failing_nvidia_smi_count(nvidia_smi: Install) -> None:
+    body = (listing("1, GPU-bb, 100, 0, 100") + "\necho 'Unable to determine the device handle for GPU0: 0000:07:00.0: "
+            "GPU is lost' >&2\nexit 15")
+    answer = query_nvidia_smi(nvidia_smi(body))
+    assert answer is not None
+    assert [card.uuid for card in answer.cards] == ["GPU-bb"]
+    assert answer.trouble == ("nvidia-smi: Unable to determine the device handle for GPU0: 0000:07:00.0: GPU is lost")
 
 
 def test_a_failing_nvidia_smi_gives_no_report(nvidia_smi: Install) -> None:

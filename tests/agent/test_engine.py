@@ -42,6 +42,17 @@ def test_the_way_an_engine_ended_is_reported(run: Run, command: str, message: st
     assert actor.read_report("failed") == {"failed": "ENGINE_EXITED", "message": message}
 
 
+NO_IMAGE = "localhost/vllm:1: image not known"
+
+
+@pytest.mark.parametrize(("command", "code"), [
+    (f"echo 'Error: {NO_IMAGE}' >&2; exit 125", "IMAGE_MISSING"), (f"echo '{NO_IMAGE}'; exit 1", "ENGINE_EXITED"),
+    ("echo 'Error: unknown flag' >&2; exit 125", "ENGINE_EXITED")])
+def test_an_engine_whose_image_is_missing_has_a_code_of_its_own(run: Run, command: str, code: str) -> None:
+    actor = run("sh", "-c", command, readiness={"exec": {"command": ["false"]}, "period": 0.05})
+    assert actor.read_report("failed")["failed"] == code
+
+
 @pytest.mark.parametrize(("kills", "command", "message"), [
     (13, "kill -9 $$$$", "signal 9 (meanwhile the kernel killed a process of this host for lack of memory) before"),
     (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 import pytest
 from engine_run import DUMP_ENV, ActorStandIn, Run
+
+from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.messages import Engine, FromNode
+from fleetctl.agent.node import engine_environment
 
 
 def env_seen(actor: ActorStandIn) -> dict[str, str]:
@@ -17,11 +22,11 @@ def env_seen(actor: ActorStandIn) -> dict[str, str]:
 
 def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: Run) -> None:
     actor = run(*DUMP_ENV, node={"HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "node", "RAY_TMPDIR": "/x"},
-                env={"MODE": "fast", "TOKEN": {"fromNode": "HF_TOKEN"}, "EMPTY": "", "DOLLAR": "$(FLEETCTL_PORT)"})
+                env={"MODE": "fast", "TOKEN": {"fromNode": "HF_TOKEN"}, "EMPTY": "", "DOLLAR": "$5 $MODE"})
     port, seen = actor.read_report("created"), env_seen(actor)
     assert {name: seen.get(name) for name in ("HF_TOKEN", "LANG", "MODE", "TOKEN", "EMPTY", "DOLLAR")} == {
         "HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "fast", "TOKEN": "secret", "EMPTY": "",
-        "DOLLAR": "$(FLEETCTL_PORT)",
+        "DOLLAR": "$5 $MODE",
     }
     injected = {name: value for name, value in seen.items() if name.startswith("FLEETCTL_")}
     assert injected == {"FLEETCTL_PORT": str(port), "FLEETCTL_RANK": "0",
@@ -75,6 +80,57 @@ def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(ru
     port = actor.read_report("created")
     actor.read_report("failed")
     assert actor.written().splitlines() == [f"--port={port}", "fast", "$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"]
+
+
+def test_references_in_values_of_the_environment_are_expanded_in_whatever_order_they_are(run: Run) -> None:
+    actor = run(*DUMP_ENV, node={"HOME": "/home/ray", "SECRET": "s$(A)", "A": "the node's"}, env={
+        "URL": "http://$(HOST):$(FLEETCTL_PORT)/$(PATHS)", "HOST": "h", "PATHS": "$(HOST)/x", "ESCAPED": "$$(HOST) $$",
+        "PATH": "/opt/bin:$(PATH)", "HOME": "$(HOME)/engine", "TOKEN": {"fromNode": "SECRET"}, "COPY": "$(TOKEN)",
+        "A": "own", "NOBODY": "$(NO_SUCH_NAME)", "CARDS": "$(CUDA_VISIBLE_DEVICES)", "CUDA_VISIBLE_DEVICES": "$(A)"})
+    port, seen = actor.read_report("created"), env_seen(actor)
+    assert {name: seen[name] for name in ("URL", "PATHS", "ESCAPED", "HOME", "COPY", "NOBODY", "CARDS")} == {
+        "URL": f"http://h:{port}/h/x", "PATHS": "h/x", "ESCAPED": "$(HOST) $", "HOME": "/home/ray/engine",
+        "COPY": "s$(A)", "NOBODY": "$(NO_SUCH_NAME)", "CARDS": "0,3"}
+    assert seen["PATH"] == f"/opt/bin:{os.environ['PATH']}"
+    assert seen["CUDA_VISIBLE_DEVICES"] == "0,3"
+
+
+@pytest.mark.parametrize("env", [{"A": "x$(FLEETCTL_PROT)"}, {"B": "$(A)", "A": "$(FLEETCTL_PROT)"}])
+def test_an_unknown_fleetctl_reference_in_the_environment_stops_the_start(run: Run, env: dict[str, str]) -> None:
+    actor = run("sleep", "1000", env=env)
+    assert actor.read_report("failed") == {
+        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a fleetctl variable"}
+    assert actor.fresh_folders() == []
+
+
+def test_values_that_refer_to_each_other_in_a_circle_stop_the_start(run: Run) -> None:
+    failed = run("sleep", "1000", env={"A": "$(B)", "B": "$(C)x", "C": "$(A)", "D": "$(A)"}).read_report("failed")
+    assert failed == {"failed": "UNRESOLVED_VARIABLE",
+                      "message": "variables of env refer to each other in a circle: A, B, C"}
+
+
+@pytest.mark.parametrize(("engine", "named"), [
+    ({"args": ["short", "x" * (128 << 10)]}, "argument 3 has 131072 bytes"),
+    ({"env": {"HALF": "x" * (64 << 10), "BIG": "$(HALF)$(HALF)"}}, "the variable BIG has 131076 bytes"),
+])
+def test_a_text_that_linux_hands_to_no_process_is_named(run: Run, engine: dict[str, Any], named: str) -> None:
+    failed = run("sleep", "1000", **engine).read_report("failed")
+    assert (failed["failed"], failed["message"]) == (
+        "TEXT_TOO_LONG", f"{named}, and Linux allows a process 131071 in each")
+
+
+def test_the_longest_text_that_linux_allows_starts(run: Run) -> None:
+    actor = run("printf", "%.3s", "x" * ((128 << 10) - 1))
+    actor.read_report("failed", "down")
+    assert actor.written().endswith("xxx")
+
+
+def test_weights_take_what_is_known_of_the_environment_before_the_start() -> None:
+    env = {"TOKEN": "t$(FLEETCTL_RANK)", "OWN": "$(FLEETCTL_HOST)", "BELOW": "$(OWN)/x", "HOME": "/h"}
+    found = engine_environment(Engine(env=env), {"FLEETCTL_RANK": "1"}, partial=True)
+    assert {name: found.get(name) for name in env} == {"TOKEN": "t1", "OWN": None, "BELOW": "$(OWN)/x", "HOME": "/h"}
+    with pytest.raises(StartFailed, match="X: the node has no variable NOWHERE_SET"):
+        engine_environment(Engine(env={"X": FromNode("NOWHERE_SET")}), {}, partial=True)
 
 
 def test_an_unknown_fleetctl_reference_stops_the_start(run: Run) -> None:

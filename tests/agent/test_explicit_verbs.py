@@ -7,13 +7,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import evict, reload
+from fleetctl.agent import drain, evict, lock, records, reload
 from fleetctl.agent import run as run_module
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
@@ -33,6 +34,10 @@ class SimulatedCluster:
         self.keys = Keys()
         self.broken: set[str] = set()
         self.old: set[str] = set()
+        self.busy: set[str] = set()
+        """Names whose engines take their time to end."""
+        self.grace = dict.fromkeys(self.records, 30.0)
+        """The grace periods of the actors that tell them."""
         self.replaced: set[str] = set()
         """Names that another actor has taken since."""
 
@@ -42,13 +47,20 @@ class SimulatedCluster:
         actor_id = f"another {name}" if name in self.replaced else name
         handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: actor_id), name=name)
         if name not in self.old:
-            handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
+            handle.leave = SimpleNamespace(
+                remote=lambda *again: self.calls.append(f"leave {name}{' again' * sum(again)}") or f"left {name}")
+        if name in self.grace:
+            handle.grace_s = SimpleNamespace(remote=lambda: f"grace {name}")
         return handle
 
-    def wait(self, leaving: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
-        """One more of them has left each time."""
-        assert (num_returns, timeout) == (len(leaving), 0), "a run never waits in a call"
-        return leaving[:1], leaving[1:]
+    def get(self, ref: str) -> float:
+        return self.grace[ref.removeprefix("grace ")]
+
+    def wait(self, refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        """All have left when they are asked, except those in `busy`."""
+        assert timeout == 0, "a run never waits in a call"
+        done = [ref for ref in refs if ref.removeprefix("left ") not in self.busy]
+        return done, [ref for ref in refs if ref not in done]
 
     def kill(self, handle: Any, *, no_restart: bool) -> None:
         self.calls.append(f"{'end' if no_restart else 'restart'} {handle.name}")
@@ -64,7 +76,8 @@ class SimulatedCluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     cluster = SimulatedCluster()
     ray = SimpleNamespace(
-        get_actor=cluster.get_actor, kill=cluster.kill, wait=cluster.wait,
+        get_actor=cluster.get_actor, kill=cluster.kill, wait=cluster.wait, get=cluster.get,
+        exceptions=SimpleNamespace(RayError=RuntimeError),
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"))
     for module in (evict, run_module):
         monkeypatch.setattr(module, "ray", ray)
@@ -72,7 +85,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     monkeypatch.setattr(evict.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(evict, "kept_failure", lambda _: None)
-    cluster.keys.install(monkeypatch, reload)
+    cluster.keys.install(monkeypatch, lock, records, reload)
     monkeypatch.setattr(run_module, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
     return cluster
@@ -145,7 +158,8 @@ def test_a_new_replica_under_the_same_name_is_left_alone(cluster: SimulatedClust
 def test_replicas_are_restarted_one_by_one_and_keep_their_ids(cluster: SimulatedCluster, run: Any) -> None:
     last = run(evict.run_restart, 0, 1)
     assert (last["exitCode"], last["rows"]) == (0, [(0, "ready", None), (1, "ready", None)])
-    assert cluster.calls == ["restart ModelActor:org/m:0", "restart ModelActor:org/m:1", "release"]
+    assert cluster.calls == [f"{what}ModelActor:org/m:{number}{how}" for number in (0, 1) for what, how in (
+        ("leave ", " again"), ("restart ", ""))] + ["release"]
     assert len(cluster.records) == 4
 
 
@@ -168,7 +182,7 @@ def test_an_interrupted_restart_skips_the_rest_and_does_not_wait(
     last = run(evict.run_restart, 0, 1)
     assert last["interrupted"] is True
     assert last["rows"] == [(0, "starting", "INTERRUPTED"), (1, "skipped", "INTERRUPTED")]
-    assert cluster.calls == ["restart ModelActor:org/m:0", "release"]
+    assert cluster.calls == ["leave ModelActor:org/m:0 again", "restart ModelActor:org/m:0", "release"]
 
 
 def test_a_replica_without_a_restart_left_is_not_touched(cluster: SimulatedCluster, run: Any) -> None:
@@ -205,7 +219,6 @@ def test_an_interrupt_while_requests_drain_ends_nothing(
         cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(threading.Event):
         def wait(self, seconds: float | None = None) -> bool:
-            assert seconds == 30
             self.set()
             return True
 
@@ -225,6 +238,15 @@ def test_an_eviction_that_has_begun_is_completed_even_if_interrupted(
     last = run(evict.run_evict, 0, 1)
     assert (last["rows"], last["interrupted"]) == ([(0, "gone", None), (1, "gone", None)], True)
     assert cluster.calls[:4] == [f"{what} ModelActor:org/m:{number}" for what in ("leave", "end") for number in (0, 1)]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def of_type(last: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -259,15 +281,17 @@ def demotion(monkeypatch: pytest.MonkeyPatch) -> type[Demotion]:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """How long a run has waited for its end, each time; nothing waits."""
-    waits = list[float | None]()
+    waits, clock = list[float | None](), Clock()
 
     class Passing(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             waits.append(timeout)
+            clock.now += timeout or 0
             return self.is_set()
 
     for module in (run_module, evict):
         monkeypatch.setattr(module, "threading", SimpleNamespace(Event=Passing, Thread=threading.Thread))
+    monkeypatch.setattr(run_module, "time", clock)
     return waits
 
 
@@ -278,9 +302,9 @@ def test_requests_drain_first_unless_the_weights_must_be_in_memory_before(
     waited: float
 ) -> None:
     last = run(evict.run_evict, 0, **more)
-    assert (last["rows"], waits[0]) == ([(0, "gone", None)], waited)
+    assert (last["rows"], sum(filter(None, waits)) // 10 * 10) == ([(0, "gone", None)], waited)
     assert [event["message"].partition(";")[0] for event in of_type(last, "draining")] == (
-        ["waiting 30 s for requests to end"] if waited else [])
+        ["waiting up to 30 s for requests to end"] if waited else [])
 
 
 def test_a_warm_replica_is_evicted_by_its_own_name(cluster: SimulatedCluster, run: Any) -> None:
@@ -307,36 +331,85 @@ def test_what_cannot_reach_its_level_is_not_ended_and_what_is_gone_is_not_prepar
         ("org/m/0 is being ended", "org/m", 0), ("org/m/2 is being ended", "org/m", 2)]
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch, waits: list[float | None]) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(run_module, "time", clock)
+def clock(waits: list[float | None]) -> Clock:
+    """The clock of a run, which passes by its waits alone."""
+    clock: Clock = run_module.time
     return clock
 
 
-def test_an_engine_that_does_not_leave_in_time_is_ended_anyway(
-    cluster: SimulatedCluster, run: Any, clock: Clock, waits: list[float | None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("grace", "waits_s"), [(30.0, 50.0), (600.0, 620.0), (None, 20.0)])
+def test_an_engine_has_its_grace_period_and_its_actor_lives_on_for_so_long(
+    cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch, grace: float | None,
+    waits_s: float
 ) -> None:
-    rounds = list[int]()
+    """An actor of the last release does not tell its period, which is two seconds. The others need not wait."""
+    busy, ended = "ModelActor:org/m:0", dict[str, float]()
+    cluster.busy.add(busy)
+    cluster.grace = {name: grace for name in cluster.grace if grace}
 
-    def wait(leaving: list[str], **_: Any) -> tuple[list[str], list[str]]:
-        rounds.append(len(waits))
-        clock.now += 5
-        return [], leaving
+    def kill(handle: Any, *, no_restart: bool) -> None:
+        ended[handle.name] = clock.now - 100
+        cluster.kill(handle, no_restart=no_restart)
+
+    monkeypatch.setattr(evict.ray, "kill", kill)
+    assert run(evict.run_evict, 0, 1)["rows"] == [(0, "gone", None), (1, "gone", None)]
+    assert ended["ModelActor:org/m:1"] == 0
+    assert waits_s <= ended[busy] < waits_s + 1
+    cluster.records[busy] = ActorRecord("ALIVE", True, "{}", "", 0, 2)
+    clock.now = 100.0
+    run(evict.run_restart, 0)
+    assert waits_s <= ended[busy] < waits_s + 1
+    assert cluster.calls[-3:-1] == [f"leave {busy}{' again' if grace else ''}", f"restart {busy}"]
+
+
+def test_a_replica_that_does_not_answer_is_not_given_its_period(
+    cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evict.ray, "wait", lambda refs, **_: ([], refs))
+    assert run(evict.run_evict, 0)["rows"] == [(0, "gone", None)]
+    assert evict.LEAVE_S <= clock.now - 100 < evict.LEAVE_S + 1
+
+
+def test_a_replica_that_ray_has_restarted_while_it_was_leaving_is_not_restarted_again(
+    cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ModelActor:org/m:0"
+
+    def wait(refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        cluster.records[name] = ActorRecord("ALIVE", True, "{}", "", 1, 1)
+        return cluster.wait(refs, timeout)
 
     monkeypatch.setattr(evict.ray, "wait", wait)
-    assert run(evict.run_evict, 0)["rows"] == [(0, "gone", None)]
-    assert len(rounds) == evict.LEAVE_S / 5
-    assert len(set(rounds)) == len(rounds), "once a round"
+    assert run(evict.run_restart, 0)["rows"] == [(0, "ready", None)]
+    assert cluster.calls == [f"leave {name} again", "release"]
+
+
+@pytest.mark.parametrize(("looks", "over_s"), [
+    ([[0.0], [0.0]], 17), ([[0.0], [2.0], [0.0], [0.0]], 21), ([[None]] * 100, 60), ([[3.0]] * 100, 60),
+    ([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], 19)], ids=["idle", "one came", "does not tell", "busy", "one of two busy"])
+def test_draining_is_over_once_no_engine_has_had_a_request_twice_in_a_row(
+    cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    looks: list[list[float | None]], over_s: int
+) -> None:
+    answers = iter([answer for look in looks for answer in look])
+    at = list[float]()
+    monkeypatch.setattr(drain, "serving_engines", lambda _: [("10.0.0.1", port) for port, _ in enumerate(looks[0])])
+    monkeypatch.setattr(drain, "requests_at", lambda *_: next(answers))
+
+    class Pool:
+        def __init__(self, _: int) -> None: ...
+
+        def submit(self, ask: Callable[..., object], *given: object) -> Future[object]:
+            done = Future[object]()
+            done.set_result(ask(*given))
+            return done
+
+    monkeypatch.setattr(drain, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(evict.ray, "kill", lambda *_, **__: at.append(clock.now - 100) or cluster.records.clear())
+    last = run(evict.run_evict, 0, drain=60)
+    assert [over_s <= moment < over_s + 3 for moment in at] == [True], at
+    assert [event["message"] for event in of_type(last, "draining")][1:] == ["no request is left"] * (over_s < 60)
 
 
 def test_an_actor_that_does_not_end_is_reported(
@@ -355,7 +428,7 @@ def test_an_actor_that_does_not_end_is_reported(
     last = run(evict.run_evict, 0)
     assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "STILL_THERE")])
     assert last["outcomes"][0]["message"] == "org/m/0 was ended, but its actor still exists"
-    assert reads == [110.0, 120.0, 130.0]
+    assert reads[-2] - 100 < evict.GONE_S <= reads[-1] - 100
 
 
 @pytest.mark.parametrize("other", [
@@ -372,6 +445,22 @@ def test_only_replicas_that_serve_count_as_ready_and_are_asked_to_leave(
     cluster.calls.clear()
     assert run(evict.run_evict, 3, keep={"org/m": 3})["rows"] == [(3, "gone", None)]
     assert cluster.calls[0] == "end ModelActor:org/m:3"
+
+
+def test_a_replica_that_no_longer_answers_its_readiness_does_not_count_as_ready(
+    cluster: SimulatedCluster, run: Any
+) -> None:
+    name, mark = "ModelActor:org/m:3", '{"fleet":"lab","readyAt":"2026-03-04T12:00:00Z"}'
+    cluster.records[name] = cluster.records[name]._replace(report=mark)
+    told = {"model": "org/m", "replicaId": 3, "readyAt": "2026-03-04T12:00:00Z", "since": "2026-03-04T12:03:11Z",
+            "reason": "GET /health on port 8000: HTTP 503"}
+    records.add(records.NOT_READY, name, told, "lab")
+    assert run(evict.run_evict, 0, keep={"org/m": 3})["rows"] == [(0, "skipped", "TOO_FEW_READY")]
+    records.add(records.NOT_READY, name, {**told, "readyAt": "2026-03-04T11:00:00Z"}, "lab")  # of its former life
+    assert run(evict.run_evict, 0, keep={"org/m": 3})["rows"] == [(0, "gone", None)]
+    records.add(records.NOT_READY, name, told, "lab")
+    assert run(evict.run_evict, 3, keep={"org/m": 2})["rows"] == [(3, "gone", None)], "ending it takes nothing away"
+    assert records.records_of(records.NOT_READY, "lab") == {}
 
 
 def test_a_replica_that_ends_while_the_ready_ones_are_counted_is_not_ready(

@@ -25,8 +25,10 @@ class DiedError(Exception):
 
 
 def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = FailedStart("CARD_IN_USE", "card 0: 20480Mi by process 7")
+
     def get(*_: object, **__: object) -> None:
-        raise DiedError(encode_failure(FailedStart("CARD_IN_USE", "card 0: 20480Mi by process 7")))
+        raise DiedError(encode_failure(failure))
 
     errors = SimpleNamespace(RayError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError,
                              ActorUnavailableError=ConnectionError)
@@ -38,6 +40,11 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
     assert about(REPLICA, caught.value).node_ids == ("n2",)
+    failure = FailedStart("CARD_FAULTY", "card 0: bad memory", gpu_uuids=["GPU-0"], gpu_indices=[0])
+    with pytest.raises(StartFailed) as caught:
+        coordinator._get([])
+    found = about(REPLICA, caught.value)
+    assert (found.code, found.gpu_uuids, found.gpu_indices) == ("CARD_FAULTY", ("GPU-0",), [0])
 
 
 def test_a_gang_survives_a_member_that_is_briefly_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +115,7 @@ class Seating:
                            "_give_back": lambda: self.calls.append("give back")}.items():
             setattr(self.coordinator, name, does)
 
-    def member(self, member: Member) -> Any:
+    def member(self, member: Member, restarted: bool) -> Any:
         return SimpleNamespace(node=member.node, seat=SimpleNamespace(remote=lambda: None))
 
     def answer(self, answer: Any) -> list[Any]:
@@ -136,6 +143,14 @@ def test_a_gang_whose_members_refuse_their_cards_fails_with_the_nodes_of_all_tha
     assert found.calls == ["end a", "end b", "end c", "give back", "fail"]
     [failure] = kept
     assert (failure.code, failure.node_ids, failure.gpu_uuids) == ("CARD_COOLING", ("n1", "n3"), ())
+
+
+def test_a_lost_card_is_named_by_its_gang_even_if_another_member_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = StartFailed("CARD_LOST", "card 3 is lost", [place_of(MEMBERS[2])._replace(gpu_indices=(3,))])
+    with pytest.raises(StartFailed) as caught:
+        Seating(monkeypatch, refusal(0), None, lost).coordinator._take_seats()
+    failure = about(REPLICA, caught.value)
+    assert (failure.code, failure.node_ids, failure.gpu_indices) == ("CARD_LOST", ("n1", "n3"), [3])
 
 
 def test_a_member_that_fails_otherwise_is_the_failure_of_its_gang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from fleetctl.agent import replica as replica_module
 from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
-from fleetctl.agent.mark import actor_name, describe, injected_variables, place_of, read_mark
+from fleetctl.agent.mark import actor_name, describe, injected_variables, name_of, place_of, read_mark
 from fleetctl.agent.messages import Engine, FailedStart, Lifecycle, Member, Replica
 from fleetctl.agent.wire import in_parts
+from fleetctl.documents import fleet
 from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks
+from fleetctl.planner.weights import by_rank, variables_of
 
 MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-a", gpus=2_500, vram=7 << 30, log="x.log", supervisor="source",
                 engine=Engine(("serve",), env={"TOKEN": "hush-hush"}))
@@ -74,13 +77,64 @@ def test_the_agent_reads_what_replicas_describe_and_nothing_else() -> None:
 def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
     from fleetctl.fleetfile.rules_reference import INJECTED
 
-    variables = injected_variables(REPLICA, MEMBER, 1, 7001, "10.0.0.7", 7002)
+    variables = injected_variables(REPLICA, MEMBER, PLACE, ("10.0.0.7", 7002))
     assert {*variables, "FLEETCTL_MODEL_DIR"} == {*INJECTED}
+    assert variables.pop("FLEETCTL_NAME").startswith("org-m-1-3-main-0-0-")
     assert variables == {
         "FLEETCTL_MODEL": "org/m:1", "FLEETCTL_REPLICA_ID": "3", "FLEETCTL_GROUP": "main", "FLEETCTL_COPY": "0",
         "FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_LEADER_ADDRESS": "10.0.0.7",
-        "FLEETCTL_LEADER_PORT": "7002", "FLEETCTL_PORT": "7001",
+        "FLEETCTL_LEADER_PORT": "7002", "FLEETCTL_PORT": "7001", "FLEETCTL_LEADER_ENDPOINT": "10.0.0.7:7002",
+        "FLEETCTL_HOST": "10.0.0.7", "FLEETCTL_NODE": "node-a", "FLEETCTL_RANKS": "0",
+        "FLEETCTL_ENDPOINT": "10.0.0.7:7001",
     }
+
+
+def test_the_endpoint_of_a_leader_with_an_ipv6_address_has_brackets_and_its_address_has_none() -> None:
+    variables = injected_variables(REPLICA, MEMBER, PLACE._replace(ip="fd00::7"), ("fd00::7", 7002))
+    assert [variables[f"FLEETCTL_{name}"] for name in ("HOST", "LEADER_ADDRESS", "LEADER_ENDPOINT", "ENDPOINT")] == [
+        "fd00::7", "fd00::7", "[fd00::7]:7002", "[fd00::7]:7001"]
+
+
+def test_a_member_has_a_rank_for_each_of_its_whole_cards_counted_over_its_own_gang() -> None:
+    gang = [MEMBER._replace(role="Leader", gpus=80_000), MEMBER._replace(role="Worker", rank=1, gpus=40_000),
+            MEMBER._replace(role="Worker", rank=2, gpus=0), MEMBER._replace(role="Worker", rank=3, gpus=5_000)]
+    replica = REPLICA._replace(members=[one._replace(copy=copy) for copy in (0, 1) for one in gang])
+    seen = [injected_variables(replica, member, PLACE, ("h", 1)) for member in replica.members]
+    assert [one["FLEETCTL_RANKS"] for one in seen] == 2 * ["0,1,2,3,4,5,6,7", "8,9,10,11", "12", "13"]
+    assert {one["FLEETCTL_GROUP_SIZE"] for one in seen} == {"4"}
+
+
+def test_a_plan_counts_the_ranks_of_a_member_as_its_engine_does() -> None:
+    shape = [fleet.Member.model_validate({"role": role, "count": count, "resources": {"gpus": gpus},
+                                          "engine": {"command": ["serve"]}})
+             for role, count, gpus in (("Worker", 2, 4), ("Leader", None, 8), ("Worker", None, 0.5))]
+    gang = by_rank(fleet.WorkerGroup(name="main", members=shape))
+    members = [MEMBER._replace(rank=rank, gpus=one.resources.gpus) for rank, one in enumerate(gang)]
+    planned = [variables_of({"model": "m", "replicaId": 0}, {"group": "main", "copy": 0, "rank": rank}, gang)
+               for rank in range(4)]
+    replica = REPLICA._replace(model="m", replica_id=0, members=members)
+    started = [injected_variables(replica, member, PLACE, ("h", 1)) for member in members]
+    assert [{name: variables[name] for name in planned[0]} for variables in started] == planned
+    assert [one["FLEETCTL_RANKS"] for one in planned] == ["0,1,2,3,4,5,6,7", "8,9,10,11", "12,13,14,15", "16"]
+
+
+@pytest.mark.parametrize("model", ["org/m:1", "\u6a21\u578b", "-", "x" * 512, "A_B.C", "1"])
+@pytest.mark.parametrize("group", ["main", "g" * 63, "a-" * 30 + "b"])
+def test_a_members_name_is_a_dns_label_that_stays_and_that_no_other_member_has(model: str, group: str) -> None:
+    member = MEMBER._replace(group=group)
+    name = name_of(REPLICA._replace(model=model), member)
+    assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name)
+    assert name == name_of(REPLICA._replace(model=model, spec_hash="other"), member._replace(node_id="n2", log="y"))
+
+
+def test_names_of_members_differ_where_their_letters_are_the_same() -> None:
+    replicas = [REPLICA._replace(model=model, replica_id=number, namespace=namespace)
+                for model, number, namespace in (("a/b", 0, "x"), ("a-b", 0, "x"), ("A/b", 0, "x"), ("a/b", 1, "x"),
+                                                 ("a", 0, "x"), ("a/b", 0, "y"), ("a-0-main", 0, "x"))]
+    members = [MEMBER, MEMBER._replace(rank=1), MEMBER._replace(copy=1), MEMBER._replace(group="g" * 62 + "a"),
+               MEMBER._replace(group="g" * 62 + "b"), MEMBER._replace(group="0-main")]
+    names = [name_of(replica, member) for replica in replicas for member in members]
+    assert len({*names}) == len(names)
 
 
 @pytest.mark.parametrize("message", [

@@ -23,14 +23,16 @@ SAME = {
     "FromNode": fleet.FromNode, "PortProbe": fleet.HttpProbe, "ExecProbe": fleet.ExecProbe, "Probe": fleet.Probe,
     "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
     "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
-    "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember, "Place": inventory.ReplicaMember,
+    "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
+    "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,
     "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
     "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "PrefetchMember": plan.PrefetchMember,
     "PrefetchNode": plan.PrefetchNode, "Prefetch": plan.Prefetch, "Blocked": plan.Blocked, "NodeType": plan.Growth,
     "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
     "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
 }
-IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk, examine.Examined: diagnosis.ExaminedNode}
+IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk,
+                 examine.FailedCard: diagnosis.FailedCard, examine.Examined: diagnosis.ExaminedNode}
 ONLY_HERE = {
     "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
     "Replica": {"fleet", "namespace", "earlierTries"},

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from marked_processes import eventually
 
 from fleetctl.agent import examine, orphans, ports, processes
-from fleetctl.agent.mark import INJECTED
-from fleetctl.agent.messages import Need
+from fleetctl.agent.mark import MARKED
+from fleetctl.agent.messages import Need, Orphan
 
 pytestmark = pytest.mark.slow
-MARK = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
+MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -81,6 +82,44 @@ def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Sta
         process.wait()
 
 
+def in_container(*words: str) -> list[str]:
+    """Return a command that runs in a PID namespace of its own; skips the test where that is not allowed."""
+    own = ["unshare", "--pid", "--fork", "--kill-child", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
+    if subprocess.run([*own, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may make no PID namespace")
+    return [*own, *words]
+
+
+def below(orphan: Orphan, outside: subprocess.Popen[bytes]) -> bool:
+    """Return whether an orphan is the `sleep` with which the container that `outside` has started begins."""
+    is_first = processes.parent_and_start(orphan.pid)[0] == outside.pid
+    return bool(orphan.container) and is_first and orphan.command == "sleep 100"
+
+
+def test_a_container_without_a_guard_is_found_by_any_of_the_variables_and_left_alone(start: Start) -> None:
+    outside = start(*in_container("env", "-i", f"FLEETCTL_NAME={MARK['FLEETCTL_MODEL']}", "sleep", "100"))
+    [orphan] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, outside)], "it is found")
+    assert (orphan.model, orphan.replica_id, orphan.container) == ("", "", "unknown")
+    orphans.end_orphans([orphan])
+    assert outside.poll() is None
+
+
+def test_a_container_whose_client_is_guarded_is_no_orphan(start: Start) -> None:
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, "fleetctl-supervisor"], env={**os.environ, **MARK},
+                             stdout=subprocess.PIPE)
+    try:
+        assert guard.stdout is not None
+        client = int(guard.stdout.readline())
+        same = start(*in_container("sleep", "100"))
+        other = start(*in_container("sleep", "100"), FLEETCTL_PORT="1")
+        [left] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, other)], "it is found")
+        assert left.model == MARK["FLEETCTL_MODEL"]
+        assert [one for one in orphans.find_orphans() if below(one, same)] == []
+    finally:
+        os.kill(client, 9)
+        guard.communicate()
+
+
 def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> None:
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     node = {"PATH": str(tmp_path), "HF_TOKEN": "x"}
@@ -92,6 +131,9 @@ def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> No
                      (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that is not executable is no command"
     (tmp_path / "vllm").chmod(0o755)
     assert examine.command("vllm", str(tmp_path)) is None
+    assert examine.unmet_needs([Need("command", "vllm", "/opt/bin:$(PATH)")], node) == []
+    [one] = examine.unmet_needs([Need("command", "no-such", "/opt/bin:$(PATH)")], node)
+    assert (one.path, one.message) == ("/opt/bin:$(PATH)", f"no-such is not on its PATH (/opt/bin:{tmp_path})")
 
 
 def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(

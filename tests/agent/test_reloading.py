@@ -50,6 +50,9 @@ class Actors:
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         self.records: dict[str, dict[str, Any]] = {}
         monkeypatch.setattr(reloads, "utc_now", lambda: "now")
+        self.paused: dict[str, str] = {}
+        monkeypatch.setattr(reloads, "why_paused", lambda fleet, namespace, model: self.paused.get(
+            f"{namespace}/{fleet}/{model}", ""))
         monkeypatch.setattr(reloads, "add", self.add)
         monkeypatch.setattr(reloads, "remove", self.remove)
         monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
@@ -169,6 +172,16 @@ def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_sour
         ("actor0", 1, 7), ("actor1", 1, 7)]
     assert "fetched" not in actors.noted[-1][0]["weights"][0]
     assert (unfinished(found), actors.released) == ([], 1)
+
+
+def test_a_model_paused_meanwhile_reloads_no_further_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE], m1=[DONE], m2=[RUNNING, RUNNING, DONE])
+    found = actors.begin(0, 1, other=2)
+    actors.run(found, 2)
+    actors.paused["ns/lab/m"] = "paused by ana"
+    assert actors.run(found) == {
+        "m/0": ("ready", "RELOADED"), "m/1": ("blocked", "PAUSED"), "other/2": ("ready", "RELOADED")}
+    assert [number for number, _ in actors.asked] == ["0", "2"]
 
 
 def test_models_reload_at_the_same_time_under_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:

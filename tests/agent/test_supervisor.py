@@ -10,21 +10,23 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engine_run import unstamped
+from engine_run import EngineLike, engine_like, unstamped
 from marked_processes import FAMILY, MARK, PRINTS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent import supervisor
 from fleetctl.agent.engine import EngineLog
 from fleetctl.agent.guarded import launch, supervisor_source
+from fleetctl.agent.messages import Stop
 
 pytestmark = pytest.mark.slow
 
-SOURCE = supervisor_source()
+SOURCE, DEFAULT = supervisor_source(), Stop()
 
 
 class Supervised:
@@ -67,11 +69,11 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
 
     def starting(
         *argv: str, cwd: Path = tmp_path, source: str = SOURCE, log: str = "engine.log", fresh: Path | None = None,
-        **env: str,
+        stop: Stop = DEFAULT, **env: str,
     ) -> Supervised:
         path = tmp_path / log
         variables = {"PATH": os.environ["PATH"], MARK: mark, **env}
-        started.append(Supervised(*launch(source, argv, variables, str(cwd), str(path), fresh and str(fresh)),
+        started.append(Supervised(*launch(source, argv, variables, str(cwd), str(path), stop, fresh and str(fresh)),
                                   path))
         return started[-1]
 
@@ -337,11 +339,110 @@ def test_an_engine_may_shut_down_by_itself_after_sigterm(start: Start) -> None:
 
 
 def test_an_engine_that_ignores_sigterm_is_killed(start: Start, mark: str) -> None:
-    supervised = start("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+    supervised = start("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done", stop=Stop(grace=0.2))
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
     assert supervised.finish()[1] == 128 + signal.SIGTERM
     assert marked(mark) == []
+
+
+def signals(supervised: Supervised) -> list[str]:
+    """Return the signals that the processes of an engine of engine_like.py have received, as they say."""
+    return re.findall(r"^((?:front|worker): signal .*)$", unstamped(supervised.log), re.MULTILINE)
+
+
+Serving = Callable[..., tuple[Supervised, EngineLike]]
+
+
+@pytest.fixture
+def serving(start: Start) -> Serving:
+    """Start engine_like.py and return once it serves; `before` = the words before its command."""
+
+    def starting(*flags: str, before: Sequence[str] = (), **more: Any) -> tuple[Supervised, EngineLike]:
+        command, engine = engine_like(*flags)
+        supervised = start(*before, *command, **more)
+        engine.await_serving()
+        return supervised, engine
+
+    return starting
+
+
+FOREVER = Stop(grace=3600.0)
+
+
+def test_the_first_process_alone_gets_one_sigterm_and_finishes_its_requests(serving: Serving) -> None:
+    supervised, engine = serving("--workers", "2", stop=FOREVER)
+    segment = Path("/dev/shm", engine.state()["segment"])
+    assert segment.exists()
+    with engine.working(1.0) as answer:
+        os.kill(supervised.outer, signal.SIGTERM)
+        os.kill(supervised.outer, signal.SIGTERM)  # another request to end, such as a second eviction
+        assert answer() == (200, "done")
+    supervised.finish()
+    assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", *["worker: signal 15"] * 2]
+    assert unstamped(supervised.log).splitlines()[-1] == "front: shut down"
+    assert not segment.exists()
+
+
+def test_an_engine_gets_the_signal_that_its_file_names(serving: Serving) -> None:
+    supervised, _ = serving(stop=Stop("SIGUSR1", 3600.0))
+    os.kill(supervised.outer, signal.SIGTERM)
+    supervised.finish()
+    assert signals(supervised) == [f"front: signal {signal.SIGUSR1.value} number 1, 0 requests running",
+                                   "worker: signal 15"]
+
+
+def test_what_a_shell_leaves_when_it_ends_early_has_the_rest_of_the_period(serving: Serving) -> None:
+    supervised, engine = serving(before=("sh", "-c", '"$@" & wait', "sh"), stop=FOREVER)
+    with engine.working(3.0) as answer:  # longer than ALONE_S
+        os.kill(supervised.outer, signal.SIGTERM)
+        eventually(lambda: signals(supervised), "the engine was told")
+        assert answer() == (200, "done")
+    supervised.finish()
+    assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", "worker: signal 15"]
+
+
+def test_when_the_period_is_over_the_rest_can_still_clean_up(serving: Serving, mark: str) -> None:
+    """The first process is killed, and Python's resource tracker, which ignores SIGTERM, removes the shared memory."""
+    supervised, engine = serving(stop=Stop(grace=0.5))
+    segment = Path("/dev/shm", engine.state()["segment"])
+    with engine.working(3600.0):
+        os.kill(supervised.outer, signal.SIGTERM)
+        supervised.finish()
+    assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", "worker: signal 15"]
+    assert (marked(mark), segment.exists()) == ([], False)
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+def test_a_guard_that_loses_its_parent_does_not_wait_for_the_period(
+        start: Start, serving: Serving, mark: str, told_before: bool) -> None:
+    """Also if the period had begun; the engine's first process gets one signal all the same."""
+    supervised, engine = serving(stop=FOREVER)
+    with engine.working(3600.0):
+        if told_before:
+            os.kill(supervised.outer, signal.SIGTERM)
+            eventually(lambda: signals(supervised), "the engine was told")
+        os.kill(supervised.outer, signal.SIGKILL)
+        eventually(lambda: not marked(mark), "no process of the engine is left")
+    assert [line for line in signals(supervised) if line.startswith("front")] == [
+        "front: signal 15 number 1, 1 requests running"]
+
+
+def test_a_guard_told_to_hurry_does_not_wait_for_the_period(serving: Serving, mark: str) -> None:
+    supervised, engine = serving(stop=FOREVER)
+    with engine.working(3600.0):
+        os.kill(supervised.outer, supervisor.HURRY)
+        assert supervised.finish()[1] == 128 + signal.SIGTERM
+    assert marked(mark) == []
+
+
+def test_an_engine_that_is_ended_before_it_has_begun_gets_its_signal_too(start: Start) -> None:
+    slow = SOURCE.replace("    os.setsid()\n", "    os.setsid()\n    time.sleep(0.5)\n")
+    assert slow != SOURCE
+    supervised = start("sleep", "1000", source=slow, stop=FOREVER)
+    supervised.started()
+    os.kill(supervised.outer, signal.SIGTERM)
+    assert supervised.finish()[1] == 128 + signal.SIGTERM
 
 
 def test_a_guard_whose_parent_died_during_the_start_ends(start: Start, mark: str, tmp_path: Path) -> None:

@@ -275,6 +275,44 @@ def test_a_users_note_becomes_a_record_or_an_error(keys: Keys, monkeypatch: pyte
     assert records.run_note(request, events.EventStream()) == 1
 
 
+def pause(subject: str = "s", **note: str) -> None:
+    assert records.add("pause", subject, {"verb": "pause", "fleet": "lab", "namespace": "fleet", **note})
+
+
+@pytest.mark.parametrize(("note", "why"), [
+    ({"model": "m", "who": "ana", "reason": "bad answers"}, "paused by ana: bad answers"),
+    ({"model": "m", "until": "2999-01-01T00:00:00Z"}, "paused, until 2999-01-01T00:00:00Z"),
+    ({"who": "ana"}, "fleet lab is paused by ana"),
+    ({"model": "m", "until": "2026-01-01T00:00:00Z"}, ""),
+    ({"model": "m/0"}, ""), ({"fleet": "prod"}, ""), ({"namespace": "other"}, ""), ({"verb": "resume"}, "")],
+    ids=["model", "with an end", "fleet", "ended", "another model", "another fleet", "another namespace", "resumed"])
+def test_a_pause_holds_its_model_or_fleet_until_its_end(keys: Keys, note: dict[str, str], why: str) -> None:
+    pause(**note)
+    assert records.why_paused("lab", "fleet", "m") == why
+
+
+def test_nothing_is_paused_before_the_first_pause(keys: Keys) -> None:
+    assert records.why_paused("lab", "fleet", "m") == ""
+
+
+def test_the_pause_of_a_fleet_and_that_of_a_model_end_apart(keys: Keys) -> None:
+    pause("fleet")
+    pause("model", model="m")
+    assert records.why_paused("lab", "fleet", "m") == "fleet lab is paused"
+    pause("fleet", verb="resume")
+    assert records.why_paused("lab", "fleet", "m") == "paused"
+    assert records.why_paused("lab", "fleet", "n") == ""
+
+
+def test_pauses_that_hold_stay_when_a_row_is_too_long(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "KEPT", 2)
+    pause("holds", model="m")
+    pause("resumed", verb="resume")
+    pause("over", until="2026-01-01T00:00:00Z")
+    pause("newest", model="n")
+    assert set(in_row(keys, "pause")) == {"holds", "newest"}
+
+
 @pytest.mark.parametrize(("verb", "steps"), [
     ("evict", ["begin j", "evict", "end j"]), ("examine", ["examine"]), ("cordon", ["cordon"])])
 def test_a_run_that_may_create_or_end_something_is_recorded_around_its_work(

@@ -66,13 +66,13 @@ def test_a_cluster_reads_the_same_after_its_old_runs_are_gone(seed: int) -> None
     world = World(seed, jobs=60)
     client, chance = DirectClient(world.cluster), world.chance
     keep = PlanHistory(keep_runs=chance.randint(1, 12), keep_for=chance.choice([60, 2 * HOUR, 5 * DAY, 20 * DAY]))
-    before, all_before, rows_before = Live(client, NOW).read(), list_jobs(client), {**world.cluster.jobs}
+    before, all_before, rows_before = Live(client, lambda: NOW).read(), list_jobs(client), {**world.cluster.jobs}
     specs = {(one.model, one.spec_hash) for one in before.replicas if one.fleet == "lab" and one.spec_hash}
     shapes = {spec: one.shape for spec, one in find_recorded(client, "lab", specs).items()}
 
     deleted = set(prune(client, keep))
 
-    after = Live(client, NOW).read()
+    after = Live(client, lambda: NOW).read()
     assert rest(after) == rest(before)
     assert cooled(after) == cooled(before)
     assert fetch_failed(after) == fetch_failed(before)

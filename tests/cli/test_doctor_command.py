@@ -20,7 +20,9 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.inventory import vitals
 
 GIB = 1 << 30
-ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
+ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3", "container": ""}
+LEFT_CONTAINER = {**ORPHAN, "pid": 99, "container": "0123456789ab", "replicaId": ""}
+LOST = {"number": "3", "uuid": "", "code": "CARD_LOST", "message": "the driver counts it and cannot open it (lost)"}
 DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
@@ -78,6 +80,10 @@ def leaked_group(cluster: ClusterStandIn) -> None:
 
 
 def set_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+    """Set what the summary has of the first node; if these are cards, the other nodes report theirs, too."""
+    for row in cluster.nodes[1:] if "gpus" in values else ():
+        cluster.of_node[row["node_id"]] = {"gpus": [
+            {**card, "uuid": f"{card['uuid']}-{row['node_name']}"} for card in cards(3)]}
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
@@ -130,7 +136,8 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
-    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 9)), "node", "node-a"),
+    "CARDS_UNREPORTED": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
     "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
     "WEIGHTS_WRONG": (wrong_weights, "node", "node-a"),
     "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
@@ -138,14 +145,21 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
     "CLAIM_REFUSED": (replica_elsewhere, "replica", "ModelActor:org/one:1:0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
+    "NO_LONGER_READY": (lambda it: (replica_of(it), it.stop_answering(0)), "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
     "ORPHAN_ENGINE": (lambda it: answer_examination(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
+    "ORPHAN_CONTAINER": (lambda it: answer_examination(it, orphans=[LEFT_CONTAINER]), "node", "node-a"),
+    "CARD_LOST": (lambda it: answer_examination(it, cards=[LOST]), "node", "node-a card 3"),
+    "CARD_FAULTY": (
+        lambda it: answer_examination(it, cards=[{**LOST, "code": "CARD_FAULTY"}]), "node", "node-a card 3"),
+    "CARDS_UNCHECKED": (lambda it: answer_examination(it, driver="NVML: Unknown Error"), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
-NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
+NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "ORPHAN_CONTAINER", "NODES_NOT_ASKED", "CARD_LOST",
+                    "CARD_FAULTY", "CARDS_UNCHECKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -352,7 +366,13 @@ def test_a_wrong_clock_is_reported_with_its_direction(
     result = cli("doctor")
     assert result.code == 0
     assert "CLOCK_SKEW clock: this machine's clock is" in result.out
-    assert "behind the dashboard's" in " ".join(result.out.split())
+    assert "behind the cluster's" in " ".join(result.out.split())
+
+
+def test_a_cluster_that_does_not_tell_its_time_is_reported(cli, cluster: ClusterStandIn) -> None:
+    cluster.ahead_s = None
+    result = cli("doctor")
+    assert (result.code, "CLOCK_UNKNOWN clock: the dashboard's answers do not tell the time" in result.out) == (0, True)
 
 
 def test_the_question_for_a_token_carries_no_credential(
@@ -375,7 +395,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 18 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 19 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -383,7 +403,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 19 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 20 checks")
     assert cluster.writes() == []
 
 
@@ -437,6 +457,32 @@ def test_the_needs_of_an_engine_are_checked_on_each_node_that_may_run_it(
     assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may run it)"
             in " ".join(result.out.split()))
     assert job not in cli("history", "--format", "json").out, "an examination is not in the history"
+
+
+@pytest.mark.parametrize(("env", "needs_image"), [("", True), ("\n          env: {HOME: /elsewhere}", False)])
+def test_the_image_of_an_engine_is_looked_up_where_its_runtime_looks_for_it(
+    cli, cluster: ClusterStandIn, tmp_path: Path, env: str, needs_image: bool
+) -> None:
+    fleet = tmp_path / "contained.yaml"
+    command, [head, _] = "command: [podman, run, --rm, eng:1, serve]", NEEDY.split("command: ")
+    fleet.write_text(f"{head}{command}{env}\n")
+    need = {"kind": "image", "value": "eng:1", "path": "podman"}
+    answer_examination(cluster, unmet=[{**need, "code": "IMAGE_MISSING", "message": "podman has no image eng:1"}])
+    result = cli("doctor", "-f", fleet, "--nodes")
+    [job] = cluster.jobs
+    asked = cluster.request_of(job)["nodes"][cluster.nodes[0]["node_id"]]
+    assert (need in asked) == needs_image
+    shown = "IMAGE_MISSING org/one: podman has no image eng:1, on node-a" in " ".join(result.out.split())
+    assert shown == needs_image
+
+
+def test_a_container_is_left_to_its_daemon(cli, cluster: ClusterStandIn) -> None:
+    answer_examination(cluster, orphans=[LEFT_CONTAINER])
+    result = cli("doctor", "--nodes", "--fix", "--yes")
+    assert result.code == 1
+    assert "there is nothing for --fix to remove" in result.err
+    assert "container 0123456789ab, process 99 (vllm serve)" in " ".join(result.out.split())
+    assert len(cluster.jobs) == 1
 
 
 def test_a_node_cordoned_by_a_policy_is_not_checked(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:

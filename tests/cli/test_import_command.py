@@ -241,7 +241,18 @@ def test_the_folder_of_an_inventory_is_created(run_cli, tmp_path):
     assert json.loads(declared.read_text())["kind"] == "Inventory"
 
 
-@pytest.mark.parametrize("flags", [("--from", "lws"), ("--inventory-out", "x.json")])
+def test_with_a_runtime_an_image_is_started_instead_of_lost(run_cli, lws):
+    lws.write_text(LWS.replace("name: engine", "image: registry.example/vllm@sha256:00"))
+    assert "lost: image" in run_cli("import", lws).stderr
+    done = run_cli("import", lws, "--runtime", "podman")
+    assert "todo: image: podman starts registry.example/vllm@sha256:00: pull it on the nodes\n" in done.stderr
+    [member] = yaml.safe_load(done.stdout)["spec"]["models"][0]["workers"][0]["members"]
+    command = member["engine"]["command"]
+    assert command[:3] == ["podman", "run", "--rm"]
+    assert command[-5:] == ["--entrypoint=", "registry.example/vllm@sha256:00", "serve", "--rank", "$(FLEETCTL_RANK)"]
+
+
+@pytest.mark.parametrize("flags", [("--from", "lws"), ("--runtime", "podman"), ("--inventory-out", "x.json")])
 def test_flags_about_files_need_files(run_cli, flags):
     done = run_cli("import", *flags)
     assert done.returncode == 64

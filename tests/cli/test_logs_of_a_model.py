@@ -46,6 +46,7 @@ def test_f4_the_logs_of_a_model_are_merged_by_time_without_another_model(cli, ru
 
 
 def test_ended_siblings_are_marked_as_ended(cli, running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.ahead_s = None
     monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T12:01:00Z")
     running.add_node("node-c")
     running.add_failure(MODEL, running.nodes[2]["node_id"], "h", "CUDA out of memory")
@@ -75,6 +76,7 @@ def test_lines_of_one_moment_stay_together_and_are_counted(cli, running: Cluster
 
 
 def test_since_leaves_out_older_lines(cli, running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.ahead_s = None
     monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T12:01:00Z")
     result = cli("logs", MODEL, "--since", "30s")
     assert (result.out, result.err) == ("[0] third\n[1] fourth\n", "")

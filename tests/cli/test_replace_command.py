@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
+from record_rows import now, record
 
 from fleetctl.agent.mark import actor_name
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
@@ -98,6 +99,31 @@ def test_replicas_are_replaced_one_at_a_time_and_never_fewer_are_ready_than_want
     again = cli("replace", MODEL, "-f", tmp_path / "f.yaml", "--yes")
     assert (again.code, len(acting.steps)) == (0, 6)
     assert "nothing to replace, 3 current of 3" in again.err
+
+
+def test_an_outdated_replica_that_no_longer_answers_ends_first_and_was_not_serving(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
+    run_outdated(acting, 2)
+    acting.stand_in.stop_answering(1)
+    assert cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes").code == 0
+    assert acting.steps == ["+2", "-1", "+3", "-0"]
+    assert acting.keeps == [{MODEL: 1}] * 2
+
+
+def test_an_update_stops_before_fewer_replicas_answer_than_before(cli, acting: ActingCluster, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    create = acting._create
+
+    def create_one_that_stops_answering(request: dict[str, Any]) -> Steps:
+        steps = create(request)
+        acting.stand_in.stop_answering(-1)
+        return steps
+
+    acting._create = create_one_that_stops_answering  # type: ignore[method-assign]
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
+    assert (result.code, acting.steps) == (3, ["+2"])
+    assert f"{MODEL}/0 stays: 1 would serve without it, and 2 must" in result.err
 
 
 def test_the_history_has_one_row_per_replace_and_its_steps_by_id(cli, acting: ActingCluster, tmp_path: Path) -> None:
@@ -218,6 +244,37 @@ def test_in_place_ends_nothing_during_a_cooldown_unless_it_is_ignored(
     assert (result.code, acting.steps) == (1, [])
     assert "cooling until" in result.err
     assert cli(*words, "--ignore-cooldown").code == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--in-place",)], ids=["beside", "in place"])
+def test_a_paused_model_is_not_replaced_and_nothing_of_it_ends(
+        cli, acting: ActingCluster, tmp_path: Path, more: tuple[str, ...]) -> None:
+    run_outdated(acting, 3)  # one more than wanted: an outdated one could end without a new one
+    fleet = fleet_of(tmp_path / "f.yaml", 2)
+    assert cli("pause", MODEL, "--reason", "bad answers").code == 0
+    result = cli("replace", MODEL, "-f", fleet, "--yes", "--format", "json", *more)
+    assert (result.code, acting.steps) == (3, [])
+    [row] = json.loads(result.out)["outcomes"]
+    assert (row["outcome"], row["code"], row["replicas"]) == ("blocked", "PAUSED", 3)
+    assert "bad answers; it can be replaced after `fleetctl resume org/one --fleet lab`" in row["message"]
+
+
+def test_a_pause_during_a_replace_stops_it_before_the_next_end(cli, acting: ActingCluster, tmp_path: Path) -> None:
+    run_outdated(acting, 3)
+    fleet, carry_out = fleet_of(tmp_path / "f.yaml", 3), acting
+
+    def pause_after_a_create(request: dict[str, Any]) -> Steps:
+        steps = carry_out(request)
+        if acting.steps == ["+3"]:
+            note = {"verb": "pause", "fleet": "lab", "namespace": "fleet", "model": MODEL}
+            acting.stand_in.records.add("pause", record("m", now(), **note))
+        return steps
+
+    acting.stand_in.on_submit = pause_after_a_create
+    result = cli("replace", MODEL, "-f", fleet, "--yes", "--format", "json")
+    assert (result.code, acting.steps) == (3, ["+3"])
+    assert [(row["outcome"], row["code"]) for row in json.loads(result.out)["outcomes"]] == [
+        ("ready", None), ("blocked", "PAUSED")]
 
 
 def test_a_replica_in_a_crash_loop_does_not_block_its_update(cli, acting: ActingCluster, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ ENDED = "fleetctl: ended at 2026-03-04T{}Z: {}\n"
 @pytest.fixture
 def crashing(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
     """A replica ready at noon and now in its fourth restart, one that has just restarted, and one that is starting."""
+    cluster.ahead_s = None
     monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T14:05:00Z")
     node = cluster.nodes[0]["node_id"]
     cluster.add_replica("org/one", 0, node, gpus=0, state="RESTARTING", restarts=4, up_ms=(NOON_MS, NOON_MS))

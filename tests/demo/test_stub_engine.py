@@ -162,6 +162,14 @@ def test_workers_may_start_before_their_leader(start: Start) -> None:
     leader.wait_for_health(200)
 
 
+def test_a_gang_meets_at_an_ipv6_address_too(start: Start) -> None:
+    where = {"GROUP_SIZE": "2", "LEADER_ADDRESS": "::1", "LEADER_PORT": str(free_port()), "HOST": "::1"}
+    leader, _ = (start("--host", "::", RANK=str(rank), **where) for rank in range(2))
+    assert leader.wait_for_health(200)["ranks"] == 2
+    leader.process.terminate()
+    assert f"serving stub on [::]:{leader.port}, rank 0 of 2" in leader.process.communicate(timeout=20)[0]
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_when_one_rank_ends_the_other_ends(start: Start, victim: int) -> None:
     ranks = gang(start, range(2), 2, free_port())

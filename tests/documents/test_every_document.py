@@ -84,7 +84,7 @@ def test_an_inventory_from_a_dashboard_matches_its_schema() -> None:
     cluster.add_replica("org/one", 1, second, state="RESTARTING")
     cluster.add_replica("odd", 0, first, fleet=None, gpus=0)
     with serve(cluster), DashboardClient(cluster.url) as client:
-        inventory = Live(client, "2026-03-04T12:00:00Z").read()
+        inventory = Live(client, lambda: "2026-03-04T12:00:00Z").read()
     assert len(inventory.replicas) == 3
     assert problems("inventory", json.loads(indented_json(inventory))) == []
 

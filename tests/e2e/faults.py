@@ -54,6 +54,7 @@ FAULTS = {
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
     "WARM is up, HOT not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
     "the node is taken at the last moment": "attempt.check = _steal",
+    "ready engines are probed often": "from . import readiness; readiness.PERIOD_S, readiness.RECORD_S = 0.3, 1.0",
 }
 
 

@@ -19,7 +19,7 @@ from cluster import MARK, OTHER_RAY, RayCluster, eventually
 from e2e_world import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
-from fleetctl.agent.mark import INJECTED
+from fleetctl.agent.mark import MARKED
 
 pytestmark = pytest.mark.ray
 
@@ -149,7 +149,7 @@ def test_the_doctor_removes_what_dead_replicas_left_and_nothing_alive_and_the_me
     world.write(alive)
     assert world.apply_result()["exitCode"] == 0
     # an engine's process that has lost its actor and both its guards
-    variables = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
+    variables = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
     orphan = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], **variables}, start_new_session=True)
     foreign_processes.append(orphan)
     hosts["v1"].use("GPU-v1-1", orphan.pid, 20 * GIB)

@@ -26,6 +26,7 @@ import pytest
 import yaml
 from cluster import RayCluster, end, engine_pids, eventually
 from dashboard_answers import answers
+from dripping_server import dripping
 from e2e_world import World, member, model
 
 from fleetctl.agent.weights.connections import MOST_CONNECTIONS
@@ -215,6 +216,46 @@ def test_a_replica_whose_engine_still_loads_serves_its_weights_to_replicas_the_b
     host, port = named["address"].split(":")
     with pytest.raises(ConnectionRefusedError):
         eventually(lambda: socket.create_connection((host, int(port))).close(), "it serves no more")
+
+
+def test_a_source_that_has_restarted_since_the_plan_is_found_and_one_that_restarts_is_waited_for(
+    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
+) -> None:
+    one, weights = only_copy(world, origin, '{"for": "those that look"}')
+    one["restart"] = {"max": 9, "backoff": "6s"}
+    before = world.replicas()[0]["members"][0]["weights"]["port"]
+    world.write(one, model("late", 1, on("b", weights)))
+    saved = tmp_path / "saved.plan"
+    world.run("plan", "-f", world.file, "--out", saved)
+    restarted = world.run("restart", "one/0", "-f", world.file, "--yes")
+    assert restarted.returncode == 0, restarted.stderr
+    now = world.replicas()[0]["members"][0]["weights"]["port"]
+    assert now != before, "otherwise the plan knows where it is"
+    applied = world.run("apply", saved, "--yes", "--format", "json")
+    assert applied.returncode == 0, applied.stderr
+    [made] = json.loads(applied.stdout)["outcomes"]
+    assert (made["outcome"], made["weights"]["source"]) == ("ready", "peer"), made
+    assert "left" not in made["weights"] or not made["weights"]["left"], "the old port was not even tried"
+
+    world.run("evict", "late/0", "-f", world.file, "--yes")
+    shutil.rmtree(disks["b"], ignore_errors=True)
+    [engine] = world.engines()[:1]
+    end(world.actors()["ModelActor:one:0"]["pid"])
+    eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "RESTARTING", "it backs off")
+    assert engine
+    made = outcome(world, "late")
+    assert (made["weights"]["source"], made["weights"]["from"].partition(" ")[0]) == ("peer", "one/0")
+
+
+@pytest.mark.long
+def test_the_startup_timeout_holds_for_an_origin_whose_header_drips(world: World, origin: Path) -> None:
+    weights = indexed(world, origin)
+    with dripping(b"HTTP/1.1 200 OK\r\nX-Slow: ") as (port, _):
+        slow = {**weights, "from": [{"http": f"http://127.0.0.1:{port}/"}]}
+        world.write(model("slow", 1, on("a", slow), startupTimeout="5s"))
+        [failed] = world.apply_result()["outcomes"]
+    assert (failed["outcome"], failed["code"]) == ("failed", "STARTUP_TIMEOUT")
+    assert f"http://127.0.0.1:{port}/" in failed["message"]
 
 
 def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(world: World, tmp_path: Path) -> None:

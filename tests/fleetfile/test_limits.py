@@ -15,6 +15,7 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile import compose, extends, load, rule_schema, sources, validate
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.rules_reference import TEXT_BYTES
 from fleetctl.fleetfile.sources import SourceBytes, decode, read_sources
 
 from .fleets import fleet, model
@@ -241,3 +242,25 @@ def test_long_texts_are_guessed_at_in_no_time(key: str, value: str) -> None:
 def test_rules_are_at_most_a_mebibyte() -> None:
     assert load.MAX_RULES_BYTES == 1 << 20
     assert rule_schema.MOST_MEMORY + (160 << 20) < 300 << 20, "the fleet is in memory beside them"
+
+
+def engine_of(**keys: Any) -> str:
+    member = {**MEMBER, "engine": {"command": ["serve"], **keys}}
+    return as_text({"models": [{"key": "m", "replicas": 1, "workers": [{"name": "main", "members": [member]}]}]})
+
+
+@pytest.mark.parametrize(("keys", "of"), [
+    ({"args": ["x" * TEXT_BYTES]}, f"this text has {TEXT_BYTES} bytes"),
+    ({"args": ["\u20ac" * (TEXT_BYTES // 3 + 1)]}, "this text has 131073 bytes"),
+    ({"env": {"NAME": "x" * (TEXT_BYTES - 5)}}, f"NAME with its value has {TEXT_BYTES} bytes"),
+    ({"liveness": {"exec": {"command": ["x" * TEXT_BYTES]}}}, f"this text has {TEXT_BYTES} bytes"),
+])
+def test_a_text_that_linux_hands_to_no_process_is_an_error(keys: dict[str, Any], of: str) -> None:
+    found = only(engine_of(**keys))
+    assert "error FL090" in found
+    assert f"{of}, and Linux hands a process at most {TEXT_BYTES - 1} in one" in found
+
+
+def test_the_longest_text_is_no_problem() -> None:
+    assert messages({"fleet.yaml": engine_of(
+        args=["x" * (TEXT_BYTES - 1)], env={"NAME": "x" * (TEXT_BYTES - 6)})}) == []

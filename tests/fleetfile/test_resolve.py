@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,36 @@ def test_the_spec_hash_ignores_the_spelling_of_selectors_and_defaults_that_are_w
              for text in (one, same)]
     hashes = [hash_of(tmp_path, fleet(model(workers=f"[{{name: main, members: [{{{text}}}]}}]"))) for text in texts]
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize(("probe", "running", "spelled"), [
+    ("readiness: {http: {path: /h}}", "3538ccdfdb29e09b", "3538ccdfdb29e09b"),
+    ("readiness: {http: {path: /h}, period: 1s}", "3538ccdfdb29e09b", "87c18962bd48c91c"),
+    ("readiness: {http: {path: /h}, period: 10s}", "dfdf1fa48a324fa0", "dfdf1fa48a324fa0"),
+    ("liveness: {http: {path: /h}}", "d125f95f17bc1baf", "d125f95f17bc1baf"),
+    ("liveness: {http: {path: /h}, period: 1s}", "d125f95f17bc1baf", "30bd1531d2aa8853"),
+    ("liveness: {http: {path: /h}, period: 10s}", "f3c08666d6493428", "f3c08666d6493428"),
+])
+def test_the_longer_default_period_of_liveness_changes_no_hash(
+    tmp_path: Path, probe: str, running: str, spelled: str
+) -> None:
+    """The hashes are those of the release in which the default of both probes was 1 s."""
+    engine = f"[{{name: main, members: [{{resources: {{cpus: 1}}, engine: {{command: [a], {probe}}}}}]}}]"
+    found = loaded(tmp_path, fleet(model(workers=engine))).models[0]
+    assert (found.spec_hash, found.former_hash) == (running, spelled)
+    assert hash_of_shape(shape_as_set(found.workers, found.placement)) == running
+
+
+def test_liveness_is_probed_less_often_than_readiness_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    def engine_with(probes: str) -> Any:
+        engine = f"[{{name: main, members: [{{resources: {{cpus: 1}}, engine: {{command: [a], {probes}}}}}]}}]"
+        document = spec_document(loaded(tmp_path, fleet(model(workers=engine))).models[0])
+        return document["workers"][0]["members"][0]["engine"]
+
+    engines = [engine_with("readiness: {tcp: {}}, liveness: {tcp: {}}"),
+               engine_with("readiness: {tcp: {}, period: 2s}, liveness: {tcp: {}, period: 3s}")]
+    assert [[engine[kind]["period"] for kind in ("readiness", "liveness")] for engine in engines] == [[1, 10], [2, 3]]
+    assert engines[0]["liveness"] == {"tcp": {}, "period": 10, "timeout": 5, "failureThreshold": 3}
 
 
 def test_the_spec_hash_ignores_counts_of_one_in_a_gang(tmp_path: Path) -> None:

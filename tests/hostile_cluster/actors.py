@@ -68,7 +68,7 @@ def run(cases: int, seed: int) -> dict[str, object]:
 
 def _read(lies: Lies) -> Inventory:
     with serve(lies.cluster), DashboardClient(lies.cluster.url) as client:
-        return Live(client, "2026-03-04T12:00:00Z").read()
+        return Live(client, lambda: "2026-03-04T12:00:00Z").read()
 
 
 def _check(seen: Inventory, fleet: ResolvedFleet, programs: dict[str, Program], counts: Counter[str]) -> int:

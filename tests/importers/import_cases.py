@@ -22,11 +22,19 @@ def sources(case: Path) -> list[SourceBytes]:
     return [SourceBytes(path.name, path.read_bytes()) for path in sorted(case.glob("*.yaml"))]
 
 
-def imported(read: list[SourceBytes], *, forced: str | None = None, hardware: bool = True) -> Imported:
+def runtime_of(case: Path) -> str | None:
+    """The container runtime of a case, the last part of its name."""
+    return "podman" if case.name.endswith("-podman") else None
+
+
+def imported(
+    read: list[SourceBytes], *, forced: str | None = None, hardware: bool = True, runtime: str | None = None
+) -> Imported:
     """Import files like the command; with `hardware` the declared clusters become an inventory."""
     documents, problems = documents_of(read)
     assert problems == []
-    return import_documents(documents, fleet="lab", forced=forced, observed_at=MOMENT if hardware else None)
+    return import_documents(documents, fleet="lab", forced=forced, observed_at=MOMENT if hardware else None,
+                            runtime=runtime)
 
 
 def account(result: Imported) -> str:
@@ -39,7 +47,7 @@ def account(result: Imported) -> str:
 def main() -> None:
     """Write the output of every case beside it."""
     for case in CASES:
-        result = imported(sources(case))
+        result = imported(sources(case), runtime=runtime_of(case))
         case.with_suffix(".fleet.yaml").write_text(write_draft(result.draft))
         case.with_suffix(".losses.txt").write_text(account(result))
 

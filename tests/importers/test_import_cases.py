@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from import_cases import CASES, FOLDER, account, imported, sources
+from import_cases import CASES, FOLDER, account, imported, runtime_of, sources
 
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
@@ -29,11 +29,12 @@ def case(request: pytest.FixtureRequest) -> Path:
 
 
 def test_a_case_gives_the_fleet_file_beside_it(case: Path) -> None:
-    assert write_draft(imported(sources(case)).draft) == case.with_suffix(".fleet.yaml").read_text()
+    draft = imported(sources(case), runtime=runtime_of(case)).draft
+    assert write_draft(draft) == case.with_suffix(".fleet.yaml").read_text()
 
 
 def test_a_case_reports_exactly_these_losses(case: Path) -> None:
-    assert account(imported(sources(case))) == case.with_suffix(".losses.txt").read_text()
+    assert account(imported(sources(case), runtime=runtime_of(case))) == case.with_suffix(".losses.txt").read_text()
 
 
 def test_the_fleet_file_loads_and_is_already_formatted(case: Path) -> None:
@@ -62,6 +63,6 @@ def test_a_fleet_fits_on_its_declared_hardware(case: Path) -> None:
 
 
 def test_an_engine_without_a_command_has_the_placeholder_and_a_task(case: Path) -> None:
-    draft = imported(sources(case)).draft
+    draft = imported(sources(case), runtime=runtime_of(case)).draft
     waiting = {model.key for model in draft.models if PLACEHOLDER in str(model.value)}
     assert waiting <= {loss.model for loss in draft.losses if loss.kind == "todo"}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from import_cases import account, imported
 
+from fleetctl.agent.node import expand
 from fleetctl.fleetfile.sources import SourceBytes
 
 NDIF = "models:\n- {checkpoint: a/b, size_bytes: 1000, padding_factor: AMOUNT}\n"
@@ -60,12 +61,31 @@ def test_a_port_that_is_not_a_number_is_reported(port: str) -> None:
     assert "port: no such port" in member_and_account(pod(f'readinessProbe: {{tcpSocket: {{port: "{port}"}}}}'))[1]
 
 
-def test_an_escaped_dollar_of_an_environment_value_keeps_its_meaning() -> None:
-    member, losses = member_and_account(pod('env: [{name: A, value: "$$2b$$$(X)"}, {name: "", value: x}]'))
-    assert member["engine"]["env"] == {"A": "$2b$$(X)"}
-    assert "changed" in losses
-    assert "A refers to a variable" in losses
+def test_an_environment_value_of_a_pod_keeps_its_meaning() -> None:
+    member, losses = member_and_account(pod(
+        'env: [{name: A, value: "$$2b$(X)"}, {name: "", value: x}, {name: B, value: "$(A)$$(LWS_X)"}]'))
+    assert member["engine"]["env"] == {"A": "$$2b$(X)", "B": "$(A)$$(LWS_X)"}
+    assert "env[0].value: X is not set here" in losses
     assert "env[1]: a variable without a name" in losses
+
+
+@pytest.mark.parametrize(("field", "ours"), [
+    ("status.podIP", "HOST"), ("status.hostIP", "HOST"), ("spec.nodeName", "NODE"), ("metadata.name", "NAME"),
+])
+def test_a_field_of_a_pod_that_tells_an_engine_where_it_runs_becomes_our_variable(field: str, ours: str) -> None:
+    member, losses = member_and_account(pod(
+        f"env: [{{name: A, valueFrom: {{fieldRef: {{apiVersion: v1, fieldPath: {field}}}}}}}]"))
+    assert member["engine"]["env"] == {"A": f"$(FLEETCTL_{ours})"}
+    assert f"A is $(FLEETCTL_{ours}) here" in losses
+    assert "not read" not in losses
+
+
+def test_a_value_of_ray_serve_is_never_expanded() -> None:
+    text = ('applications: [{import_path: a:b, runtime_env: {env_vars: {A: "$(HOME)$$x$$$(Y)$"}}, '
+            'deployments: [{name: m, num_replicas: 1}]}]')
+    member, _ = member_and_account(text)
+    assert member["engine"]["env"] == {"A": "$$(HOME)$$$x$$$$$$(Y)$"}
+    assert expand(member["engine"]["env"]["A"], {"HOME": "h", "Y": "y"}) == "$(HOME)$$x$$$(Y)$"
 
 
 @pytest.mark.parametrize("ranks", ["1000000000", "'2'", "0", "1.5"])

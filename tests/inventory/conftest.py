@@ -27,6 +27,6 @@ def read(dashboard: FakeDashboard) -> Read:
 
     def reading(namespace: str = "invfleet", timeout_s: float = 20, token: str | None = None) -> Inventory:
         with DashboardClient(dashboard.url, Access(token), timeout_s, sleep=lambda _: None) as client:
-            return Live(client, "2026-03-04T12:00:00Z", namespace).read()
+            return Live(client, lambda: "2026-03-04T12:00:00Z", namespace).read()
 
     return reading

@@ -52,6 +52,8 @@ class FakeDashboard:
     records: RecordRows = field(default_factory=RecordRows)
     """Rows of records; the list of jobs does not have them here."""
     released: threading.Event = field(default_factory=threading.Event)
+    date: str | None = "Wed, 04 Mar 2026 12:00:00 GMT"
+    """The time in its answers; None = they do not tell it."""
 
     def rows(self, part: str) -> list[dict[str, Any]]:
         """The rows of one list of the state API."""
@@ -96,14 +98,28 @@ def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
             "requiredResources": resources, "timestamp": row.get("died_ms", 0)}
 
 
+class Dated(BaseHTTPRequestHandler):
+    """Answers tell the time of their source instead of this machine's."""
+
+    source: FakeDashboard
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Date":
+            super().send_header(keyword, value)
+        elif self.source.date is not None:
+            super().send_header(keyword, self.source.date)
+
+
 @contextmanager
 def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
     """Run a dashboard on a free local port."""
     fake = FakeDashboard(bodies=deepcopy(recorded_bodies()))
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Dated):
         protocol_version = "HTTP/1.1"
         wbufsize = 1 << 16  # one packet per answer
+
+        source = fake
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)

@@ -95,6 +95,25 @@ def test_a_node_that_declares_a_wrong_number_of_gpus_is_reported():
         "a offers 4 GPUs to Ray but reports 2 cards; which of them Ray grants is unknown"]
 
 
+def reporting(name: str, count: int, *, kind: str = "", gpu: int = 8, state: str = "ALIVE") -> Node:
+    labels = {"ray.io/accelerator-type": kind} if kind else {}
+    cards = [{"index": index, "uuid": f"GPU-{name}-{index}", "memoryTotal": 81559} for index in range(count)]
+    return Node(id=name, name=name, resources=NodeResources(total=Amounts(gpu=gpu)), state=state, labels=labels,
+                gpus=read_cards({"gpus": cards}, gpu * 10_000))
+
+
+@pytest.mark.parametrize(("nodes", "named"), [
+    ([reporting("a", 3), reporting("b", 8)], {"a reports 3 of 8 cards"}),
+    ([reporting("a", 0), reporting("b", 8), reporting("c", 0)], {"a, c each report 0 of 8 cards"}),
+    ([reporting("a", 0, kind="H100")], {"a reports 0 of 8 cards"}),
+    ([reporting("a", 0), reporting("b", 0, gpu=4)], set()),
+    ([reporting("a", 0, state="DEAD"), reporting("b", 8), reporting("c", 0, gpu=0)], set()),
+])
+def test_nodes_that_do_not_report_all_their_cards_are_named(nodes: list[Node], named: set[str]):
+    """Ray's reporter ends its list at the first card that it cannot open; simulated GPUs have no card and no kind."""
+    assert {warning.partition(":")[0] for warning in card_warnings(nodes)} == named
+
+
 def worker(actor_id: str, slot: str, allocation: float, name: str = "GPU") -> dict:
     return {"actorId": actor_id, "usedResources": {name: {"resourceSlots": [{"slot": slot, "allocation": allocation}]}}}
 

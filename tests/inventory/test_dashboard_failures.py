@@ -78,7 +78,7 @@ def test_a_closed_port_is_unreachable():
         url = fake.url
     client = DashboardClient(url, sleep=lambda _: None)
     with client, pytest.raises(ClusterUnreachable, match="cannot reach"):
-        Live(client, "now").read()
+        Live(client, lambda: "now").read()
 
 
 CUTS = [

@@ -392,7 +392,7 @@ def test_an_agents_view_wins_over_the_dashboard(dashboard: FakeDashboard):
     by_pool = {pool: summary_entry(dashboard, pool)["raylet"]["nodeId"] for pool in ("p0", "p1", "p2")}
     view = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
     with DashboardClient(dashboard.url) as client:
-        inventory = Live(client, "2026-03-04T12:00:00Z", "invfleet", view).read()
+        inventory = Live(client, lambda: "2026-03-04T12:00:00Z", "invfleet", view).read()
     assert node(inventory, "p1").resources.used.gpu == 2.0
     assert node(inventory, "p2").state == "DRAINING"
     assert node(inventory, "p0").state == "ALIVE"

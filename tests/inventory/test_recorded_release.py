@@ -55,7 +55,7 @@ def test_a_run_of_this_release_makes_records_of_all_its_notes(
     del dashboard.requests[:]
     again = read("compat")
     assert JOBS not in [one.path for one in dashboard.requests]
-    [warning] = again.warnings
+    [warning] = set(again.warnings).difference(seen.warnings)
     assert "was not read" in warning
     assert (again.nodes, again.failures) == (seen.nodes, seen.failures)
     ours, theirs = ([one.model_copy(update={"tool_version": None}) for one in each.replicas] for each in (again, seen))
@@ -68,7 +68,8 @@ def replica(seen: Inventory, model: str, replica_id: int = 0) -> Replica:
 
 
 def test_its_replicas_are_read_at_their_levels_with_their_members(seen: Inventory) -> None:
-    assert (seen.complete, seen.warnings) == (True, [])
+    [warning] = seen.warnings
+    assert (seen.complete, "a, b, c, e each report 0 of 2 cards" in warning) == (True, True)
     assert {(one.model, one.replica_id) for one in seen.replicas if one.level == "WARM"} == {
         ("warm", 0), ("warm", 1), ("warmgang", 0)}
     assert {one.fleet for one in seen.replicas} == {"compat", "spare", "slow"}

@@ -142,7 +142,7 @@ def test_only_rows_of_records_are_asked_for_and_a_damaged_row_of_runs_hides_no_c
     found = read_records(client)
     assert (found.failures, len(found.of("cordon"))) == ([], 1)
     assert {request.path for request in dashboard.requests} == {
-        JOBS, *(f"{JOBS}fleetctl.records.{kind}" for kind in ("run", "cordon", "slots", "draining"))}
+        JOBS, *(f"{JOBS}fleetctl.records.{kind}" for kind in ("run", "cordon", "slots", "pause", "draining"))}
 
 
 def test_a_row_of_runs_that_is_someone_elses_hides_no_cordon(dashboard: FakeDashboard, client: DashboardClient) -> None:

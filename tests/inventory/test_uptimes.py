@@ -26,6 +26,7 @@ fleetctl: ended at 2026-03-04T12:00:00Z: signal 9
 OLDER_ALONE = LOG[:LOG.index("fleetctl: starting main/0 rank 0 at 2026-03-04T11")]
 UP = "2026-03-04T11:30:00Z", "2026-03-04T11:40:00Z"
 CREATED = "2026-03-04T10:59:00Z"
+NOW = "2026-03-04T12:10:00Z"
 ENDED = {"since": "2026-03-04T12:00:00Z", "error": "signal 9"}
 
 
@@ -233,10 +234,32 @@ NO_CLIENT: Any = None
 def test_only_failures_without_a_time_get_rays_time_of_death(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     timed, unknown = failure(at=CREATED), failure(actor_id=None)
-    assert with_deaths(NO_CLIENT, [timed, unknown], {}) == [timed, unknown]
+    assert with_deaths(NO_CLIENT, [timed, unknown], {}, NOW) == [timed, unknown]
     assert cluster.asked == []
-    found = with_deaths(NO_CLIENT, [timed, unknown, failure(actor_id="b")], {})
+    found = with_deaths(NO_CLIENT, [timed, unknown, failure(actor_id="b")], {}, NOW)
     assert (cluster.asked, [one.at for one in found]) == (["b"], [CREATED, None, UP[1]])
+
+
+@pytest.mark.parametrize(("at", "known", "found"), [
+    ("2026-03-04T12:10:05Z", UP, "2026-03-04T12:10:05Z"), ("2026-03-04T14:10:00Z", UP, UP[1]),
+    ("2026-03-04T14:10:00Z", NO_TIMES, NOW), ("2026-03-04T10:10:00Z", UP, "2026-03-04T10:10:00Z")],
+    ids=["about now", "later", "later, and Ray does not know", "earlier"])
+def test_a_failure_after_now_is_timed_by_ray_since_its_nodes_clock_is_ahead(
+        monkeypatch: pytest.MonkeyPatch, at: str, known: Times, found: str) -> None:
+    Cluster(monkeypatch, times=known)
+    planned = {"a": Marks(fleet="other", spec_hash="h")}
+    [one] = with_deaths(NO_CLIENT, [failure(at=at, fleet="lab", spec_hash="own")], planned, NOW)
+    assert (one.at, one.fleet, one.spec_hash) == (found, "lab", "own")
+
+
+@pytest.mark.parametrize(("at", "known", "found", "asked"), [
+    ("2026-03-04T14:10:00Z", UP, UP[0], ["actor-0"]), ("2026-03-04T14:10:00Z", NO_TIMES, NOW, ["actor-0"]),
+    ("2026-03-04T12:10:03Z", UP, "2026-03-04T12:10:03Z", [])], ids=["later", "Ray does not know", "about now"])
+def test_a_replica_that_is_ready_after_now_is_so_since_rays_time(
+        monkeypatch: pytest.MonkeyPatch, at: str, known: Times, found: str, asked: list[str]) -> None:
+    cluster = Cluster(monkeypatch, times=known)
+    [one], _ = cluster.uptimes(replica(0, readyAt=at))
+    assert (one.ready_at, cluster.asked, cluster.read) == (found, asked, [])
 
 
 def test_a_death_has_the_fleet_spec_and_nodes_that_were_planned_unless_it_has_its_own(
@@ -244,13 +267,13 @@ def test_a_death_has_the_fleet_spec_and_nodes_that_were_planned_unless_it_has_it
 ) -> None:
     Cluster(monkeypatch)
     planned = {"a": Marks(fleet="lab", spec_hash="h", members=(ReplicaMember(node_id="n1"),))}
-    [bare] = with_deaths(NO_CLIENT, [failure()], planned)
+    [bare] = with_deaths(NO_CLIENT, [failure()], planned, NOW)
     assert (bare.at, bare.fleet, bare.spec_hash, bare.node_ids) == (UP[1], "lab", "h", ["n1"])
-    [full] = with_deaths(NO_CLIENT, [failure(fleet="own", spec_hash="k", node_ids=["n2"])], planned)
+    [full] = with_deaths(NO_CLIENT, [failure(fleet="own", spec_hash="k", node_ids=["n2"])], planned, NOW)
     assert (full.fleet, full.spec_hash, full.node_ids) == ("own", "k", ["n2"])
-    [empty] = with_deaths(NO_CLIENT, [failure(fleet="")], {"a": Marks(fleet="")})
+    [empty] = with_deaths(NO_CLIENT, [failure(fleet="")], {"a": Marks(fleet="")}, NOW)
     assert empty.fleet is None
-    [other] = with_deaths(NO_CLIENT, [failure(actor_id="b")], planned)
+    [other] = with_deaths(NO_CLIENT, [failure(actor_id="b")], planned, NOW)
     assert (other.fleet, other.spec_hash, other.node_ids) == (None, None, [])
 
 
@@ -262,7 +285,7 @@ def test_a_death_of_which_ray_does_not_tell_the_time_has_none_and_still_its_plan
 
     for times in (no_times, lambda *_: {}, lambda *_: {"a": NO_TIMES}):
         monkeypatch.setattr(uptimes, "_times", times)
-        [found] = with_deaths(NO_CLIENT, [failure()], {"a": Marks(fleet="lab")})
+        [found] = with_deaths(NO_CLIENT, [failure()], {"a": Marks(fleet="lab")}, NOW)
         assert (found.at, found.fleet) == (None, "lab")
 
 
@@ -279,7 +302,7 @@ def test_times_are_asked_for_two_hundred_actors_at_a_time_and_not_from_a_cache(
                     for name in asked[-1]], {}
 
     client: Any = Client()
-    died = with_deaths(client, [failure(actor_id=f"a{number}") for number in range(401)], {})
+    died = with_deaths(client, [failure(actor_id=f"a{number}") for number in range(401)], {}, NOW)
     assert sorted(map(len, asked)) == [1, 200, 200]
     assert {name for part in asked for name in part} == {f"a{number}" for number in range(401)}
     assert [one.at for one in died] == ["1970-01-01T00:00:02Z"] * 400 + [None]

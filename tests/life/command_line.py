@@ -117,6 +117,9 @@ class _DirectClient(DashboardClient):
     def close(self) -> None:
         return
 
+    def cluster_time(self) -> None:
+        return
+
     def request(self, method: str, path: str, *, params: Mapping[str, str | Sequence[str]] | None = None,
                 json: object = None, content: bytes | None = None, headers: Mapping[str, str] | None = None,
                 last_bytes: int | None = None, within_s: float | None = None) -> Answer:

@@ -309,7 +309,7 @@ class Life(RuleBasedStateMachine):
     def _check_reported_state(self) -> None:
         with self.cli.client(ADDRESS) as client:
             tick, self.world.sleep = self.world.sleep, lambda _: None  # type: ignore[method-assign,assignment]
-            seen = Live(client, "2026-03-04T12:00:00Z").read()
+            seen = Live(client, lambda: "2026-03-04T12:00:00Z").read()
             self.world.sleep = tick  # type: ignore[method-assign]
         assert seen.complete, seen.warnings
         shown = {(one.model, one.replica_id): (one.actor_id, one.state, one.fleet, one.spec_hash, one.restarts)

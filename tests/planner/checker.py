@@ -22,8 +22,8 @@ Crowds = Counter[tuple[str, "str | None"]]
 CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
-    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM",
-    "COOLING_DOWN", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES", "MAX_NODES",
+    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "PAUSED", "QUOTA", "UPDATE_NEEDS_ROOM",
+    "COOLING_DOWN", "IMAGE_MISSING", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES", "MAX_NODES",
 }
 
 
@@ -131,7 +131,7 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[str | N
         assert have + created <= max(have, model.replicas + min(model.surge, old))
         updating = model.surge > 0 and old > 0 and have + created >= model.replicas
         assert blocked.get(model.key, 0) == 0 or updating == (codes[model.key] == "UPDATE_NEEDS_ROOM") \
-            or codes[model.key] in ("CLAIMED_BY_FLEET", "QUOTA")
+            or codes[model.key] in ("CLAIMED_BY_FLEET", "PAUSED", "QUOTA")
         surplus = max(0, have - model.replicas)
         assert holds.get(model.key) == ((model.replicas, have, surplus) if surplus else None)
         assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \
@@ -220,7 +220,7 @@ def _check_explained(
         assert blocked.message
         assert blocked.replicas > 0
         assert all(len(reason.examples) <= 5 and reason.code in CODES for reason in blocked.reasons)
-        if blocked.code in ("CLAIMED_BY_FLEET", "QUOTA", "COOLING_DOWN"):
+        if blocked.code in ("CLAIMED_BY_FLEET", "PAUSED", "QUOTA", "COOLING_DOWN", "IMAGE_MISSING"):
             continue
         assert blocked.reasons, f"{blocked.model} is blocked without a reason"
         cooling = {name for reason in blocked.reasons if reason.code in ("NODE_COOLING", "CARD_COOLING")

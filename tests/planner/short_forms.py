@@ -1,11 +1,11 @@
 """Builds fleets and inventories from short forms, so that a case file contains only what matters to it.
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
-unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `processes` {card: as in
+unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `processes` {card: as in
 the inventory}, `unified`, `used` {GPU, CPU, memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how
 long ago, such as 5m. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`,
 `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or
-`nodes`, `ago`, and perhaps `code`, `message`, `uuids`. A model has `key`, `replicas`, `surge`, and either `workers` in
+`nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A model has `key`, `replicas`, `surge`, and either `workers` in
 full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
@@ -38,8 +38,10 @@ def short_node(node: dict[str, Any]) -> Node:
         Gpu(index=index, uuid=f"GPU-{node['name']}-{index}", memory_total=_bytes(memory) or None,
             memory_used=_bytes(node.get("measured", {}).get(index)), share=node.get("share", {}).get(index),
             processes=node.get("processes", {}).get(index, []), unified=node.get("unified", False))
-        for index in range(count)
+        for index in range(node.get("reported", count))
     ]
+    if "reported" in node and not cards:
+        cards = [Gpu(index=index) for index in range(count)]
     total = {"GPU": count, "CPU": node.get("cpus", 64), "memory": parse_bytes(node.get("memory", "512Gi"))}
     used = node.get("used")
     return Node.model_validate({
@@ -70,7 +72,8 @@ def short_replica(replica: dict[str, Any]) -> Replica:
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
         "specHash": replica.get("hash"), "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
-        **{key: replica[key] for key in ("restartMax", "since", "error") if key in replica},
+        **{key: replica[key] for key in ("restartMax", "since", "error", "notReadySince", "notReadyReason")
+           if key in replica},
         "constructed": replica.get("constructed", True), "readyAt": before(replica.get("ready")),
     })
 
@@ -79,7 +82,8 @@ def short_failure(failure: dict[str, Any]) -> Failure:
     """Return a failure from its short form."""
     nodes = failure.get("nodes", [failure["node"]] if "node" in failure else [])
     return Failure(model=failure["model"], replica_id=failure.get("id", 0), fleet=FLEET, spec_hash=failure.get("hash"),
-                   node_ids=nodes, gpu_uuids=failure.get("uuids", []), code=failure.get("code", "ENGINE_EXITED"),
+                   node_ids=nodes, gpu_uuids=failure.get("uuids", []),
+                   gpu_indices=failure.get("indices", []), code=failure.get("code", "ENGINE_EXITED"),
                    message=failure.get("message", "CUDA out of memory"), at=before(failure.get("ago")))
 
 
@@ -101,6 +105,7 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
         "failures": [short_failure(failure) for failure in short.get("failures", [])],
         "successes": [{"model": one["model"], "specHash": one["hash"], "nodeIds": [one["node"]],
                        "at": before(one["ago"])} for one in short.get("successes", [])],
+        "pauses": [{"fleet": FLEET, **one, "since": before(one["since"])} for one in short.get("pauses", [])],
     })
 
 

@@ -39,15 +39,24 @@ class SimCard:
     vram: int = 0
     reserve: int = 0
     unified: bool = False
+    residents: int = 0
 
     @property
     def dirty(self) -> bool:
-        return not self.unified and self.measured > self.vram + max(2**30, (self.memory or 0) // 50)
+        return not self.unified and self.measured > self.vram + self.residents + max(2**30, (self.memory or 0) // 50)
 
     def has_vram(self, vram: int) -> bool:
         if vram == 0:
             return True
-        return self.memory is not None and self.memory - max(self.measured, self.vram) - self.reserve >= vram
+        return self.memory is not None and self.memory - max(self.measured, self.vram + self.residents) \
+            - self.reserve >= vram
+
+    def takes_share(self, share: int, vram: int) -> bool:
+        """A share of a dirty card leaves the foreign use its memory, or without a claim on memory its part of the card."""
+        if vram or not self.dirty:
+            return self.has_vram(vram)
+        foreign = self.measured - self.vram - self.residents
+        return self.memory is not None and foreign * WHOLE <= (WHOLE - self.share - share) * self.memory
 
     def grant(self, share: int, vram: int, *, measured: int = 0) -> None:
         self.share += share
@@ -90,7 +99,7 @@ class SimNode:
         if not holding or self.gpus < gpus:
             return None
         pick = min(holding, key=lambda card: (WHOLE - card.share, card.index))
-        return [pick.index] if not pick.dirty and pick.has_vram(vram) else None
+        return [pick.index] if pick.takes_share(gpus, vram) else None
 
     def take(self, gpus: int, vram: int, cpus: int, memory: int) -> list[int] | None:
         """Take a member and return its cards; None and no change if it does not fit."""
@@ -133,20 +142,21 @@ def _sim_node(
 ) -> SimNode:
     label = node.labels.get("fleet.io/replica-slots", "")
     cap = int(label) if label.isascii() and label.isdigit() and label[0] != "0" else None
-    reserve, gpu_memory, cordon = 0, None, False
+    reserve, gpu_memory, cordon, residents = 0, None, False, 0
     for policy in policies:
         if selects(policy.selector, {"ray.io/node-id": node.id, **node.labels}):
             cap = policy.max_replicas_per_model if policy.max_replicas_per_model is not None else cap
             reserve = policy.reserve.vram if policy.reserve is not None else reserve
             gpu_memory = policy.gpu_memory if policy.gpu_memory is not None else gpu_memory
+            residents = sum(one.memory for one in policy.residents) if policy.residents is not None else residents
             cordon = policy.cordon if policy.cordon is not None else cordon
     cap = node.slots.value if node.slots is not None else cap
     cordon = cordon or node.cordon is not None
     here = [(replica, member) for replica in live for member in replica.members if member.node_id == node.id]
     total, used = node.resources.total, node.resources.used
     cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve,
-                     unified=gpu.unified) for gpu in node.gpus]
-    cards += [SimCard(index, gpu_memory, 0, reserve=reserve) for index in range(len(cards), int(total.gpu))]
+                     unified=gpu.unified, residents=residents) for gpu in node.gpus]
+    cards += [SimCard(index, gpu_memory, 0, reserve=reserve, residents=residents) for index in range(len(cards), int(total.gpu))]
     exact = _grant(cards, node, [member for _, member in here])
     granted = sum(card.share for card in cards)
     gpus_used = max(round(used.gpu * WHOLE) if used else 0, sum(member.gpus for _, member in here), granted)

@@ -43,8 +43,19 @@ def test_the_memory_must_be_free_on_the_card_that_ray_picks() -> None:
     assert picked(offer(card(0, 2000, vram=1), card(1)), Claim(gpus=2500, vram=10 * GIB)) == (1,)
 
 
-def test_a_dirty_card_that_ray_would_pick_stops_a_share() -> None:
-    assert picked(offer(card(0, dirty=True), card(1)), Claim(gpus=2500)) is None
+def test_foreign_use_is_subtracted_from_what_shares_may_take() -> None:
+    """Of card 0, one of 24 GiB is in foreign use, and Ray would pick it."""
+    on = offer(card(0, vram=22, dirty=True), card(1))
+    assert picked(on, Claim(vram=22 * GIB)) == (0,)
+    assert picked(on, Claim(gpus=5000, vram=22 * GIB)) == (0,)
+    assert picked(on, Claim(gpus=5000, vram=23 * GIB)) is None
+    assert picked(on, Claim(gpus=9500)) == (0,)
+    assert picked(on, Claim(gpus=9600)) is None, "without a claim on memory, a share stands for its part of it"
+    assert picked(offer(card(0, vram=None, dirty=True), card(1)), Claim(gpus=100)) is None
+
+
+def test_a_cooling_card_that_ray_would_pick_stops_a_share() -> None:
+    assert picked(offer(card(0)._replace(tries=0), card(1)), Claim(gpus=2500)) is None
 
 
 def test_whole_cards_are_the_clean_ones_with_memory_lowest_index_first() -> None:

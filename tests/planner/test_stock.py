@@ -9,7 +9,7 @@ from short_forms import short_node, short_replica
 
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.node_offer import offer_of
-from fleetctl.planner.placement.policies import EffectivePolicy
+from fleetctl.planner.placement.policies import EffectivePolicy, Resident
 
 GIB = 1 << 30
 
@@ -93,6 +93,23 @@ def test_a_grant_without_a_memory_claim_counts_its_share_of_the_memory() -> None
 ])
 def test_dirty_is_more_than_the_larger_of_1gi_and_2_percent(memory: str, measured: str, dirty: bool) -> None:
     assert offered({"gpus": 1, "vram": memory, "measured": {0: measured}}).cards[0].dirty is dirty
+
+
+@pytest.mark.parametrize(("measured", "free", "foreign"), [
+    ("0", 22, 0), ("2Gi", 22, 0), ("3Gi", 21, 0), ("5Gi", 19, 3),
+])
+def test_the_memory_of_residents_is_kept_for_them_and_is_not_foreign(measured: str, free: int, foreign: int) -> None:
+    policy = EffectivePolicy(residents=(Resident(GIB), Resident(GIB, "Xorg")))
+    [card] = offered({"gpus": 1, "vram": "24Gi", "measured": {0: measured}}, policy=policy).cards
+    assert (card.free_vram, card.foreign) == (free * GIB, foreign * GIB)
+
+
+def test_residents_come_beside_what_replicas_have_been_granted() -> None:
+    """The engine has not loaded yet, and the residents use part of what is theirs."""
+    policy = EffectivePolicy(residents=(Resident(2 * GIB),))
+    [card] = offered({"gpus": 1, "vram": "24Gi", "measured": {0: "2Gi"}}, {"gpus": 0.25, "vram": "6Gi", "cards": [0]},
+                     policy=policy).cards
+    assert (card.free_vram, card.foreign) == (16 * GIB, 0)
 
 
 def test_the_policy_sets_card_memory_only_if_the_cluster_reports_none() -> None:

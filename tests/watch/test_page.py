@@ -53,6 +53,15 @@ def fetch(served: Served, path: str, authorization: str = "", host: str = "") ->
     return connection.getresponse()
 
 
+@pytest.mark.parametrize("listen", ["[::1]:0", "::1:0"])
+def test_a_page_at_an_ipv6_address_has_a_url_that_can_be_opened(watcher: Watcher, listen: str) -> None:
+    with serving(watcher, listen, None) as found:
+        assert found
+        assert found.url.startswith("http://[::1]:")
+        with fetch(found, "/healthz") as answer:
+            assert answer.status in {200, 503}
+
+
 def text_of(html: str) -> str:
     main = re.sub(r"</?(?:span|wbr)\b[^>]*>", "", html.partition("<main")[2].partition("<script")[0])
     return " ".join(re.sub(r"<[^>]+>", " ", main).split())

@@ -22,6 +22,7 @@ import yaml
 from cluster_stand_in import ClusterStandIn, serve
 from external_programs import eventually, free_port, needed, running
 from prometheus_client.parser import text_string_to_metric_families
+from record_rows import record
 from small_watcher import FLEET, advance, watcher_of
 from stand_in_server import Answer
 
@@ -119,6 +120,21 @@ def test_metrics_show_cooling_models_and_nodes(watcher: Watcher, cluster: Cluste
     assert found["fleetctl_model_cooling", "lab", "org/m"] == 1
     assert found["fleetctl_node_cooling", "a"] == 0
     assert found["fleetctl_watch_locked",] == 0
+
+
+def test_a_watch_starts_nothing_while_its_fleet_is_paused_and_all_of_it_after_that(
+        watcher: Watcher, cluster: ClusterStandIn) -> None:
+    note = {"fleet": "lab", "namespace": "fleet", "reason": "bad answers"}
+    cluster.records.add("pause", record("lab", verb="pause", **note))
+    with served(watcher, "127.0.0.1:0", None) as url:
+        assert not any(isinstance(done, Apply) for done in advance(watcher))
+        found, page = metrics(get(f"{url}/metrics")[1]), get(url)[1]
+    assert found["fleetctl_model_paused", "lab", "org/m"] == 1
+    assert found["fleetctl_model_blocked_replicas", "PAUSED", "lab", "org/m"] == 3
+    assert "fleet lab is paused since" in page
+    assert "bad answers" in page
+    cluster.records.add("pause", record("lab", verb="resume", **note))
+    assert any(isinstance(done, Apply) for done in advance(watcher)), "a resumed fleet is planned at the next look"
 
 
 def test_the_dashboard_queries_existing_metrics(watcher: Watcher) -> None:

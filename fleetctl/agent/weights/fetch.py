@@ -13,7 +13,7 @@ import itertools
 import os
 import resource
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..mark import utc_now
 from ..messages import WeightSource
@@ -31,6 +31,8 @@ from .views import View, files_view, view_id
 BUSY_S = 0.5
 MOST_WAITS = 8
 """Busy sources are retried after BUSY_S, then 2 * BUSY_S, and so on up to MOST_WAITS * BUSY_S."""
+LOOK_S = 2.0
+"""Pause between looks for a source while one restarts."""
 MOST_OTHERS = 8
 """How many suggested sources are tried in one round; after that many of them have failed, suggestions are ignored."""
 SLICE = 1 << 20
@@ -71,14 +73,28 @@ class Fetched(NamedTuple):
     """The addresses of the peers that sent any of it."""
 
 
+class Serving(NamedTuple):
+    """The replicas that serve an artifact now, each with the time since when, and those of which an engine restarts."""
+
+    ready: Sequence[Tuple[WeightSource, str]] = ()
+    restarting: Sequence[str] = ()
+
+
 class Fetch(Limits):
-    """One fetch, until `deadline` on `clock`. `say` gets a message for each source that fails."""
+    """One fetch, until `deadline` on `clock`. `say` gets a message for each source that fails.
+
+    `look` returns who serves the artifact now: the given replicas, or all. A plan may be older than a replica's port.
+    """
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._root, self._wanted, self._deadline = root, wanted, deadline
-        self._say, self._clock = say, clock
-        self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in wanted.sources]
+                 clock: Callable[[], float] = time.monotonic,
+                 look: Callable[[Sequence[str]], Serving] = lambda _: Serving()) -> None:
+        self._root, self._wanted, self.deadline = root, wanted, deadline
+        self._say, self._clock, self._look = say, clock, look
+        self._tried: Set[Tuple[str, str]] = set()
+        """The addresses of all peers, each with the time since when it serves."""
+        self._asked = ""
+        self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in self._as_they_are(wanted.sources)]
         self._others: List[Peer] = []
         """Peers suggested by busy peers."""
         self._origins, self._left = origins_of(wanted.origins)
@@ -100,13 +116,58 @@ class Fetch(Limits):
         self._window_s, self._window_bytes = 0.0, 0
         self._buffer = memoryview(bytearray(SLICE))  # one buffer for all reads: allocating costs more than the copy
 
+    def _as_they_are(self, planned: Sequence[WeightSource]) -> List[WeightSource]:
+        """Return the planned sources where they serve now: one that has restarted has another port."""
+        ready = self._look([source.replica for source in planned]).ready if planned else ()
+        found: List[WeightSource] = []
+        for source in planned:
+            here = [(now, since) for now, since in ready if now.replica == source.replica
+                    and (now.view == source.view or now.whole)]
+            host = source.address.rpartition(":")[0]
+            here.sort(key=lambda one: (one[0].address != source.address, one[0].address.rpartition(":")[0] != host))
+            now, since = here[0] if here else (source, "")
+            if now.address != source.address:
+                self._say(f"weights: {source.replica} serves at {now.address} now, and not at {source.address}")
+            self._tried.add((now.address, since))
+            found.append(now)
+        return found
+
+    def _found_again(self, view: Optional[str]) -> bool:
+        """Return whether there is a source of the view, or of all files, that has not been tried.
+
+        Waits while a replica with the artifact restarts: nothing else has the bytes.
+        """
+        said = False
+        while True:
+            serving = self._look(())
+            new = [one for one in serving.ready if (one[0].address, one[1]) not in self._tried]
+            for source, since in new:
+                self._tried.add((source.address, since))
+                peer = Peer(source, self._wanted.artifact, self._wanted.secret)
+                peer.limits = self
+                self._peers.append(peer)
+            if any(source.whole or source.view == view for source, _ in new):
+                return True
+            self._require_time()
+            if not serving.restarting:
+                return False
+            if not said:
+                self._say(f"weights: nothing else has them: waiting for {', '.join(serving.restarting)} to restart")
+            said = True
+            time.sleep(LOOK_S)
+
     def _all(self) -> List[Origin]:
         return [*self._peers, *self._others, *self._origins]
 
     def timeout(self) -> float:
         """Return the seconds for which a source may send nothing."""
         self._require_time()
-        return max(0.1, min(IDLE_S, self._deadline - self._clock()))
+        return max(0.1, min(IDLE_S, self.deadline - self._clock()))
+
+    def patience(self) -> float:
+        """Return the seconds for which a file system may hang: all that is left, if it is the only source."""
+        others = len(self._all()) - len(self._failed) > 1
+        return self.timeout() if others else max(0.1, self.deadline - self._clock())
 
     def received(self, size: int, seconds: float) -> None:
         """Count received bytes; raises SourceBroke if the source is slow and there is another one."""
@@ -120,8 +181,12 @@ class Fetch(Limits):
                 raise SourceBroke(f"too slow: {rate / (1 << 20):.2f} MiB/s")
 
     def _require_time(self) -> None:
-        if self._clock() >= self._deadline:
-            raise OutOfTime(f"the weights were not complete in time{self._failures()}")
+        if self._clock() >= self.deadline:
+            raise OutOfTime(f"the weights were not complete in time{self.waits_for()}{self._failures()}")
+
+    def waits_for(self) -> str:
+        """Return the source that was asked last, as text; empty if none was."""
+        return f" (asked last: {self._asked})" if self._asked else ""
 
     def run(self) -> Fetched:
         """Run the fetch; raises WeightsError, or OutOfTime at the deadline."""
@@ -131,8 +196,7 @@ class Fetch(Limits):
         try:
             require_own_folder(self._root, self._wanted.artifact)
             index = self._index()
-            wanted = self._wanted
-            view = view_id(wanted.view, wanted.rank, wanted.size, wanted.artifact)
+            view = self._view()
             entry = self._entry(view)
             held = self._fill_entry(entry, index)
             if self._whole is None and (view is None or self._entry(None).index() is not None):
@@ -152,6 +216,10 @@ class Fetch(Limits):
                        most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
                        [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
+    def _view(self) -> Optional[str]:
+        wanted = self._wanted
+        return view_id(wanted.view, wanted.rank, wanted.size, wanted.artifact)
+
     def _entry(self, name: Optional[str]) -> Entry:
         return Entry(self._root, self._wanted.artifact, name)
 
@@ -163,20 +231,23 @@ class Fetch(Limits):
                 return read_index(file.read(), self._wanted.artifact)
         except (OSError, WeightsError):
             pass
-        for source in self._in_turn(self._all()):
-            try:
-                data = source.index()
-                index = read_index(data, self._wanted.artifact)
-            except SourceBusy:
-                continue
-            except OutOfTime:
-                raise
-            except (SourceFailed, WeightsError) as error:
-                self._fail(source, error)
-                continue
-            os.makedirs(os.path.dirname(kept), exist_ok=True)
-            replace_own(kept, data, 0o644)
-            return index
+        while True:
+            for source in self._in_turn(self._all()):
+                try:
+                    data = source.index()
+                    index = read_index(data, self._wanted.artifact)
+                except SourceBusy:
+                    continue
+                except OutOfTime:
+                    raise
+                except (SourceFailed, WeightsError) as error:
+                    self._fail(source, error)
+                    continue
+                os.makedirs(os.path.dirname(kept), exist_ok=True)
+                replace_own(kept, data, 0o644)
+                return index
+            if not self._found_again(self._view()):
+                break
         raise WeightsError(f"no source has the index{self._failures()}")
 
     def _fill_entry(self, entry: Entry, index: Index) -> Index:
@@ -187,7 +258,7 @@ class Fetch(Limits):
             self._take_wrong(entry, wrong)
         entry.keep()
         self.kept.append(entry)
-        with entry.writing(self._deadline, self._clock):
+        with entry.writing(self.deadline, self._clock):
             if view is None:
                 return self._fill_files(entry, index)
             if view.files is not None:
@@ -229,10 +300,13 @@ class Fetch(Limits):
         if held is not None and not self._is_wrong(entry, held):
             self._reused += held.size
             return held
-        if whole.index() is None:
+        while whole.index() is None:
             fetched = self._fetch_view(entry, view)
             if fetched is not None:
                 return fetched
+            others = [source for source in (*self._peers_with(None), *self._origins) if source not in self._failed]
+            if others or not self._found_again(entry.view):
+                break
         try:
             return self._make(entry, index, view)
         except WrongPiece as wrong:
@@ -294,6 +368,8 @@ class Fetch(Limits):
                     self._fail(source, error)
                 source.close()
             if sum(ready.values()) == before or not self._interrupted:
+                if self._found_again(entry.view):
+                    continue
                 raise WeightsError(f"no source supplied all files{self._failures()}")
             self._failed = [source for source in self._failed if source not in self._interrupted]
             self._interrupted.clear()
@@ -395,7 +471,7 @@ class Fetch(Limits):
     def _usable_of(self, sources: Iterable[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
         for source in sources:
             if self._usable(source, refused):
-                self._window_s, self._window_bytes = 0.0, 0
+                self._window_s, self._window_bytes, self._asked = 0.0, 0, source.name
                 yield source
 
     def _usable(self, source: Origin, refused: Sequence[Origin]) -> bool:

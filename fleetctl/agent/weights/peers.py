@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import socket
 import threading
+import time
 import urllib.parse
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..messages import WeightSource
+from ..probes import DeadlineSocket, connect_until
 from ..wire import document_of
 from . import protocol
 from .index import Index, WeightsError, read_index
@@ -28,16 +31,18 @@ TRIES = 3
 
 
 def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, protocol.Proof]:
-    """Open a connection to a source and exchange nonces; raises SourceFailed."""
-    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), protocol.new_nonce()
-    connection.auto_open = 0  # a second connection would need nonces of its own
+    """Open a connection to a source and exchange nonces, all within `timeout_s`; raises SourceFailed."""
+    own, connection = protocol.new_nonce(), None
     try:
-        connection.connect()
+        host, _, port = address.rpartition(":")
+        connection = connect_until(time.monotonic() + timeout_s, host.strip("[]"), int(port))
+        connection.auto_open = 0  # a second connection would need nonces of its own
         connection.request("GET", protocol.NONCE_PATH + own)
         response = connection.getresponse()
         text = response.read(MOST_TEXT).decode(errors="replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        connection.close()
+        if connection is not None:
+            connection.close()
         raise _no_response(error) from error
     if response.status == 200 and protocol.is_nonce(text):
         return connection, protocol.proof_of_receiver(secret, (own, text), connection.sock)
@@ -178,11 +183,17 @@ class Peer(Origin):
         while True:
             tries -= 1
             try:
+                within_s = self.limits.timeout()
                 if self._connection is None or self._proof is None:
-                    self._connection, self._proof = connect(self.address, self._secret, self.limits.timeout())
+                    self._connection, self._proof = connect(self.address, self._secret, within_s)
+                socket_ = self._connection.sock
+                assert isinstance(socket_, DeadlineSocket)
+                socket_.deadline = time.monotonic() + within_s
                 given = {"Authorization": f"Bearer {self._proof.token('GET', path)}", **headers}
                 self._connection.request("GET", path, headers=given)
-                return self._connection, self._connection.getresponse()
+                response = self._connection.getresponse()
+                socket_.deadline, socket_.idle_s = math.inf, within_s
+                return self._connection, response
             except (SourceBroke, OSError, ValueError, http.client.HTTPException) as error:
                 self.close()
                 if tries and isinstance(error.__cause__ or error, (ConnectionResetError, BrokenPipeError)):

@@ -9,18 +9,22 @@ import base64
 import contextlib
 import http.client
 import importlib
+import queue
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .index import NAME, real_path
+from .index import NAME, WeightsError, real_path
 from .proxy import proxy_for
 
 IDLE_S = 30.0
 """Seconds for which a source may send nothing."""
 MOST_INDEX = 256 << 20
+BLOCK, BLOCKS_AHEAD = 1 << 20, 4
+"""How a file system is read: while a block is hashed and written, the next ones are read."""
 
 
 class SourceFailed(Exception):
@@ -36,14 +40,79 @@ class SourceBusy(SourceFailed):
 
 
 class Limits:
-    """The limits that a fetch sets its sources. This base class only sets the default timeout."""
+    """The limits that a fetch sets its sources. This base class only sets the default timeouts."""
 
     def timeout(self) -> float:
         """Return the seconds for which a source may send nothing."""
         return IDLE_S
 
+    def patience(self) -> float:
+        """Return the seconds for which a file system may hang: its server may come back."""
+        return IDLE_S
+
     def received(self, size: int, seconds: float) -> None:
         """Count `size` bytes received in `seconds`; raises if the source is too slow or the deadline has passed."""
+
+
+class _Ahead:
+    """Opens and reads a file in a thread of its own, some blocks ahead: no wait for it exceeds the fetch's patience.
+
+    A file system whose server is gone, or a library, may hang for good; the thread is left behind then.
+    """
+
+    def __init__(self, path: str, open_file: Callable[[], Any], limits: Limits) -> None:
+        self._path, self._open, self._limits = path, open_file, limits
+        self._blocks: queue.Queue[Any] = queue.Queue(BLOCKS_AHEAD)
+        self._block = memoryview(b"")
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="fleetctl-read", daemon=True).start()
+        try:
+            self._next()
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self) -> None:
+        try:
+            with self._open() as file:
+                self._put(b"")
+                while not self._closed.is_set() and (block := file.read(BLOCK)):
+                    self._put(block)
+            self._put(b"")
+        except Exception as error:
+            self._put(error)
+
+    def _put(self, found: Any) -> None:
+        while not self._closed.is_set():
+            try:
+                self._blocks.put(found, timeout=1.0)
+                break
+            except queue.Full:
+                continue
+
+    def _next(self) -> memoryview:
+        """Return the next block, empty at the end; raises the reader's error, or SourceBroke if none comes in time."""
+        patience_s = self._limits.patience()
+        try:
+            found = self._blocks.get(timeout=patience_s)
+        except queue.Empty:
+            self._limits.timeout()  # raises if it was the time of the whole fetch that has passed
+            raise SourceBroke(f"{self._path}: nothing was read for {patience_s:.0f} s") from None
+        if isinstance(found, Exception):
+            raise found
+        return memoryview(found)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read into the start of `buffer` and return the number of bytes; 0 = end of the file."""
+        self._block = self._block or self._next()
+        size = min(len(buffer), len(self._block))
+        buffer[:size], self._block = self._block[:size], self._block[size:]
+        return size
+
+    def close(self) -> None:
+        """Let the thread end, once it no longer hangs."""
+        self._closed.set()
+
 
 
 class Stream:
@@ -126,16 +195,21 @@ class PathOrigin(Origin):
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
         """Open a file at byte `start`; a link that leaves the folder is refused."""
-        real = real_path(self._folder, path)
-        if real is None:
-            raise SourceFailed(f"{path} is a link that leaves the folder")
-        with contextlib.ExitStack() as opened:
-            try:
-                file = opened.enter_context(open(real, "rb", buffering=0))
-            except OSError as error:
-                raise SourceFailed(f"{path}: {error.strerror}") from None
-            file.seek(start)
-            yield Stream(file.readinto, self.limits)
+        def open_file() -> Any:
+            real = real_path(self._folder, path)
+            if real is None:
+                raise SourceFailed(f"{path} is a link that leaves the folder")
+            file = open(real, "rb", buffering=0)  # noqa: SIM115  # its reader closes it
+            if start:
+                file.seek(start)
+            return file
+
+        try:
+            ahead = _Ahead(path, open_file, self.limits)
+        except OSError as error:
+            raise SourceFailed(f"{path}: {error.strerror}") from None
+        with contextlib.closing(ahead):
+            yield Stream(ahead.readinto, self.limits)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -164,7 +238,7 @@ class HttpOrigin(Origin):
         byte_range = {"Range": f"bytes={start}-"} if start else {}
         request = urllib.request.Request(url, headers={**self._auth, **byte_range})
         try:
-            response = self._opener.open(request, timeout=self.limits.timeout())
+            response = self._respond(request, self.limits.timeout())
         except urllib.error.HTTPError as error:
             error.close()
             target = f", a redirect to {error.headers['Location']}" if error.code in {301, 302, 303, 307, 308} else ""
@@ -178,6 +252,27 @@ class HttpOrigin(Origin):
                 raise SourceFailed(f"{path}: no support for range requests (HTTP status {response.status}){self._via}")
             yield stream_of(response, self.limits)
 
+    def _respond(self, request: urllib.request.Request, within_s: float) -> Any:
+        """Return the response once its header is complete; raises TimeoutError if it is not after `within_s`.
+
+        It waits in a thread: a socket's timeout restarts with each byte, and a header may have a million of them.
+        """
+        found: List[Any] = []
+
+        def ask() -> None:
+            try:
+                found.append(self._opener.open(request, timeout=within_s))
+            except Exception as error:
+                found.append(error)
+
+        asking = threading.Thread(target=ask, name="fleetctl-ask", daemon=True)
+        asking.start()
+        asking.join(within_s)
+        answer = found[0] if found else TimeoutError(f"its header was not complete after {within_s:.0f} s")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
 
 class FilesystemOrigin(Origin):
     """A folder in an fsspec file system, if the node has the library for it."""
@@ -189,13 +284,20 @@ class FilesystemOrigin(Origin):
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
         """Open a file at byte `start`."""
-        try:
+        def open_file() -> Any:
             file = self._system.open(f"{self._folder}/{path}", "rb", block_size=8 << 20)
-            file.seek(start)
+            if start:
+                file.seek(start)
+            return file
+
+        try:
+            ahead = _Ahead(path, open_file, self.limits)
+        except (SourceFailed, WeightsError):
+            raise
         except Exception as error:  # a library may raise anything
             raise SourceFailed(f"{path}: {_one_line(error)}") from None
-        with file:
-            yield Stream(file.readinto, self.limits)
+        with contextlib.closing(ahead):
+            yield Stream(ahead.readinto, self.limits)
 
 
 KINDS: Dict[str, Callable[[str], Origin]] = {

@@ -124,9 +124,12 @@ def small_files(index: Index) -> Tuple[File, ...]:
 
 
 def files_view(index: Index, pattern: str) -> Index:
-    """Return the index of a view by file names."""
-    chosen = [file for file in index.files if file.path.endswith(WEIGHTS)
-              and (fnmatch.fnmatchcase(file.path, pattern) or fnmatch.fnmatchcase(file.path.split("/")[-1], pattern))]
+    """Return the index of a view by file names; the pattern may have one list of alternatives, `{a,b}`."""
+    listed = re.search(r"\{([^{}]*)\}", pattern)
+    patterns = [pattern] if listed is None else [
+        pattern[:listed.start()] + one + pattern[listed.end():] for one in listed[1].split(",")]
+    chosen = [file for file in index.files if file.path.endswith(WEIGHTS) and any(
+        fnmatch.fnmatchcase(name, one) for name in (file.path, file.path.split("/")[-1]) for one in patterns)]
     if not chosen:
         raise WeightsError(f"no weight file of the artifact matches {pattern}")
     return Index(tuple(sorted([*chosen, *small_files(index)])))

@@ -159,7 +159,8 @@ def _reviewed(job: Job) -> JobResult:
     show(formats, "table")
     write_reports(formats, reports)
     if job.out:
-        save_plan(job.invocation, plan, job.out)
+        now = job.invocation.now() if where.inventory else planned.inventory.observed_at
+        save_plan(job.invocation, plan, job.out, now)
     render_problems(loaded.problems, message_console())
     whole = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
     return JobResult(whole, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
@@ -286,7 +287,7 @@ def _write_failure(job: Job, report: Report) -> list[WantedReport]:
     "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
     exit_codes="0 no drift, 1 error, 2 something is missing or differs from the files, 3 something is blocked, "
-               "restarting or failed, 4 a policy refuses missing replicas, 64 usage"))
+               "restarting, no longer ready or failed, 4 a policy refuses missing replicas, 64 usage"))
 def drift(
     *,
     files: flags.OptionalDiskFiles = None,
@@ -299,10 +300,11 @@ def drift(
 ) -> int:
     """Check on a schedule that the cluster matches the files.
 
-    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
-    in use by others, expired cordons, cooldowns and recent failures are warnings, and do not change the exit code. On a
-    forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
-    the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
+    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting, no longer
+    ready or failed. Cards in use by others, expired cordons, pauses, cooldowns and recent failures are warnings, and do
+    not change the exit code. On a forge one issue is kept up to date: open while there is drift or a warning, otherwise
+    closed. Nothing is changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports,
+    one per line.
     """
     job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
               reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))

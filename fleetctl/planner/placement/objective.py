@@ -1,7 +1,8 @@
 """The objective: what makes one packing better than another, most important first.
 
 For each priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed.
-Then, over all priorities: written spreads least crowded, and fewest empty nodes broken. Scores compare as tuples.
+Then, over all priorities: written spreads least crowded, fewest members on nodes that do not report all their cards,
+and fewest empty nodes broken. Scores compare as tuples.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import Problem
 
 
@@ -25,8 +27,9 @@ class Level(NamedTuple):
 Levels = tuple[Level, ...]
 """One level per priority with missing replicas, high to low."""
 
-Score = tuple[Levels, int, int]
-"""The levels, then minus the crowding of written spreads, and minus the number of empty nodes broken."""
+Score = tuple[Levels, int, int, int]
+"""The levels, then minus the crowding of written spreads, minus the members on cards of nodes that do not report all of
+them, and minus the number of empty nodes broken."""
 
 
 def levels_of(demands: Sequence[Demand], counts: Mapping[int, int]) -> Levels:
@@ -47,9 +50,17 @@ def wanted_levels(demands: Sequence[Demand]) -> Levels:
     return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
-def score(placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int) -> Score:
-    """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses."""
-    return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -broken
+def score(placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int, unsure: int = 0) -> Score:
+    """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses.
+
+    `unsure` = members with cards on nodes that do not report all of them.
+    """
+    return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -unsure, -broken
+
+
+def unsure_of(placed: Sequence[Placed], ledger: Ledger) -> int:
+    """Return how many members of a packing get cards on nodes that do not report all of them."""
+    return sum(bool(one.gpus and ledger.offer(one.node).unreported) for _, assigned in placed for one in assigned)
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:

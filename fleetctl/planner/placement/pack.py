@@ -18,7 +18,7 @@ from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, 
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
+from fleetctl.planner.placement.objective import Levels, Score, score, unsure_of, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 
 if TYPE_CHECKING:
@@ -101,11 +101,11 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> 
     """
     counts = Counter(one.demand.place for one in placed)
     demand_of = {one.demand.place: one.demand for one in placed}
-    crowded = crowding(demand_of.values(), ledger)
+    before = crowding(demand_of.values(), ledger), unsure_of(placed, ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
     again = rest.place(demands)
-    if len(again) == len(placed) and crowding(demands, ledger) <= crowded:
+    if len(again) == len(placed) and (crowding(demands, ledger), unsure_of(again, ledger)) <= before:
         return [one._replace(demand=demand_of[one.demand.place]) for one in again]
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
@@ -292,7 +292,7 @@ class _Search:
         if len(placed) < self.count:
             top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
-        reached = score(placed, self.wanted, crowds, self._broken(placed))
+        reached = score(placed, self.wanted, crowds, self._broken(placed), unsure_of(placed, self.problem.ledger))
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._is_on_ledger = placed, reached, reached[0], True
         else:

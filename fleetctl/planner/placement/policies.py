@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Cordon, Node
@@ -31,7 +32,10 @@ ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
 
 @dataclass(frozen=True, slots=True)
 class CoolingCard:
-    """A card on which several models failed in a row; `tries` = how many new replicas it may take, 0 or 1."""
+    """A card that has failed, or on which several models failed in a row; `uuid` empty = not known.
+
+    `tries` = how many new replicas it may take, 0 or 1.
+    """
 
     index: int
     uuid: str
@@ -40,6 +44,13 @@ class CoolingCard:
 
 
 CoolingCards = tuple[CoolingCard, ...]
+
+
+class Resident(NamedTuple):
+    """What may use `memory` bytes of each card of a node beside replicas; `process` = only one of this name."""
+
+    memory: int
+    process: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class EffectivePolicy:
     slot_cap: SlotCap | None = None
     reserve_vram: int = 0
     gpu_memory: int | None = None
+    residents: tuple[Resident, ...] = ()
     cordoned_by: str | None = None
     cooling: bool = False
     cooling_cards: CoolingCards = ()
@@ -59,6 +71,11 @@ class EffectivePolicy:
     """The most memory for weights of WARM replicas; None = the default."""
     weights_ports: str | None = field(default=None, compare=False)
     """Where members serve their weights; None = at any port. Nodes that differ only in this offer the same."""
+
+    @property
+    def resident_memory(self) -> int:
+        """The bytes of each card that belong to its residents."""
+        return sum([one.memory for one in self.residents])
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
@@ -71,6 +88,7 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
     """Merge the entries that select a node with `labels`."""
     cap = labelled_cap(labels)
     reserve, memory, cordon, warm, ports = 0, None, None, None, None
+    residents: tuple[Resident, ...] = ()
     for place, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
@@ -80,13 +98,15 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
             reserve = policy.reserve.vram
         if policy.gpu_memory is not None:
             memory = policy.gpu_memory
+        if policy.residents is not None:
+            residents = tuple([Resident(one.memory, one.process) for one in policy.residents])
         if policy.cordon is not None:
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
         if policy.weights_ports is not None:
             ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, cordon, warm=warm, weights_ports=ports)
+    return EffectivePolicy(cap, reserve, memory, residents, cordon, warm=warm, weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

@@ -76,11 +76,14 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
     claims = [claim for claim, _ in problem.kinds]
     cards, nodes = tally.cards, len(problem.nodes)
     whole = shares = any(claim.vram and not claim.gpus for claim in claims)
+    # beside foreign use, a share with a claim on memory is another matter than one without
+    in_use = any(card.foreign for node in problem.nodes for card in node.offer.cards)
     for kind, claim in enumerate(claims):
         here = np.flatnonzero(possible[kind])
         if claim.vram and claim.whole_cards:
             whole = whole or bool((tally.free_cards(claim.vram) < tally.free_cards(0))[here].any())
         elif claim.vram:
+            shares = shares or in_use
             short = claim.vram * cards.share > claim.gpus * np.maximum(cards.vram, 0)
             shares = shares or bool(np.bincount(cards.node[short], minlength=nodes)[here].any())
     return Kept(
@@ -127,10 +130,10 @@ def _members_on_a_node(problem: Problem, kind: int) -> Ints:
 def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
     cards = offer.cards
     if not kept.whole_vram and not kept.share_vram:
-        cards = tuple([Card(card.index, card.free_share, None, card.memory, int(card.dirty), card.tries)
+        cards = tuple([Card(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
                        for card in cards])
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
-                 offer.empty)
+                 offer.empty, offer.unreported)
 
 
 def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:

@@ -28,7 +28,7 @@ NO_MEMORY = -1
 
 @dataclass(frozen=True)
 class Cards:
-    """All cards that a new member may use: clean, with some share free."""
+    """All cards that a new member may use, with some share free: never all of a card in foreign use."""
 
     node: Ints
     """The row of the offer."""
@@ -52,9 +52,9 @@ class OfferTable:
     def __init__(self, offers: Sequence[Offer]) -> None:
         amounts = [(offer.free_cpus, offer.free_memory, offer.free_gpus) for offer in offers]
         self.cpus, self.memory, self.gpus = np.array(amounts, dtype=np.int64).reshape(-1, 3).T
-        cards = [(row, card.free_share, NO_MEMORY if card.free_vram is None else card.free_vram,
+        cards = [(row, card.offered_share, NO_MEMORY if card.free_vram is None else card.free_vram,
                   NO_MEMORY if card.memory is None else card.memory)
-                 for row, offer in enumerate(offers) for card in offer.cards if card.free_share > 0 and not card.dirty]
+                 for row, offer in enumerate(offers) for card in offer.cards if card.free_share > 0 and not card.closed]
         self.cards = Cards(*np.array(cards, dtype=np.int64).reshape(-1, 4).T)
         self._free_cards: dict[int, Ints] = {}
         self._on_cards: dict[Claim, Ints] = {}

@@ -26,7 +26,9 @@ BLOCKED = {
     "WAITS_FOR_NODES": "it would run on nodes that the autoscaler may add",
     "MAX_NODES": "the autoscaler may not add more nodes of the required type",
     "COOLING_DOWN": "the model has failed several times in a row and is cooling down",
+    "IMAGE_MISSING": "the image of an engine is not on its node",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
+    "PAUSED": "a person has paused the model, or its fleet",
 }
 POLICY = {
     "MAX_NEW_REPLICAS": "more new replicas than the fleet's policy allows",
@@ -49,6 +51,7 @@ OBSERVED = {
     "CREATE": "replicas would be created",
     "PREFETCH": "nodes would fetch weights to keep them on their disks",
     "UNMANAGED": "capacity in use outside this fleet",
+    "CARDS_UNREPORTED": "nodes that do not report all the cards that they offer to Ray",
     "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
     "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that a note or the fleet file overrides",
 }
@@ -75,7 +78,8 @@ OUTCOME = {
     "WEIGHTS_FAILED": "weights that no replica and no origin could provide",
     "PORT_IN_USE": "a probe port that another server uses",
     "ENV_MISSING": "a variable that the node does not have",
-    "UNRESOLVED_VARIABLE": "an unknown $(FLEETCTL_...) variable",
+    "UNRESOLVED_VARIABLE": "an unknown $(FLEETCTL_...) variable, or a circle of variables",
+    "TEXT_TOO_LONG": "an argument or a variable that is too long for a process",
     "MEMBER_FAILED": "a member of a gang that could not be started",
     "MEMBER_SILENT": "a member of a gang that did not respond to the others",
     "START_ERROR": "another error while a replica started",
@@ -98,6 +102,8 @@ OUTCOME = {
     "LOCK_LOST": "a replica that was not started because the lock was lost",
     "AGENT_ERROR": "an error in fleetctl itself",
     "TARGET_REACHED": "a replica that was no longer needed",
+    "EVICTED": "a replica that was evicted while the apply waited for it or for others",
+    "NO_LONGER_READY": "a replica that was ready, and no longer answers its readiness probe",
 }
 """Codes of `ReplicaOutcome` that are not in plans."""
 VERB = {
@@ -123,7 +129,8 @@ DOCTOR = {
     "CLUSTER_UNREACHABLE": "the dashboard does not answer",
     "CLUSTER_REFUSED": "the dashboard requires a token, or rejects the one given",
     "CLUSTER_NOT_READ": "the cluster could not be read, or no address is known",
-    "CLOCK_SKEW": "the clocks of this machine and the dashboard differ by more than a minute",
+    "CLOCK_SKEW": "the clocks of this machine and the cluster differ by more than a minute",
+    "CLOCK_UNKNOWN": "the dashboard's answers do not tell the time",
     "RAY_TOO_OLD": "a version of Ray that an apply cannot use",
     "NO_TOKEN_NEEDED": "the dashboard answers whoever reaches it",
     "NOT_READ_WHOLE": "a part of the inventory is missing, so nothing is planned on it",
@@ -138,6 +145,8 @@ DOCTOR = {
     "LOCK_LEFT": "a run ended without releasing its lock; the next one takes it over",
     "NODE_SILENT": "no worker answered on a node",
     "GPU_COUNT": "the number of GPUs that a node offers to Ray is not its number of cards",
+    "CARD_LOST": "a card that the driver counts and cannot open",
+    "CARD_FAULTY": "a card whose memory has uncorrected errors, or must be replaced",
     "CARD_SHARED": "two Ray nodes report the same card",
     "ORPHAN_ENGINE": "an engine of a replica runs without it",
     "DISK_FULL": "the disk of Ray's logs or temporary folder is nearly full",

@@ -30,14 +30,14 @@ Cell = str | tuple[str, ...]
 Tone = Literal["good", "bad", "warn", "soft", "calm", ""]
 COUNT_TONES: dict[str, Tone] = {
     **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
-    **dict.fromkeys(("blocked", "failed", "errors", "unknown", "missing"), "bad"),
+    **dict.fromkeys(("blocked", "failed", "errors", "unknown", "missing", "not ready", "not_ready"), "bad"),
     **dict.fromkeys(("hold", "held", "restarting", "outdated", "drift", "lost", "partial", "warnings"), "warn"),
 }
 """The tone of a count that is not zero, by the key of its total or column."""
 TEXT_TONES: dict[str, Tone] = {
     **dict.fromkeys(("+", "additive", "ready", "ok"), "good"),
-    **dict.fromkeys(("!", "refused", "error", "failed", "unknown", "blocked", "lost", "dead", "never constructed",
-                     "DEAD"), "bad"),
+    **dict.fromkeys(("!", "refused", "error", "failed", "unknown", "blocked", "lost", "dead", "not ready",
+                     "never constructed", "DEAD"), "bad"),
     **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "draining",
                      "DRAINING"), "warn"),
     **dict.fromkeys(("-", "starting", "running", "held", "gone"), "calm"),

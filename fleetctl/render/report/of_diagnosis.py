@@ -60,8 +60,8 @@ def _below(one: Diagnosed) -> tuple[str, ...]:
 def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequence[Diagnosed] = ()) -> Report:
     """Return the plan's report with failures, and with the doctor's findings in `beside`.
 
-    Exit codes: 4 = a policy refuses the missing replicas; 3 = a replica is blocked, restarting or has failed; 2 = a
-    replica is missing or does not match the files; 0 = no drift.
+    Exit codes: 4 = a policy refuses the missing replicas; 3 = a replica is blocked, restarting, no longer ready or has
+    failed; 2 = a replica is missing or does not match the files; 0 = no drift.
     """
     from fleetctl.render.report.of_plan import plan_report  # the doctor shows no plan
 
@@ -72,7 +72,7 @@ def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequenc
                 for one in failures)
     warnings = Table("diagnosed", "Other warnings", ROW, tuple(map(_row, beside)), rank=0)
     code = plan.exit_code
-    if code in (NOTHING_TO_DO, CHANGES) and (failures or plan.summary.restarting):
+    if code in (NOTHING_TO_DO, CHANGES) and (failures or plan.summary.restarting or plan.summary.not_ready):
         code = PARTIAL
     elif code == NOTHING_TO_DO and plan.drift:
         code = CHANGES
@@ -94,6 +94,7 @@ def _sentence(plan: Plan, failed: int, code: int) -> str:
     if code == NOTHING_TO_DO:
         return "No drift: no replica is missing, and all match the files"
     parts = {"can be created": counts.create, "blocked": counts.blocked, "restarting": counts.restarting,
+             "no longer ready": counts.not_ready,
              "outdated": counts.outdated, "placed where the files no longer allow it": counts.drift - counts.outdated,
              "failed in the latest apply": failed}
     refused = "; refused by policy" if code == REFUSED else ""

@@ -17,9 +17,10 @@ from fleetctl.documents.inventory import (
     is_live,
 )
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, grouped
+from fleetctl.planner.live import paused_text
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
-from fleetctl.render.place_text import ids_text, name_of, state_text
+from fleetctl.render.place_text import ids_text, name_of, note_text, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "unknown"
@@ -44,6 +45,8 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
     heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{cluster}"]
     if not inventory.complete:
         heading.append("Incomplete: no plan can be made from it.")
+    heading += [f"{one.model if one.model is not None else 'All models'} of fleet {one.fleet}: "
+                f"{paused_text(one, inventory.observed_at)}" for one in inventory.pauses]
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
     most, in_use = _most_of_a_model(inventory), _in_use(inventory)
     nodes: list[Row] = []
@@ -53,7 +56,8 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
         nodes += _node_rows(node, in_use[node.id], holders, slots, policies[node.id].cordoned_by or "")
     names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
     replicas = [(name_of(one), state_text(one, dead), one.fleet or "",
-                 tuple(_where(member, names, alone=len(one.members) == 1) for member in one.members), one.error or "")
+                 tuple(_where(member, names, alone=len(one.members) == 1) for member in one.members),
+                 note_text(one, inventory.observed_at))
                 for one in inventory.replicas]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
               Table("replica", "Replicas", REPLICA_ROW, tuple(replicas), beside_from=0))
@@ -69,7 +73,7 @@ def totals_line(inventory: Inventory) -> str:
     used = sum(in_use[node.id].gpu for node in usable)
     hot = [replica for replica in inventory.replicas if replica.level == "HOT"]
     warm = len(inventory.replicas) - len(hot)
-    up = sum(replica.state == "ALIVE" for replica in hot)
+    up = sum(replica.state == "ALIVE" and replica.not_ready_since is None for replica in hot)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
     return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
             f"{count_of(len(hot), 'replica')} live ({up} up){f', {warm} WARM' if warm else ''}")

@@ -32,7 +32,7 @@ LABELS = (
 """The counts of `Plan.summary` and their labels after the number."""
 ALWAYS_SHOWN = ("wanted", "live", "create", "blocked")
 """The counts that are shown even if they are zero."""
-LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"))
+LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"), ("not_ready", "no longer ready"))
 """The counts that most fleets never have."""
 
 
@@ -85,8 +85,9 @@ def totals_line(plan: Plan) -> str:
     counts = [f"{summary.create} to create{warm}", *([f"{summary.reload} to reload"] if summary.reload else []),
               f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"weights onto {count_of(summary.prefetch, 'node')}"] if summary.prefetch else []
-    counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
-               if (count := getattr(summary, word))]
+    counts += [f"{count} {word}" for word, count in (
+        ("starting", summary.starting), ("restarting", summary.restarting), ("no longer ready", summary.not_ready),
+        ("outdated", summary.outdated)) if count]
     counts += [f"{plan.new_nodes} to request"] if plan.new_nodes else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
     return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
@@ -157,6 +158,11 @@ def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Fin
             verb = "is" if row.restarting == 1 else "are"
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
+        if row.not_ready:
+            verb = "does" if row.not_ready == 1 else "do"
+            yield Finding("warning", "NO_LONGER_READY", row.key,
+                          f"{count_of(row.not_ready, 'live replica')} {verb} not answer the readiness probe",
+                          row.source)
     surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
         fix = (f"to replace it: {replace_command(drift)}",) if is_replaceable(drift, surplus) else ()

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import age_text
-from fleetctl.documents.inventory import Node, Replica, is_live
+from fleetctl.documents.inventory import Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
-from fleetctl.render.place_text import name_of, node_text, state_text, status_word
+from fleetctl.render.place_text import name_of, node_text, note_text, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
-STATES = ("ready", "starting", "restarting", "draining", "lost", "never constructed")
+STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
 MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
              *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
                for state in STATES),
@@ -39,6 +39,8 @@ FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures
 COLD_ROW = (Column("model", "model", name=True), Column("nodes", "on", name=True),
             Column("lacks", "not on", name=True))
 COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
+PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "since"), Column("until", "until"),
+             Column("by", "by", name=True), Column("reason", "reason"))
 
 
 def status_report(
@@ -46,6 +48,7 @@ def status_report(
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
+    pauses: Sequence[Pause] = (),
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
@@ -69,7 +72,10 @@ def status_report(
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
-        Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
+        Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
+        Table("pause", "Paused", PAUSE_ROW, tuple(
+            (f"{one.model} of fleet {one.fleet}" if one.model is not None else f"fleet {one.fleet}", one.since,
+             one.until or "it is resumed", one.by, one.reason) for one in pauses))]
     if any(node.wrong_weights for node in nodes):
         tables.append(wrong_weights(nodes, replicas))
     if outdated and differences:
@@ -107,7 +113,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
                age, "" if observed_at else since, ", ".join(filter(None, serving)),
-               "" if of_one_fleet else replica.fleet or "(unmanaged)", replica.error or "")
+               "" if of_one_fleet else replica.fleet or "(unmanaged)", note_text(replica, observed_at))
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:

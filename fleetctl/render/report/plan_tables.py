@@ -73,7 +73,7 @@ def sign_of(row: ModelRow) -> str:
         return "+"
     if row.surplus:
         return "~"
-    return "*" if row.starting or row.restarted or row.outdated else "="
+    return "*" if row.starting or row.not_ready or row.restarted or row.outdated else "="
 
 
 def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
 
 from fleetctl.agent.weights import gather
-from fleetctl.agent.weights.index import Index, WeightsError
+from fleetctl.agent.weights.index import File, Index, WeightsError
 from fleetctl.agent.weights.views import MODEL, View, files_view, read_header, read_view, tensor_view, view_id
 
 
@@ -121,6 +121,16 @@ def test_equal_views_have_one_id_and_other_views_and_artifacts_have_another() ->
 ])
 def test_a_view_has_the_same_id_in_every_release(view: dict[str, Any], id_: str) -> None:
     assert view_id(read_view(view), 1, 4, "x") == id_
+
+
+@pytest.mark.parametrize(("pattern", "ranks"), [
+    ("model-rank-{8,9,10}-*", (8, 9, 10)), ("model-rank-{1}-*", (1,)), ("model-rank-1-*", (1,)),
+    ("model-rank-{1,1[01]}-part-0.*", (1, 10, 11)), ("*/model-rank-{9,12}-*", (9,)),
+])
+def test_a_pattern_of_files_may_list_alternatives(pattern: str, ranks: tuple[int, ...]) -> None:
+    index = Index(tuple(File(f"a/model-rank-{rank}-part-0.safetensors", 1, "0" * 64, ()) for rank in range(12)))
+    assert {file.path for file in files_view(index, pattern).files} == {
+        f"a/model-rank-{rank}-part-0.safetensors" for rank in ranks}
 
 
 def test_a_view_needs_more_than_small_files() -> None:

@@ -1,8 +1,7 @@
-"""Shares and whole cards of one node as rows of a CP-SAT model: any layout of shares on clean cards is allowed.
+"""Shares and whole cards of one node as rows of a CP-SAT model: any layout of shares is allowed, and whole clean cards.
 
-That is the truth where cards are alike. Of Ray's blindness only this is kept: a share that a dirty card holds with less
-left over than any other goes there, so it must not be handed out while that is so. Where cards differ in free memory
-the truth may be smaller still.
+That is the truth where cards are alike and clean. Where cards differ in free memory, or some are in foreign use, Ray's
+blind choice makes the truth smaller.
 """
 
 from __future__ import annotations
@@ -17,13 +16,16 @@ MAX_PATTERNS = 3000
 
 
 class CardClass(NamedTuple):
-    """Clean cards that are equal: free share in 1/10000, free bytes (-1 = unknown), bytes in all (0 = unknown)."""
+    """Cards that are equal: free share in 1/10000, free bytes (-1 = unknown), bytes in all (0 = unknown)."""
 
     free: int
     free_vram: int
     memory: int
-    dirty: tuple[tuple[int, bool], ...] = ()
-    """The node's dirty cards: free share, and whether Ray prefers it to this one when both have equally much."""
+    clean: bool = True
+
+    @property
+    def whole(self) -> bool:
+        return self.clean and self.free == WHOLE
 
     def holds(self, vram: int) -> bool:
         return vram == 0 or self.free_vram >= vram
@@ -34,15 +36,14 @@ CardWant = tuple[int, int]
 
 
 def card_classes(node: SimNode, *, vram_matters: bool) -> Counter[CardClass]:
-    """Count the clean cards with something free by what they have."""
+    """Count the cards with something free by what they have; without a known memory only clean ones."""
     found: Counter[CardClass] = Counter()
     for card in node.cards:
-        if card.dirty or card.share >= WHOLE:
+        if card.share >= WHOLE or (card.dirty and not card.memory):
             continue
-        dirty = tuple(sorted({(WHOLE - other.share, other.index < card.index) for other in node.cards if other.dirty}))
-        free = -1 if card.memory is None else card.memory - max(card.measured, card.vram) - card.reserve
+        free = -1 if card.memory is None else card.memory - max(card.measured, card.vram + card.residents) - card.reserve
         vram = (free, card.memory or 0) if vram_matters else (0, 0)
-        found[CardClass(WHOLE - card.share, *vram, dirty)] += 1
+        found[CardClass(WHOLE - card.share, *vram, not card.dirty)] += 1
     return found
 
 
@@ -59,8 +60,8 @@ def most_on(want: CardWant, classes: Counter[CardClass]) -> int:
     """Return how many members of one kind a node's cards can hold at most."""
     gpus, vram = want
     if gpus >= WHOLE:
-        return sum(n for card, n in classes.items() if card.free == WHOLE and card.holds(vram)) // (gpus // WHOLE)
-    return sum(n * next((times for times in range(1 + WHOLE // share, 0, -1) if _fits(card, {want: times})), 0)
+        return sum(n for card, n in classes.items() if card.whole and card.holds(vram)) // (gpus // WHOLE)
+    return sum(n * next((times for times in range(1 + WHOLE // share, 0, -1) if _has_room(card, {want: times})), 0)
                for card, n in classes.items() if (share := share_on(want, card)))
 
 
@@ -83,14 +84,10 @@ def _extend(card: CardClass, wants: tuple[CardWant, ...], place: int, counts: tu
 
 
 def _is_maximal(card: CardClass, wants: tuple[CardWant, ...], counts: tuple[int, ...]) -> bool:
-    if not any(counts) or not _fits(card, dict(zip(wants, counts, strict=True))):
+    if not any(counts) or not _has_room(card, dict(zip(wants, counts, strict=True))):
         return False
-    return not any(_fits(card, {w: n + (place == p) for p, (w, n) in enumerate(zip(wants, counts, strict=True))})
+    return not any(_has_room(card, {w: n + (place == p) for p, (w, n) in enumerate(zip(wants, counts, strict=True))})
                    for place in range(len(wants)))
-
-
-def _fits(card: CardClass, counts: dict[CardWant, int]) -> bool:
-    return _has_room(card, counts) and _are_handed_out(card, counts)
 
 
 def _has_room(card: CardClass, counts: dict[CardWant, int]) -> bool:
@@ -103,20 +100,6 @@ def _has_room(card: CardClass, counts: dict[CardWant, int]) -> bool:
             share += one * count
             vram += want[1] * count
     return share <= card.free and (vram == 0 or vram <= card.free_vram)
-
-
-def _are_handed_out(card: CardClass, counts: dict[CardWant, int]) -> bool:
-    """Return whether some order of creation makes Ray put these shares here; largest first is the best order.
-
-    If a smaller share may go before a larger one, the two may swap: fewer dirty cards can hold the larger.
-    """
-    free = card.free
-    shares = [share_on(want, card) or 0 for want, count in counts.items() for _ in range(count)]
-    for share in sorted(shares, reverse=True):
-        if any(share <= other and (other < free or (other == free and first)) for other, first in card.dirty):
-            return False
-        free -= share
-    return True
 
 
 def add_card_rows(model: Any, classes: Counter[CardClass], on_node: dict[CardWant, list[Any]]) -> None:
@@ -135,7 +118,7 @@ def _add_whole(
     model: Any, classes: Counter[CardClass], whole: dict[CardWant, list[Any]], used: dict[CardClass, list[Any]]
 ) -> None:
     for vram in {want[1] for want in whole}:
-        fitting = [card for card in classes if card.free == WHOLE and card.holds(vram)]
+        fitting = [card for card in classes if card.whole and card.holds(vram)]
         taken = [gpus // WHOLE * term for (gpus, need), terms in whole.items() if need == vram for term in terms]
         if len(fitting) == 1:
             used[fitting[0]] += taken
@@ -145,7 +128,7 @@ def _add_whole(
         for card, cards in zip(fitting, given, strict=True):
             used[card].append(cards)
     sizes = {gpus // WHOLE for gpus, _ in whole}
-    free = sum(count for card, count in classes.items() if card.free == WHOLE)
+    free = sum(count for card, count in classes.items() if card.whole)
     for size in sizes - {1}:  # implied, but cuts off fractional solutions
         model.add(sum((gpus // WHOLE // size) * term for (gpus, _), terms in whole.items() for term in terms
                       if gpus // WHOLE >= size) <= free // size)

@@ -1,8 +1,9 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means, in this order: Ray's choice of card is certain; the room that is left is worth most to the expected
-rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node is broken; the smallest card;
-the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one domain, which is small, by nodes.
+Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is left
+is worth most to the expected rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node
+is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one
+domain, which is small, by nodes.
 
 A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
 choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
@@ -39,14 +40,14 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
     left = taken.left
     whole_left = sum(card.fully_free for card in left.cards)
     if not claim.wants_card:
-        return (0, before.empty, whole_left, 0, left.free_cpus, left.free_memory)
+        return (0, 0, before.empty, whole_left, 0, left.free_cpus, left.free_memory)
     used = [card for card in left.cards if card.index in taken.indices]
-    memory = max((card.memory or 0 for card in used), default=0)
+    memory, unsure = max((card.memory or 0 for card in used), default=0), before.unreported > 0
     if claim.whole_cards:
-        return (taken.risky, before.empty, memory, whole_left, whole_left, left.free_cpus)
+        return (taken.risky, unsure, before.empty, memory, whole_left, whole_left, left.free_cpus)
     share_left = sum(card.free_share for card in used)
     stranded = max(0, share_of(claim.vram, memory) - taken.gpus) if memory else 0
-    return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
+    return (taken.risky, unsure, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
 
 
 class Worth(Protocol):
@@ -80,7 +81,7 @@ class Fits:
             if fit is not None:
                 known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
-                    known = (known[0], self.worth.harm(number, fit[1], area), *known[1:])
+                    known = (*known[:2], self.worth.harm(number, fit[1], area), *known[2:])
             self._known[number, area] = known
         return known
 

@@ -35,8 +35,18 @@ class Card(NamedTuple):
 
     @property
     def dirty(self) -> bool:
-        """Whether it is not offered: it is cooling, or something without a grant uses it."""
+        """Whether it is not offered whole: it is cooling, or something without a grant uses it."""
         return self.foreign > 0 or self.cooling
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing of it is offered: it is cooling, or of unknown memory and in foreign use."""
+        return self.cooling or (self.foreign > 0 and not self.memory)
+
+    @property
+    def offered_share(self) -> int:
+        """The share that claims may take: never all of a card in foreign use."""
+        return min(self.free_share, SHARE - 1) if self.foreign else self.free_share
 
     @property
     def fully_free(self) -> bool:
@@ -47,6 +57,15 @@ class Card(NamedTuple):
         """Return whether `vram` bytes are known to be free."""
         return not vram or (self.free_vram is not None and self.free_vram >= vram)
 
+    def takes_share(self, share: int, vram: int) -> bool:
+        """Return whether a claim below one card may take a share of it that Ray has free.
+
+        Foreign use is subtracted: from the memory that is free, or without a claim on memory from the share.
+        """
+        if not self.foreign or vram:
+            return not self.cooling and self.has_vram(vram)
+        return not self.closed and self.foreign * SHARE <= (self.free_share - share) * (self.memory or 0)
+
     def less(self, share: int, vram: int) -> Card:
         """Return this card after taking a share and some memory."""
         left = self.free_share - share
@@ -55,13 +74,17 @@ class Card(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What a node has free. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
+    """What a node has free. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet.
+
+    `unreported` = how many of its cards the cluster's driver does not report: one of them may be lost.
+    """
 
     cards: tuple[Card, ...] = ()
     free_gpus: int = 0
     free_cpus: int = 0
     free_memory: int = 0
     empty: bool = True
+    unreported: int = 0
 
 
 class Taken(NamedTuple):
@@ -101,7 +124,8 @@ def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | Non
 def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
     return Offer(
         tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
-        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, empty=False,
+        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
+        offer.unreported,
     )
 
 
@@ -117,7 +141,7 @@ def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool
 def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
     for share in possible_shares(offer, claim):
         card = blind_pick(offer, share)
-        if card is None or card.dirty or not card.has_vram(claim.vram):
+        if card is None or not card.takes_share(share, claim.vram):
             continue
         if claim.gpus or share == share_of(claim.vram, card.memory):
             return share, (card,), False

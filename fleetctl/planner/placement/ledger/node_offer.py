@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.ledger.cards import Card, Offer
-from fleetctl.planner.placement.policies import CoolingCards, EffectivePolicy
+from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30
 
@@ -39,6 +39,7 @@ class Facts(NamedTuple):
     free_memory: int
     held: bool
     """A live member is on the node, with or without a card."""
+    unreported: int = 0
 
 
 @dataclass(slots=True)
@@ -100,24 +101,33 @@ class _CardLoads:
                 self.grant(place, piece, vram)
                 share -= piece
 
-    def finish(self, reserve: int, cooling: CoolingCards) -> tuple[Card, ...]:
+    def finish(self, policy: EffectivePolicy) -> tuple[Card, ...]:
         """Return the cards for the ledger; shares that are reported and not assigned count as assigned."""
         for place, reported in enumerate(self.reported):
             if reported:
                 self.grant(place, reported, 0)
-        tries = {one.index: one.tries for one in cooling}
-        return tuple([_finished(card, share, vram, reserve, tries.get(card[0]))
+        tries = {one.index: one.tries for one in policy.cooling_cards}
+        kept = policy.reserve_vram, policy.resident_memory
+        return tuple([_finished(card, share, vram, *kept, tries.get(card[0]))
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
 
 
+def slack_of(memory: int | None) -> int:
+    """Return how many bytes of a card the driver and others may use without it counting as in use."""
+    return max(GIB, (memory or 0) // 50)
+
+
 @lru_cache(maxsize=1 << 16)
-def _finished(card: BareCard, share: int, vram: int, reserve: int, tries: int | None = None) -> Card:
+def _finished(
+    card: BareCard, share: int, vram: int, reserve: int, residents: int, tries: int | None = None
+) -> Card:
+    """Return a card for the ledger; `residents` = the bytes that belong to what is known to live there."""
     index, memory, measured, _, unified = card
     if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
         return Card(index, 0, None if memory is None else 0, memory)
-    slack = max(GIB, (memory or 0) // 50)
-    free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
-    foreign = measured - vram if measured > vram + slack and not unified else 0
+    expected = vram + residents
+    free = None if memory is None else max(0, memory - max(measured, expected) - reserve)
+    foreign = measured - expected if measured > expected + slack_of(memory) and not unified else 0
     return Card(index, SHARE - share, free, memory, foreign, tries)
 
 
@@ -145,6 +155,7 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     return Facts(
         cards, grants, gpus_total, gpus_used,
         max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
+        node.unreported_cards,
     )
 
 
@@ -170,16 +181,16 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     if facts.gpus_used > assigned:
         loads.put(facts.gpus_used - assigned, 0)
     return Offer(
-        loads.finish(policy.reserve_vram, policy.cooling_cards),
+        loads.finish(policy),
         max(0, facts.gpus_total - max(facts.gpus_used, assigned)), facts.free_cpus, facts.free_memory,
-        empty=not facts.held and not facts.gpus_used and not assigned,
+        empty=not facts.held and not facts.gpus_used and not assigned, unreported=facts.unreported,
     )
 
 
 @lru_cache(maxsize=1 << 12)
 def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
     """Return the cards of a node without any free share; cached, as most nodes of a full fleet are such."""
-    return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0) for index, memory, *_ in cards])
+    return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0, 0) for index, memory, *_ in cards])
 
 
 def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:

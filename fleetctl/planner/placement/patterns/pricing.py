@@ -139,8 +139,8 @@ class Pricer:
         claims = np.array([problem.kinds[kinds[item]][0] for item in fitting], np.int64).reshape(-1, 4).T
         self.gpus, self.vram, self.use = claims[0], claims[1], claims[2:]  # the use of CPU and memory
         self.limits = np.array([node.free_slots(problem.demands[item]) for item in fitting], np.int64)
-        self.cards = sorted(Counter((card.free_share, card.free_vram or 0, card.memory or 0) for card in offer.cards
-                                    if not card.dirty and card.free_share > 0).items())
+        self.cards = sorted(Counter((card.offered_share, card.free_vram or 0, card.memory or 0) for card in offer.cards
+                                    if not card.closed and card.free_share > 0).items())
         self.room = np.array([offer.free_cpus, offer.free_memory], np.int64)
         self.gpu_units = int(tally.free_share[row])
         self.units = self.shares_on(max((memory for (_, _, memory), _ in self.cards), default=0))

@@ -120,10 +120,10 @@ def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
     known = [card for card in offer.cards if card.free_vram is not None]
     if not known:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
-    clean = [card.free_vram or 0 for card in known if not card.dirty]
-    if not clean:
-        return Check(_why_dirty(known), 1)
-    return Check(Code.INSUFFICIENT_VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
+    offered = [card.free_vram or 0 for card in known if not card.closed]
+    if not offered:
+        return Check(Code.CARD_COOLING, 1)
+    return Check(Code.INSUFFICIENT_VRAM, claim.vram, max(offered)) if max(offered) < claim.vram else None
 
 
 def _share(offer: Offer, claim: Claim) -> Check:
@@ -137,7 +137,7 @@ def _share(offer: Offer, claim: Claim) -> Check:
 
 def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
     """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
-    if card.dirty:
+    if card.closed or (card.foreign and not claim.vram):
         return Check(_why_dirty([card]), 1, 0, card.index)
     if card.free_vram is None:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)

@@ -94,7 +94,7 @@ class RemovalSearch:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
         value = "" if missing.within is None else f" with {missing.shape.same_label}={missing.within}"
-        return f"{few}{value} would have room even when empty"
+        return f"{few}{value} would have room even if no replica ran there"
 
     def _why_not(self, missing: Shortfall) -> str | None:
         """Say why no removal is sought, empty if nothing is to be said; None if one is sought."""

@@ -102,7 +102,7 @@ class Shortfall:
         return [f"{format_bytes(card.foreign)} of card {card.index} on {node.name} are in use"
                 f"{users_text(cards[card.index])}" if card.foreign else cooling.get(card.index, "")
                 for card in self.table.ledger.offer(place).cards
-                if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
+                if card.dirty and card.free_share and card.index in (cards if card.foreign else cooling)][:MAX_EXAMPLES]
 
     def _need(self, code: Code, place: int, need: int, card: int) -> str:
         policy = self.table.ledger.nodes[place].policy
