@@ -31,7 +31,9 @@ from .supervisor import Stamps, open_log
 from .wire import parse
 
 DEFAULT_READY_S = 5.0
-CRASH_S = 1.0
+CRASH_S, ENDING_S = 1.0, 15.0
+"""How long an engine that crashes on a request may take to end, and one whose processes end one after another because of
+it; vLLM's takes some seconds."""
 RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
 """Codes of an engine that has not reloaded, and of one that ended because of the reload."""
 ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
@@ -173,6 +175,8 @@ class EngineProcess:
                 if failed.code == RELOAD_ENDED or not to_the_end:
                     break
         if failure is not None:
+            if to_the_end and failure.code != RELOAD_ENDED and self._run.ended.wait(ENDING_S):
+                raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}")
             raise failure
         try:
             if not self._await_readiness(deadline, allowed_s):
