@@ -32,8 +32,8 @@ from .wire import parse
 
 DEFAULT_READY_S = 5.0
 CRASH_S, ENDING_S = 1.0, 15.0
-"""How long an engine that crashes on a request may take to end, and one whose processes end one after another because of
-it; vLLM's takes some seconds."""
+"""How long an engine that crashes on a request may take to end, and one whose processes end one after another, as
+vLLM's do."""
 RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
 """Codes of an engine that has not reloaded, and of one that ended because of the reload."""
 ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
