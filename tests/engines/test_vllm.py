@@ -87,7 +87,7 @@ def test_an_engine_that_ends_on_new_weights_starts_again_with_its_former_ones(wo
     """The tensors of the new model have another size, which ends vLLM's worker."""
     former = world.ask("tiny/line")
     outcome = world.apply(in_place(world, "wide"))["tiny/line/0"]
-    assert (outcome["outcome"], outcome["code"]) == ("failed", "RELOAD_ENDED")
+    assert (outcome["outcome"], outcome["code"]) == ("failed", "RELOAD_ENDED"), outcome["message"]
     eventually(lambda: world.status()["tiny/line"]["restarts"] == 1, "Ray restarts it", 120)
     eventually(lambda: world.status()["tiny/line"]["state"] == "ALIVE", "it is ready again", 600)
     assert world.ask("tiny/line") == former

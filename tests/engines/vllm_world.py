@@ -7,11 +7,12 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+from cluster import parent_of
 from e2e_world import World
 
 ENV = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
@@ -82,15 +83,16 @@ class VllmWorld:
         return self.world.run("logs", replica).stdout
 
     def engines(self) -> list[int]:
-        """The processes of all engines."""
-        return self.world.engines()
+        """The processes of all engines; vLLM writes names over the environment of some, so these count by their names."""
+        return sorted({*self.world.engines(), *self.named("")})
 
     def named(self, title: str) -> list[int]:
-        """The processes of engines with this in their command line, which vLLM sets to its processes' names."""
+        """The processes that vLLM has given names with this, such as `VLLM::EngineCore`."""
         found = []
-        for pid in self.engines():
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-            found += [pid] if title in words else []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                name = (entry / "cmdline").read_bytes().decode(errors="replace")
+                found += [int(entry.name)] if name.startswith("VLLM::") and title in name else []
         return found
 
     @contextmanager
@@ -102,9 +104,10 @@ class VllmWorld:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started."""
+    """The environment with which a process was started, or if it has been written over, its parent's."""
     pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return found if "FLEETCTL_RANK" in found else environment_of(parent_of(pid))
 
 
 def shared_memory() -> set[str]:
