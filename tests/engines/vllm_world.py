@@ -83,7 +83,7 @@ class VllmWorld:
         return self.world.run("logs", replica).stdout
 
     def engines(self) -> list[int]:
-        """The processes of all engines; vLLM writes names over the environment of some, so these count by their names."""
+        """The processes of all engines; vLLM writes over the environment of some, so these count by name."""
         return sorted({*self.world.engines(), *self.named("")})
 
     def named(self, title: str) -> list[int]:
