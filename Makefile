@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long test-engines lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -101,6 +101,12 @@ test-ray-t-z: setup
 
 test-long: setup ## what takes long and rarely says more than the rest: real clusters, some minutes
 	@$(BIN)/python -m pytest -m long
+
+ENGINES := $(CURDIR)/build/engines
+
+test-engines: setup ## real vLLM on CPUs with a tiny model, on a real Ray: installs 3 GB the first time, then ten minutes
+	@$(PYTHON) tests/engines/environment.py $(ENGINES)
+	@FLEETCTL_TEST_ENGINES=$(ENGINES) $(BIN)/python -m pytest -s --durations=0 tests/engines
 
 lint: setup ## ruff and mypy --strict
 	@$(BIN)/ruff check .

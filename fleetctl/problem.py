@@ -86,6 +86,7 @@ CODES: dict[str, str] = {
     "FL075": "a shape that no model uses",
     "FL076": "a quota that matches no model",
     "FL077": "a container that goes on running when its engine is ended",
+    "FL078": "a reload of vLLM that leaves answers of the former weights in its prefix cache",
     "FL079": "a first cooldown that is longer than the maximum",
     "FL080": "an origin or a view of weights without exactly one kind",
     "FL081": "not a regular expression",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import mmap
 import os
 import re
 import signal
@@ -13,11 +14,12 @@ import time
 from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
+from .cause import RECENT_S, Cause, CauseFinder, as_shown
 from .containers import MISSING, image_is_missing
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .mark import utc_now
-from .messages import HttpCall, Member, Probe
+from .messages import EngineAnswer, HttpCall, Member, Probe
 from .node import engine_environment, expand, node_priority, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
@@ -26,9 +28,12 @@ from .processes import oom_kills
 from .readiness import NotReady, keep_probing
 from .sockets import ports_of
 from .supervisor import Stamps, open_log
+from .wire import parse
 
 DEFAULT_READY_S = 5.0
-CRASH_S = 1.0
+CRASH_S, ENDING_S = 1.0, 15.0
+"""How long an engine that crashes on a request may take to end, and one whose processes end one after another, as
+vLLM's do."""
 RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
 """Codes of an engine that has not reloaded, and of one that ended because of the reload."""
 ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
@@ -37,9 +42,13 @@ PORT_FREE_S = 10.0
 OOM_TEXT = " (meanwhile the kernel killed a process of this host for lack of memory)"
 LINE_PREFIX = "fleetctl: "
 BANNER = LINE_PREFIX + "starting "
-LAST_OUTPUT, LAST_OUTPUT_BYTES = "; last output: ", 2_000
+CAUSE, LAST_OUTPUT, LAST_OUTPUT_BYTES = "; cause: ", "; last output: ", 2_048
+SHOWN_FROM = 16
+"""A progress bar takes about this many times the size in a log that its last state has on a terminal."""
 LINE_BYTES = 1_000
 """More than the length of the line that begins a life."""
+BLOCK_BYTES, RECENT_BYTES = 64 << 10, 1 << 20
+"""How much of a log is searched at a time for a cause, and how far back for that of an engine that was ready."""
 SEARCHED_BYTES = 256 << 10
 """How far back to search for the error that ended the engine: its other processes write a lot at the end."""
 WITH_STAMPS = 4
@@ -52,6 +61,7 @@ class EngineProcess:
     """The engine of a member on its node, not started yet.
 
     `injected` = variables that override all others. `reserved` = the sockets that reserve its ports, its own first.
+    `was_ready` = it was, or the gang that it belongs to.
     """
 
     def __init__(
@@ -68,6 +78,7 @@ class EngineProcess:
         self._address = address
         self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
         self._ready_port: Optional[int] = None
+        self.was_ready = False
         self._held_until = 0.0
         self._run: GuardedProcess
 
@@ -99,6 +110,8 @@ class EngineProcess:
     def how_it_ended(self) -> str:
         """Return how the engine ended, as text."""
         code = self._run.exit_code or 0
+        if code == 0 and self.was_ready:
+            return "the engine ended by itself with code 0, as if it had been asked to"
         if code <= 128:
             return f"the engine exited with code {code}"
         is_oom = code - 128 == signal.SIGKILL and oom_kills() > self._oom_kills_before
@@ -118,6 +131,7 @@ class EngineProcess:
             self._run.started.wait(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
+                self.was_ready = True
                 probe = self._engine.readiness
                 self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
                 return
@@ -145,13 +159,38 @@ class EngineProcess:
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(late))
         raise AssertionError("pauses() never ends")
 
-    def reload(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> None:
-        """Send the reload request and return once the engine is ready with the new weights; raises StartFailed.
+    def reload(
+        self, calls: Sequence[HttpCall], variables: Mapping[str, str], deadline: float, *, to_the_end: bool = False
+    ) -> None:
+        """Send the requests of a reload in order, and return once the engine is ready with the weights.
 
-        `variables` are for the request only; `deadline` is monotonic.
+        Raises StartFailed with the first failure; `to_the_end` = only after the other requests, so that an engine which
+        the first one has paused does not stay so. `variables` are for the requests only; `deadline` is monotonic.
         """
+        answer, failure, allowed_s = "", None, round(deadline - time.monotonic())
+        for call in calls:
+            try:
+                answer = self._ask(call, variables, deadline)
+            except StartFailed as failed:
+                failure = failure or failed
+                if failed.code == RELOAD_ENDED or not to_the_end:
+                    break
+        if failure is not None:
+            if to_the_end and failure.code != RELOAD_ENDED and self._run.ended.wait(ENDING_S):
+                raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}")
+            raise failure
+        try:
+            if not self._await_readiness(deadline, allowed_s):
+                raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
+        except StartFailed as failed:
+            code = RELOAD_ENDED if failed.code == RELOAD_ENDED else RELOAD_FAILED
+            why = str(failed).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
+            raise StartFailed(code, f"{answer}; then {why}") from None
+
+    def _ask(self, call: HttpCall, variables: Mapping[str, str], deadline: float) -> str:
+        """Send one request and return the answer as text; raises StartFailed."""
         port = call.port or self._ready_port or self._port
-        env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
+        env = {**self._env, **variables}
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
         expanded = call._replace(path=expand(call.path, ours), body=expand(call.body, env))
         objection = Ownership(port, self._run.tree).objection
@@ -164,13 +203,7 @@ class EngineProcess:
                 raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}") from None
             raise
         self._log.say(f"reload: {answer}")
-        try:
-            if not self._await_readiness(deadline, allowed_s):
-                raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
-        except StartFailed as failure:
-            code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
-            why = str(failure).partition(LAST_OUTPUT)[0]  # output from before the request explains nothing
-            raise StartFailed(code, f"{answer}; then {why}") from None
+        return answer
 
     def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
         """Go on with the readiness probe, if there is one, until the engine ends; see readiness.py."""
@@ -238,8 +271,13 @@ class EngineProcess:
     def _build(self, probe: Probe) -> Check:
         return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd)
 
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that explains its end, if there is one."""
+        return self._log.cause(RECENT_S if self.was_ready else None)
+
     def _with_last_output(self, reason: str) -> str:
-        output = self._log.last_output()
+        cause, output = self.cause(), self._log.last_output()
+        reason += f"{CAUSE}{cause.text}" if cause else ""
         return f"{reason}{LAST_OUTPUT}{output}" if output else f"{reason}; it wrote nothing"
 
 
@@ -258,24 +296,27 @@ def ask_to_reload(
             raise StartFailed(RELOAD_FAILED, refused)
         if time.monotonic() >= deadline:
             raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
-        connected, status, answer = _send(host, port, call, deadline)
+        connected, succeeded, answer = _send(host, port, call, deadline)
         if connected:
             break
     text = f"{call.method} {shown} on port {port}: {answer}"
-    if not 200 <= status < 300:
+    if not succeeded:
         raise StartFailed(RELOAD_FAILED, text)
     return text
 
 
-def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, int, str]:
-    """Return whether it connected, the HTTP status (0 = no answer), and the answer as text."""
+def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, bool, str]:
+    """Return whether it connected, whether the answer is a success, and the answer as text.
+
+    vLLM and SGLang answer some requests that have failed with status 200 and `{"success": false}`.
+    """
     body = json.dumps(call.body).encode() if call.body is not None else None
     headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
                **({"Content-Type": "application/json"} if body else {})}
     try:
         connection = connect_until(deadline, host, port)
     except OSError as error:
-        return False, 0, error.__class__.__name__
+        return False, False, error.__class__.__name__
     data = b""
     try:
         connection.request(call.method, call.path, body, headers)
@@ -284,11 +325,16 @@ def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, 
             while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
                 data += part
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
-        return True, 0, error.__class__.__name__
+        return True, False, error.__class__.__name__
     finally:
         connection.close()
     text = data.decode(errors="replace").strip()
-    return True, answer.status, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
+    try:
+        said = parse(EngineAnswer, json.loads(text))
+    except (ValueError, RecursionError):  # it says nothing of success
+        said = EngineAnswer()
+    succeeded = 200 <= answer.status < 300 and said.success
+    return True, succeeded, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
 
 
 class EngineLog:
@@ -332,8 +378,36 @@ class EngineLog:
         return written[_begins(written):][-limit:].decode(errors="replace").strip()
 
     def last_output(self) -> str:
-        """Return the end of the engine's output in this life, short enough for a message."""
-        return self.end_of_this_life(LAST_OUTPUT_BYTES)
+        """Return the end of the engine's output in this life as a terminal shows it, short enough for a message."""
+        written = as_shown(self.end_of_this_life(SHOWN_FROM * LAST_OUTPUT_BYTES)).encode()
+        return written[-LAST_OUTPUT_BYTES:].decode(errors="ignore").strip()
+
+    def cause(self, recent_s: Optional[float] = None) -> Optional[Cause]:
+        """Return the error in this life's output that explains its end; see cause.py. `recent_s` = of an engine that
+        was ready: only its last output is read."""
+        finder, (begin, is_in_former) = CauseFinder(), self._begin_of_life()
+        files = [(self.path + ".1", begin), (self.path, 0)] if is_in_former else [(self.path, begin)]
+        for path, first in files:
+            with suppress(OSError), open(open_own(path, os.O_RDONLY), "rb") as log:
+                log.seek(first if recent_s is None else max(first, log.seek(0, os.SEEK_END) - RECENT_BYTES))
+                while not (finder.is_settled and recent_s is None):
+                    block = log.read(BLOCK_BYTES) + log.readline(BLOCK_BYTES)
+                    if not block:
+                        break
+                    finder.add(block)
+        return finder.cause(recent_s)
+
+    def _begin_of_life(self) -> Tuple[int, bool]:
+        """Return where in the log this life begins, after our banner, and whether that is in the former file."""
+        for path in (self.path, self.path + ".1"):
+            with suppress(OSError, ValueError), open(open_own(path, os.O_RDONLY), "rb") as log, \
+                    mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as written:
+                end = len(written)
+                while (end := written.rfind(BANNER.encode(), 0, end)) >= 0:
+                    line = written.rfind(b"\n", 0, end) + 1
+                    if _STAMP.sub(b"", written[line:end]) == b"":
+                        return written.find(b"\n", end) + 1, path != self.path
+        return 0, os.path.exists(self.path + ".1")
 
     def says_address_in_use(self) -> bool:
         """Return whether the engine reported in this life that an address is in use."""

@@ -15,8 +15,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .cards import CARD_FAILURES, REFUSED
+from .cause import RAISED, Cause, first_of
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
-from .engine import EngineProcess
+from .engine import CAUSE, LAST_OUTPUT, EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
 from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
@@ -33,6 +34,8 @@ GRANT_S = 300.0
 ANSWER_S = 120.0
 """A member answers immediately, but first its worker must start and its cards must be clean."""
 MARGIN_S = 60.0
+CAUSED, CAUSE_S = frozenset({"ENGINE_EXITED", "STARTUP_TIMEOUT"}), 10.0
+"""Failures of a member that another one's may have caused, and how long members search their output for that."""
 LEAVING_S = 20.0
 """How much longer than the grace period the members may take to end their engines and to free their cards."""
 
@@ -98,6 +101,7 @@ class GangMember:
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
+        self._seat.is_serving()
         if self._seat.member.rank == 0:
             self._seat.keep_probing(self._tell)
         self._seat.check_weights()
@@ -129,6 +133,10 @@ class GangMember:
     def poll(self) -> Report:
         """Return the report of the engine."""
         return self._report._replace(not_ready=self._not_ready)
+
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that may have ended its gang, if there is one."""
+        return self._seat.cause()
 
 
 class GangCoordinator(ReplicaActor):
@@ -294,7 +302,33 @@ class GangCoordinator(ReplicaActor):
         """Raise StartFailed for the first failure among the reports of all members."""
         for report, place in zip(reports, self._places):
             if report.code:
-                raise StartFailed(report.code, f"rank {place.rank} of group {place.group}: {report.reason}", [place])
+                reason = f"{_named(place)}: {report.reason}"
+                raise self._failure_of_first(StartFailed(report.code, reason, [place]))
+
+    def _failure_of_first(self, failure: StartFailed) -> StartFailed:
+        """Return the failure with the error that came first in the gang: other members end because of it, some before.
+
+        Whoever reports first may only say that a peer is gone.
+        """
+        if failure.code not in CAUSED:
+            return failure
+        asked = [member.cause.remote() for member in self._members]
+        ray.wait(asked, num_returns=len(asked), timeout=CAUSE_S)
+        causes: List[Optional[Cause]] = []
+        for place, answer in zip(self._places, asked):
+            try:
+                cause: Optional[Cause] = ray.get(answer, timeout=0)
+            except Exception:  # it has died, or is busy
+                cause = None
+            causes.append(cause if cause and (place in failure.places or cause.weight == RAISED) else None)
+        first = first_of(causes)
+        cause = causes[first] if first is not None else None
+        if first is None or cause is None or self._places[first] in failure.places:
+            return failure
+        how, separator, output = str(failure).partition(LAST_OUTPUT)
+        place = self._places[first]
+        return StartFailed(failure.code, f"{how.partition(CAUSE)[0]}, after an error of {_named(place)}{CAUSE}"
+                                         f"{cause.text}{separator}{output}", [place])
 
     def _call_all(self, method: str) -> List[Any]:
         """Ask all members, again while one is out of reach: its connection may come back, or Ray says that it died."""
@@ -322,7 +356,7 @@ class GangCoordinator(ReplicaActor):
             if cause.code in CARD_FAILURES:
                 places = [place._replace(gpu_uuids=cause.gpu_uuids, gpu_indices=cause.gpu_indices or ())
                           for place in places]
-            subject = f"rank {places[0].rank} of group {places[0].group}" if places else "a member of the gang"
+            subject = _named(places[0]) if places else "a member of the gang"
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {cause.message}", places) from None
             raise StartFailed(cause.code, f"{subject} died: {cause.message}", places) from None
@@ -360,3 +394,7 @@ class GangCoordinator(ReplicaActor):
                     log_of(self._replica.members[0]).end(f"the gang is going down: {failure}")
                     self._end_members()
                 return failure
+
+
+def _named(place: Place) -> str:
+    return f"rank {place.rank} of group {place.group}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Mapping, Optional
+from typing import Callable, Mapping, Optional, Sequence
 
 import ray
 
 from . import cards, node
+from .cause import Cause
 from .engine import EngineLog, EngineProcess
 from .failure import StartFailed
 from .mark import place_of
@@ -98,16 +99,35 @@ class MemberSeat:
         assert self._engine is not None
         self._engine.hold_liveness(for_s)
 
+    def is_serving(self) -> None:
+        """Record that the engine, or the whole gang, was ready: earlier errors in its output do not explain its end."""
+        assert self._engine is not None
+        self._engine.was_ready = True
+
+    def cause(self) -> Optional[Cause]:
+        """Return the error in the engine's output that explains its end, if there is one."""
+        return self._engine.cause() if self._engine else None
+
     def keep_probing(self, tell: Callable[[Optional[NotReady]], None]) -> None:
         """Go on with the engine's readiness probe: it, or the whole gang, is ready."""
         assert self._engine is not None
         self._engine.keep_probing(tell)
 
-    def reload_engine(self, call: HttpCall, within_s: float) -> None:
+    def reload_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None
         assert self._engine is not None
-        self._engine.reload(call, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+        self._engine.reload(calls, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+
+    def roll_back_engine(self, calls: Sequence[HttpCall], within_s: float) -> None:
+        """Return once the engine has loaded its current weights again, after a reload that failed; raises StartFailed.
+
+        All requests are sent, whatever the answers.
+        """
+        assert self._served is not None
+        assert self._engine is not None
+        deadline = time.monotonic() + within_s
+        self._engine.reload(calls, {NEW_MODEL_DIR: self._served.folder}, deadline, to_the_end=True)
 
     def drop_new(self) -> None:
         """Release the new weights, so that other processes may remove them: the engine keeps its current ones."""

@@ -282,6 +282,12 @@ class HttpCall(NamedTuple):
     port: Optional[int] = None
 
 
+class EngineAnswer(NamedTuple):
+    """What an engine's answer to a request may say of it."""
+
+    success: bool = True
+
+
 class ReloadMember(NamedTuple):
     """A member of a reloading replica and its new weights; a plan also has its node."""
 
@@ -294,7 +300,10 @@ class ReloadMember(NamedTuple):
 
 
 class PlannedReload(NamedTuple):
-    """A running replica that is to load other weights; `runs` = the spec that it runs."""
+    """A running replica that is to load other weights; `runs` = the spec that it runs.
+
+    Its engine gets `http`, or several `requests` in their order.
+    """
 
     id: str
     model: str
@@ -302,9 +311,10 @@ class PlannedReload(NamedTuple):
     actor_id: str
     runs: str
     spec_hash: str
-    http: HttpCall
     lifecycle: Lifecycle
     members: Sequence[ReloadMember]
+    http: Optional[HttpCall] = None
+    requests: Sequence[HttpCall] = ()
 
     @property
     def nodes(self) -> List[str]:
@@ -313,13 +323,17 @@ class PlannedReload(NamedTuple):
 
 
 class ReloadRequest(NamedTuple):
-    """What a run sends to a replica's actor to make it reload."""
+    """What a run sends to a replica's actor to make it reload: `http`, or if there are several, `requests`.
+
+    Actors of earlier releases know only `http`.
+    """
 
     runs: str
     spec_hash: str
     http: HttpCall
     startup_timeout: float
     members: Sequence[ReloadMember]
+    requests: Sequence[HttpCall] = ()
 
 
 class ReloadState(NamedTuple):

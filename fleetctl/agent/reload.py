@@ -1,8 +1,8 @@
 """Update in place: the engine of a running replica loads other weights on an HTTP request. This ends nothing.
 
 Each member fetches the new weights into a separate folder; then the engines of rank 0 get the request; then all members
-serve the new weights. From the first request until all engines have loaded, the replica's spec is unknown: any later
-reload asks the engines.
+serve the new weights. From the first request until all engines have loaded the new or, after a failure, their former
+weights, the replica's spec is unknown: any later reload asks the engines.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from . import cluster, node
 from .budget import FREE
-from .engine import RELOAD_FAILED
+from .engine import RELOAD_ENDED, RELOAD_FAILED
 from .failure import KEPT_FAILURE, KV_NAMESPACE, StartFailed, start_failure
 from .mark import utc_now
-from .messages import Json, Place, ReloadRequest, ReloadState, Replica, seat_of
+from .messages import HttpCall, Json, Place, ReloadRequest, ReloadState, Replica, seat_of
 from .wire import document_of, parse
 
 UNKNOWN_SPEC = "unknown"
@@ -112,15 +112,37 @@ class Reloading:
         self._runs = request.spec_hash
 
     def _ask(self, request: ReloadRequest, leaders: Sequence[int], deadline: float) -> None:
-        """Ask the engines to reload; liveness does not count meanwhile, on any rank."""
+        """Ask the engines to reload, all or none; liveness does not count meanwhile, on any rank."""
         ranks = range(len(self.replica.members))
-        self._steps("hold_liveness", {index: (deadline - time.monotonic(),) for index in ranks})
+        calls, within_s = request.requests or [request.http], deadline - time.monotonic()
+        self._steps("hold_liveness", dict.fromkeys(ranks, (within_s + request.startup_timeout,)))
         self._runs = None
         try:
-            self._steps("reload_engine", {index: (request.http, deadline - time.monotonic()) for index in leaders})
+            self._steps("reload_engine", dict.fromkeys(leaders, (calls, within_s)))
+        except Exception as error:
+            raise self._rolled_back(start_failure(error), calls, leaders, request.startup_timeout) from None
         finally:
             with suppress(Exception):  # the hold also ends at its deadline
                 self._steps("hold_liveness", dict.fromkeys(ranks, (0.0,)))
+
+
+    def _rolled_back(
+        self, failure: StartFailed, calls: Sequence[HttpCall], leaders: Sequence[int], within_s: float
+    ) -> StartFailed:
+        """Let all engines load their former weights again by the same requests; return the failure with the result.
+
+        Some may have loaded the new ones, or be paused. The spec is known again only if all have succeeded.
+        """
+        if failure.code == RELOAD_ENDED:  # Ray starts it again, with its former weights
+            return failure
+        try:
+            self._steps("roll_back_engine", dict.fromkeys(leaders, (calls, within_s)))
+        except Exception as error:
+            again = start_failure(error)
+            return StartFailed(RELOAD_ENDED if again.code == RELOAD_ENDED else failure.code,
+                               f"{failure}; and it did not load its former weights again: {again}", failure.places)
+        self._runs = self.replica.spec_hash
+        return StartFailed(failure.code, f"{failure}; it has loaded its former weights again", failure.places)
 
 
 def changed(replica: Replica, request: ReloadRequest) -> Replica:

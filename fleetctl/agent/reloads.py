@@ -38,6 +38,8 @@ MAX_MESSAGE = 600
 MAX_SOURCES = 3
 NO_RECORD = "the record of it in Ray's table could not be written"
 GONE = "it is gone, or another actor has its name"
+OLD_ACTOR = ("an earlier fleetctl has started it, and such an actor can send its engine only one request: it runs as "
+             "before; use fleetctl replace")
 ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
 
@@ -188,8 +190,9 @@ class Reload(Task):
         handle = None
         with suppress(ValueError):
             handle = ray.get_actor(actor_name(row.model, row.replica_id))
-        if handle is None or handle._actor_id.hex() != row.actor_id:
-            return self._said("skipped", "NOT_FOUND", GONE)
+        gone = handle is None or handle._actor_id.hex() != row.actor_id
+        if gone or (row.requests and not hasattr(handle, "reload_in_steps")):
+            return self._said("skipped", *(("NOT_FOUND", GONE) if gone else ("NOT_BEGUN", OLD_ACTOR)))
         self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
         if not self._note(asked=True):
             why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"
@@ -202,8 +205,10 @@ class Reload(Task):
         row = self.row
         if request:
             members = [self._shared.with_sources(member) for member in row.members]
-            self._handle.reload.remote(document_of(ReloadRequest(
-                row.runs, row.spec_hash, row.http, row.lifecycle.startup_timeout, members)))
+            first = row.http or row.requests[0]
+            asked = document_of(ReloadRequest(
+                row.runs, row.spec_hash, first, row.lifecycle.startup_timeout, members, row.requests))
+            (self._handle.reload_in_steps if row.requests else self._handle.reload).remote(asked)
         self._answer = self._handle.reloading.remote()
         self._next = self._clock() + POLL_S
 

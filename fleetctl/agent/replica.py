@@ -149,6 +149,10 @@ class ReplicaActor:
         """Start a reload: the engines load the weights of the request, a ReloadRequest, and keep serving."""
         self._reloads.begin(parse(ReloadRequest, request))
 
+    def reload_in_steps(self, request: Json) -> None:
+        """As `reload`, with several requests to the engines; actors of earlier releases do not have this method."""
+        self.reload(request)
+
     def reloading(self) -> Json:
         """Return the progress of the latest reload."""
         return self._reloads.state()

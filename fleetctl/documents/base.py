@@ -108,6 +108,7 @@ TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The two forms that some values may have. A tag is in the location of an error, but is not a key of the file."""
 
 TEXT_OR_MAPPING = Discriminator(lambda value: (MAPPING if isinstance(value, (dict, BaseModel)) else TEXT).tag)
+MAPPING_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else MAPPING).tag)
 TEXT_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else TEXT).tag)
 
 

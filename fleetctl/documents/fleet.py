@@ -15,6 +15,7 @@ from fleetctl.documents.base import (
     HIDDEN,
     LIST,
     MAPPING,
+    MAPPING_OR_LIST,
     TEXT,
     TEXT_OR_LIST,
     TEXT_OR_MAPPING,
@@ -180,8 +181,11 @@ def _check_json(body: dict[str, Any]) -> dict[str, Any]:
 Body = Annotated[dict[str, Any], AfterValidator(_check_json), WithJsonSchema({"type": "object"})]
 
 
+MAX_RELOAD_REQUESTS = 16
+
+
 class HttpReload(Authored):
-    """The request by which an engine loads other weights; it is done when the answer is 200 to 299."""
+    """A request to an engine; it has succeeded if the status is 200 to 299 and the answer is not {"success": false}."""
 
     path: PathFromRoot = Field(description="the path, such as /update_weights_from_disk")
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
@@ -191,9 +195,14 @@ class HttpReload(Authored):
 
 
 class Reload(Authored):
-    """How an engine loads other weights while it runs."""
+    """How an engine loads other weights while it runs; or one step of that, in a list."""
 
     http: HttpReload = Field(description="a request to the engine of rank 0")
+
+
+Reloads = Annotated[
+    Annotated[Reload, MAPPING] | Annotated[list[Reload], Field(min_length=1, max_length=MAX_RELOAD_REQUESTS), LIST],
+    MAPPING_OR_LIST]
 
 
 class Update(Authored):
@@ -205,7 +214,8 @@ class Update(Authored):
                             "reload them")
     surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
         1, description="with surge: the most replicas beyond the target at any time")
-    reload: Reload | None = Field(None, description="with inPlace: how an engine loads other weights")
+    reload: Reloads | None = Field(None, description="with inPlace: how an engine loads other weights: one request, "
+                                                    "or a list of them in their order")
 
 
 API_VERSION = "fleetctl/v1"

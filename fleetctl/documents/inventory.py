@@ -22,8 +22,8 @@ ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RES
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
-LAST_OUTPUT = "; last output: "
-"""Precedes the engine's output in the message of a failure; see agent/engine.py."""
+CAUSE, LAST_OUTPUT = "; cause: ", "; last output: "
+"""Precede the error that ended an engine, and its output, in the message of a failure; see agent/engine.py."""
 UNKNOWN_SPEC = "unknown"
 """Replaces the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RELOAD_ENDED = "RELOAD_ENDED"

@@ -172,7 +172,8 @@ def is_env_value(path: tuple[str | int, ...]) -> bool:
 
 def is_secret(path: tuple[str | int, ...]) -> bool:
     """Return whether a path leads to a masked value: of an environment variable, or in the body of a request."""
-    return is_env_value(path) or any(path[at : at + 3] == _BODY for at in range(len(path) - 2))
+    keys = [key for key in path if isinstance(key, str) and not key.isdigit()]  # a reload may have several requests
+    return is_env_value(path) or any(tuple(keys[at : at + 3]) == _BODY for at in range(len(keys) - 2))
 
 
 def variable_of(path: tuple[str | int, ...]) -> str | None:
@@ -196,7 +197,7 @@ def masked(value: object, path: tuple[str | int, ...] = (), before: object = ())
         return value if value is None or isinstance(value, dict) else MASK
     if is_secret(path) and not isinstance(value, (dict, list)):
         return None if value is None else MASK
-    above = _BODY if is_secret(path) else path[-2:]
+    above = _BODY if is_secret(path) else path[-3:]
     if isinstance(value, list):
         if path[-1:] and path[-1] in COMMAND_LINE and all(isinstance(word, str) for word in value):
             flag = [word for word in before[-1:] if isinstance(word, str)] if isinstance(before, list) else []

@@ -209,7 +209,10 @@ class Reloaded(Stored):
     runs: str = Field(description="its spec hash before the reload")
     spec_hash: str = Field(description="its spec hash after the reload")
     priority: int = Field(0, exclude_if=is_zero)
-    http: dict[str, Any] = Field(description="the request to its engine, as in the file")
+    http: dict[str, Any] | None = Field(None, exclude_if=is_absent, description="the request to its engine, as in the "
+                                        "file; absent if there are several")
+    requests: list[dict[str, Any]] = Field(
+        default_factory=list, exclude_if=is_zero, description="the requests to its engine in their order, if several")
     lifecycle: Lifecycle
     members: list[ReloadMember]
 

@@ -21,6 +21,7 @@ from fleetctl.documents.fleet import (
     Policy,
     Restart,
     Serving,
+    Update,
     WorkerGroup,
 )
 from fleetctl.documents.position import FleetSource, Position
@@ -39,7 +40,7 @@ class ResolvedModel:
     `dedicated` = new replicas take whole cards, even if the file claims a share.
     `cold` = the labels of the nodes that keep its weights on disk; None = no node does.
     `surge` = the number of replicas beyond the target that an update may create beside outdated ones; 0 = another mode.
-    `reload` = the request that makes engines load other weights in place; None = another mode.
+    `reload` = the requests that make engines load other weights in place; none = another mode.
     `engine_hash` = the hash of everything except index and view of the weights; None = no weights.
     """
 
@@ -57,7 +58,7 @@ class ResolvedModel:
     labels: Mapping[str, str] = field(default_factory=dict)
     former_hash: str = ""
     surge: int = 0
-    reload: HttpReload | None = None
+    reload: tuple[HttpReload, ...] = ()
     engine_hash: str | None = None
     dedicated: bool = False
     startup_by_default: bool = False
@@ -121,7 +122,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                 former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
                 surge=update.surge if update.mode == "surge" else 0,
                 startup_by_default="startup_timeout" not in defaults.model_fields_set | model.model_fields_set,
-                reload=update.reload.http if update.mode == "inPlace" and update.reload else None))
+                reload=_requests(update) if update.mode == "inPlace" else ()))
     return ResolvedFleet(
         name=checked[0][1].metadata.name,
         cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
@@ -200,6 +201,11 @@ def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
     """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
     return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)},
                          as_spelled=True)
+
+
+def _requests(update: Update) -> tuple[HttpReload, ...]:
+    steps = update.reload if isinstance(update.reload, list) else [update.reload] if update.reload else []
+    return tuple(step.http for step in steps)
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:

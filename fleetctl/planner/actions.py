@@ -168,12 +168,12 @@ def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
 
 
 def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
-    request = model.reload.model_dump(exclude_none=True) if model.reload else {}
+    requests = [in_order(one.model_dump(exclude_none=True)) for one in model.reload]
     members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
                 "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
     return {
-        "actorId": replica.actor_id, "http": in_order(request), "id": name, "lifecycle": lifecycle_of(model),
-        "members": members, "model": model.key,
-        "priority": model.priority, "replicaId": replica.replica_id, "runs": replica.spec_hash,
-        "specHash": model.spec_hash,
+        "actorId": replica.actor_id, "http": requests[0] if len(requests) == 1 else None, "id": name,
+        "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
+        "priority": model.priority, "replicaId": replica.replica_id, "requests": requests if len(requests) > 1 else [],
+        "runs": replica.spec_hash, "specHash": model.spec_hash,
     }

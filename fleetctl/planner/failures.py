@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.documents.base import clock_text, moment_at
-from fleetctl.documents.inventory import LAST_OUTPUT, Inventory
+from fleetctl.documents.inventory import CAUSE, LAST_OUTPUT, Inventory
 from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
@@ -74,15 +74,16 @@ def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
 
 
 def last_words(message: str) -> str:
-    """Return a failure's message on one line, with only the last line of the engine's output.
+    """Return a failure's message on one line: the error that ended the engine, else the last line of its output.
 
-    If the engine exited by itself, that line alone is the reason; otherwise the text before it is kept, too.
+    If the engine exited by itself, that alone is the reason; otherwise the text before it is kept, too.
     """
     reason, separator, output = message.rpartition(LAST_OUTPUT)
-    lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
-    text = lines[-1] if lines else "no reason known"
-    if separator and EXITED not in reason:
-        text = f"{reason}{separator}{text}"
+    reason, cause, error = (reason or message).partition(CAUSE)
+    lines = [line.strip() for line in (error if cause else output).splitlines() if any(map(str.isalnum, line))]
+    text = lines[0 if cause else -1] if lines else "no reason known"
+    if (cause or separator) and EXITED not in reason:
+        text = f"{reason}{cause or separator}{text}"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleetctl.documents.events import Event
+from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.documents.plan import Plan
 from fleetctl.render.visible import visible
 
@@ -37,7 +38,8 @@ class PlainProgress:
         if event.type in ("runSummary", "version") or event.level == "debug":
             return
         style = {"error": "red", "warning": "yellow"}.get(event.level, "")
-        self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)
+        message = event.message.partition(LAST_OUTPUT)[0]
+        self._console.print(Text(f"{event.time[11:19]} {visible(message)}", style), soft_wrap=True)
 
     def say(self, label: str, message: str) -> None:
         """Print one labeled line, above the live table if there is one."""

@@ -15,7 +15,9 @@ def render_plan_json(plan: Plan) -> str:
     of the saved document.
     """
     specs = masked(plan.specs)
-    reloads = [one.model_copy(update={"http": masked(one.http, ("reload", "http"))}) for one in plan.reloads]
+    reloads = [one.model_copy(update={
+        "http": masked(one.http, ("reload", "http")),
+        "requests": [masked(request, ("reload", "http")) for request in one.requests]}) for one in plan.reloads]
     if specs == plan.specs and reloads == plan.reloads and all(drift.changes is None for drift in plan.drift):
         return saved_plan_json(plan)
     return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs, "reloads": reloads}))

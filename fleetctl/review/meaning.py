@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.fleet import HttpReload, WorkerGroup
 from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
@@ -76,10 +76,15 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
             "restart": {"max": model.restart.max, "backoff": model.restart.backoff}, "labels": dict(model.labels),
             "update": {"mode": "surge" if model.surge else "inPlace" if model.reload else "keep",
                        "surge": model.surge or 1,
-                       **({"reload": {"http": _keyed(model.reload.model_dump(exclude_none=True))}}
-                          if model.reload else {})},
+                       **({"reload": _reload(model.reload)} if model.reload else {})},
             **({"cold": {"nodes": dict(in_one_spelling(model.cold))}} if model.cold is not None else {}),
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
+
+
+def _reload(requests: Sequence[HttpReload]) -> Keyed:
+    """Return one request by its keys; several by their number, from 1."""
+    shown = [{"http": _keyed(one.model_dump(exclude_none=True))} for one in requests]
+    return shown[0] if len(shown) == 1 else {str(number): one for number, one in enumerate(shown, 1)}
 
 
 def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:

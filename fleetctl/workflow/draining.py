@@ -53,7 +53,7 @@ class Draining:
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
-                    surge=0, reload=None, cold=None)
+                    surge=0, reload=(), cold=None)
             if leaving[model.key] else replace(model, cold=None) for model in self.fleet.models)
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 

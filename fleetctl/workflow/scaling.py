@@ -30,7 +30,7 @@ class Scaling:
         Weights on disks are left to the next apply.
         """
         fleet = self.loaded.sound()
-        models = tuple(replace(model, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
+        models = tuple(replace(model, replicas=replicas, surge=surge, reload=(), dedicated=dedicated, cold=None)
                        if model.key == self.model else replace(model, cold=None) for model in fleet.models)
         return replace(self.loaded, fleet=replace(fleet, models=models))
 

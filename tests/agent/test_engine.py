@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+import shlex
 import shutil
 import signal
 import socket
@@ -127,6 +128,25 @@ def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
     (actor.temp / actor.fresh_folders()[0] / "go").touch()
     assert actor.read_report("down") == "the engine exited with code 9; last output: out of memory"
     assert actor.fresh_folders() == []
+
+
+def test_the_reason_is_the_first_error_of_the_engines_processes_and_its_end_is_shown_as_on_a_terminal(run: Run) -> None:
+    worker = "import sys; print('loading  0%', end='\\rloading 50%\\n', flush=True); raise ValueError('no room')"
+    script = (f"{sys.executable} -c {shlex.quote(worker)}; echo RuntimeError: Engine core initialization failed. See"
+              " root cause above >&2; echo 'UserWarning: resource_tracker: leaked' >&2; exit 1")
+    message = run("sh", "-c", script).read_report("failed")["message"]
+    reason, _, output = message.partition("; last output: ")
+    assert reason == "the engine exited with code 1 before it was ready; cause: ValueError: no room"
+    assert output.splitlines()[0] == "loading 50%"
+    assert output.endswith("resource_tracker: leaked")
+
+
+def test_an_engine_that_was_ready_and_ends_without_an_error_says_so(run: Run) -> None:
+    actor = run("sh", "-c", "while ! test -e go; do sleep 0.05; done")
+    actor.read_report("ready")
+    (actor.temp / actor.fresh_folders()[0] / "go").touch()
+    assert actor.read_report("down") == (
+        "the engine ended by itself with code 0, as if it had been asked to; it wrote nothing")
 
 
 def test_an_engine_is_down_after_enough_liveness_failures_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def test_the_engine_gets_one_json_request_and_an_error_quotes_the_start_of_its_a
     answers.update(status=302)
     with pytest.raises(StartFailed, match="HTTP 302"):
         ask(port)
+    answers.update(status=200, text='{"success": false, "message": "blocks are in use"}')
+    with pytest.raises(StartFailed, match="blocks are in use"):
+        ask(port)
 
 
 def test_an_endless_answer_counts_by_its_first_bytes(engine: Any) -> None:
@@ -142,11 +145,11 @@ def test_an_engine_that_ends_is_a_failure_of_its_own_and_only_fleetctl_variables
     answers.update(status=500)
     process = EngineProcess.__new__(EngineProcess)
     process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
-                            _run=Run(ended), _hosts=("127.0.0.1",))
+                            was_ready=True, _run=Run(ended), _hosts=("127.0.0.1",))
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     call = HttpCall("POST", "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", {"as": "$(TOKEN)"})
     with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
-        process.reload(call, {}, time.monotonic() + 30)
+        process.reload([call], {}, time.monotonic() + 30)
     assert failed.value.code == code
     assert [(path, json.loads(body)) for _, path, body in requests] == [
         ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
@@ -156,12 +159,39 @@ def test_if_an_engine_is_not_ready_after_its_reload_the_reason_is_the_probe_and_
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = EngineProcess.__new__(EngineProcess)
-    log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
-    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
-                            _log=log, _engine=ENGINE, _build=lambda _: lambda: "HTTP 503")
+    log = SimpleNamespace(say=lambda _: None, cause=lambda _: None, last_output=lambda: "serving the model that it had")
+    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, was_ready=True,
+                            _run=Run(ended=False), _hosts=("127.0.0.1",), _log=log, _engine=ENGINE,
+                            _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:
-        process.reload(CALL, {}, time.monotonic() + 0.9)
+        process.reload([CALL], {}, time.monotonic() + 0.9)
     assert failed.value.code == "RELOAD_FAILED"
     assert str(failed.value) == (
         f"POST /load on port {engine[0]}: HTTP 200; then not ready within its startupTimeout of 1 s (HTTP 503)")
+
+
+@pytest.mark.parametrize(("to_the_end", "asked"), [
+    (False, ["/pause", "/load"]), (True, ["/pause", "/load", "/resume"])])
+def test_requests_are_sent_in_order_until_one_fails_and_for_a_return_to_the_former_weights_to_the_end(
+    to_the_end: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    def send(host: str, port: int, call: HttpCall, deadline: float) -> tuple[bool, bool, str]:
+        sent.append(call.path)
+        return True, call.path != "/load", "HTTP 500" if call.path == "/load" else "HTTP 200"
+
+    process = EngineProcess.__new__(EngineProcess)
+    process.__dict__.update(_env={}, _port=7, _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
+                            _log=SimpleNamespace(say=lambda _: None), _engine=ENGINE, _build=lambda _: lambda: None)
+    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
+    monkeypatch.setattr(engine_module, "_send", send)
+    calls = [HttpCall("POST", path) for path in ("/pause", "/load", "/resume")]
+    with pytest.raises(StartFailed, match="POST /load on port 7: HTTP 500"):
+        process.reload(calls, {}, time.monotonic() + 30, to_the_end=to_the_end)
+    assert sent == asked
+    sent.clear()
+    monkeypatch.setattr(process._run, "ended", SimpleNamespace(wait=lambda _: False, is_set=lambda: False))
+    process.reload([calls[0], calls[2]], {}, time.monotonic() + 30)
+    assert sent == ["/pause", "/resume"]

@@ -9,6 +9,7 @@ import pytest
 import ray.exceptions
 
 from fleetctl.agent import cluster, gang
+from fleetctl.agent.cause import LOGGED, RAISED, REACTION, Cause
 from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
 from fleetctl.agent.mark import place_of
@@ -166,3 +167,44 @@ def test_a_gang_whose_members_are_all_seated_knows_its_leaders_address(monkeypat
     places: list[Place] = found.coordinator._places
     assert [place.node_id for place in places] == ["n1", "n2", "n3"]
     assert found.coordinator._leader_addresses == {("main", 0): ("10.0.0.7", 7002)}
+
+
+class Answers:
+    """Ray, with an answer of each member; an error is raised."""
+
+    exceptions = ray.exceptions
+
+    def wait(self, refs: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        return refs, []
+
+    def get(self, ref: Any, **_: object) -> Any:
+        if isinstance(ref, Exception):
+            raise ref
+        return ref
+
+
+OOM, LOST = Cause("CUDA out of memory", RAISED, "2"), Cause("Connection closed by peer", REACTION, "1")
+NOISE = Cause("no plugin", LOGGED, "0")
+
+
+@pytest.mark.parametrize(("causes", "rank", "cause"), [
+    ([LOST, OOM, NOISE], 1, "CUDA out of memory"),
+    ([LOST, NOISE, None], 0, "Connection closed by peer"),
+    ([OSError("dead"), OOM, None], 1, "CUDA out of memory"),
+    ([OSError("dead")] * 3, 0, "Connection closed by peer"),
+    ([Cause("ValueError: bad", RAISED, "1"), OOM, None], 0, "Connection closed by peer"),
+])
+def test_a_gang_fails_with_the_error_that_came_first_and_not_with_what_it_did_to_another_rank(
+    monkeypatch: pytest.MonkeyPatch, causes: list[Any], rank: int, cause: str
+) -> None:
+    monkeypatch.setattr(gang, "ray", Answers())
+    coordinator: Any = object.__new__(GangCoordinator)
+    coordinator._places = [place_of(member) for member in MEMBERS]
+    coordinator._members = [SimpleNamespace(cause=SimpleNamespace(remote=lambda one=one: one)) for one in causes]
+    said = "the engine exited with code 1; cause: Connection closed by peer; last output: lost"
+    with pytest.raises(StartFailed) as caught:
+        coordinator._raise_if_failed([gang.Report(code="ENGINE_EXITED", reason=said), gang.Report(), gang.Report()])
+    after = f", after an error of rank {rank} of group main" if rank else ""
+    assert str(caught.value) == (
+        f"rank 0 of group main: the engine exited with code 1{after}; cause: {cause}; last output: lost")
+    assert [place.rank for place in caught.value.places] == [rank]

@@ -23,6 +23,7 @@ from fleetctl.inventory.actors import packed_failure
 from fleetctl.inventory.marks import read_marks
 
 SAID = json.loads(Path(__file__).with_name("last_release.json").read_text(encoding="utf-8"))
+FAILED = "HTTP 500"
 NOW = "2026-03-04T12:00:00Z"
 
 
@@ -70,8 +71,8 @@ def test_a_reload_reports_its_state_as_before(case: dict[str, Any], monkeypatch:
         get_actor_id=lambda: "x")))
 
     def step(name: str, given: Any) -> dict[int, Any]:
-        if name == case["failing"]:
-            raise StartFailed("RELOAD_FAILED", "HTTP 500")
+        if case["failing"] and name in (case["failing"], "roll_back_engine"):
+            raise StartFailed("RELOAD_FAILED", FAILED)
         return {index: parse(ServedWeights, said["served"]) if name == "serve_new" else None for index in given}
 
     reloading = Reloading(parse(Replica, said["replica"]), places_of(said["places"]), step)
@@ -79,5 +80,7 @@ def test_a_reload_reports_its_state_as_before(case: dict[str, Any], monkeypatch:
     reloading.begin(parse(ReloadRequest, {**said["request"], "runs": case["runs"]}))
     with reloading._busy:
         state = reloading.state()
-    assert state == json.loads(json.dumps(state)) == case["state"]
+    more = {"reason": f"{FAILED}; and it did not load its former weights again: {FAILED}"}
+    expected = case["state"] if state["runs"] else {**case["state"], **more}
+    assert state == json.loads(json.dumps(state)) == expected
     assert document_of(parse(ReloadState, state))["runs"] == case["state"]["runs"]

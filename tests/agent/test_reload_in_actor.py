@@ -41,16 +41,16 @@ REQUEST = ReloadRequest("old", "new", HttpCall("POST", "/load"), 60.0,
 
 
 class Steps:
-    """The members' handles and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
+    """The members' handles and the steps they ran; `failing` = steps that fail."""
 
-    def __init__(self, failing: str = "") -> None:
+    def __init__(self, *failing: str) -> None:
         self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
         self.go.set()
 
     def __call__(self, step: str, given: Any) -> dict[int, Any]:
         self.go.wait(30)
         self.taken.append((step, sorted(given)))
-        if step == self.failing:
+        if step in self.failing:
             raise StartFailed("RELOAD_FAILED", "no")
         return dict.fromkeys(given, NEWLY_SERVED if step == "serve_new" else None)
 
@@ -112,14 +112,49 @@ def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
     assert ended(reloading)["specHash"] == reloading.replica.spec_hash == "new"
 
 
+def test_after_a_failed_reload_all_engines_load_their_former_weights_again_by_the_same_requests(keys: Keys) -> None:
+    steps, given = Steps("reload_engine"), list[Any]()
+    calls = (HttpCall("POST", "/pause"), HttpCall("POST", "/load"), HttpCall("POST", "/resume"))
+
+    def taking(step: str, arguments: Any) -> dict[int, Any]:
+        given.extend(arguments[0][:1] if step.endswith("_engine") else [])
+        return steps(step, arguments)
+
+    reloading = Reloading(REPLICA, PLACES, taking)
+    reloading.begin(REQUEST._replace(requests=calls))
+    found = ended(reloading)
+    assert (found["runs"], found["code"], found["reason"]) == (
+        "old", "RELOAD_FAILED", "no; it has loaded its former weights again")
+    assert [step for step, _ in steps.taken] == [
+        "fetch_new", "hold_liveness", "reload_engine", "roll_back_engine", "hold_liveness", "drop_new"]
+    assert given == [calls, calls]
+    assert reloading.replica == REPLICA
+
+
+def test_an_engine_that_ended_is_not_asked_for_its_former_weights(keys: Keys) -> None:
+    taken: list[str] = []
+
+    def taking(step: str, given: Any) -> dict[int, Any]:
+        taken.append(step)
+        if step == "reload_engine":
+            raise StartFailed("RELOAD_ENDED", "gone")
+        return dict.fromkeys(given)
+
+    reloading = Reloading(REPLICA, PLACES, taking)
+    reloading.begin(REQUEST)
+    assert (ended(reloading)["code"], "roll_back_engine" in taken) == ("RELOAD_ENDED", False)
+
+
 def test_after_a_failed_reload_request_the_spec_is_unknown_and_any_request_tries_again(
     keys: Keys
 ) -> None:
-    steps = Steps("reload_engine")
+    steps = Steps("reload_engine", "roll_back_engine")
     reloading = Reloading(REPLICA, PLACES, steps)
     reloading.begin(REQUEST)
-    assert ended(reloading)["runs"] is None
-    steps.failing, back = "", REQUEST._replace(
+    failed = ended(reloading)
+    assert failed["runs"] is None
+    assert failed["reason"] == "no; and it did not load its former weights again: no"
+    steps.failing, back = (), REQUEST._replace(
         spec_hash="old", members=tuple(ReloadMember("g", 0, rank, FORMER) for rank in (0, 1)))
     reloading.begin(back)
     assert ended(reloading)["state"] == "refused"  # from a plan that does not know of the failure
@@ -133,7 +168,7 @@ def test_a_failure_before_the_request_changes_nothing_and_without_time_no_reques
     reloading = Reloading(REPLICA, PLACES, steps)
     reloading.begin(REQUEST)
     assert ended(reloading)["runs"] == "old"
-    steps.failing = ""
+    steps.failing = ()
     reloading.begin(REQUEST._replace(startup_timeout=0.5))
     found = ended(reloading)
     assert (found["code"], found["runs"]) == ("RELOAD_FAILED", "old")

@@ -36,7 +36,7 @@ class Actors:
         self.states, self.now, self.lock_holder = states, 50.0, ""
         self.locks: list[tuple[object, ...]] = []
         self.polled: list[float] = []
-        self.silent = False
+        self.silent = self.is_old = False
         self.ids: dict[str, str] = {}
         """Actor ids by number, of those that are not the planned ones."""
         self.events: list[tuple[str, str, dict[str, Any]]] = []
@@ -97,20 +97,23 @@ class Actors:
         if f"m{number}" not in self.states:
             raise ValueError(name)
         left = self.states[f"m{number}"]
+        in_steps = SimpleNamespace(remote=lambda request: self.asked.append((f"{number} in steps", request)))
         return SimpleNamespace(
+            **({} if self.is_old else {"reload_in_steps": in_steps}),
             _actor_id=SimpleNamespace(hex=lambda: self.ids.get(number, f"actor{number}")),
             reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
     def begin(
         self, *numbers: int, wait: bool = True, other: int | None = None,
-        weights: PlannedWeights | None = WEIGHTS
+        weights: PlannedWeights | None = WEIGHTS, requests: tuple[HttpCall, ...] = ()
     ) -> Reloads:
         """Begin reloads of these replicas of model m, and of an `other` one."""
         named = [*(("m", number) for number in numbers), *([("other", other)] if other is not None else [])]
         rows = [PlannedReload(
-            f"{model}/{number}", model, number, f"actor{number}", "old", "new", HttpCall("POST", "/load"),
-            Lifecycle(60.0), [ReloadMember("g", 0, 0, weights, "n", "a")]) for model, number in named]
+            f"{model}/{number}", model, number, f"actor{number}", "old", "new",
+            Lifecycle(60.0), [ReloadMember("g", 0, 0, weights, "n", "a")],
+            None if requests else HttpCall("POST", "/load"), requests) for model, number in named]
         request = ApplyRequest(Plan("p", PlanFleet("lab", "ns"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
         run: Any = SimpleNamespace(
             take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=self.emit))
@@ -418,3 +421,25 @@ def test_a_long_reason_is_recorded_in_part_and_reported_whole(monkeypatch: pytes
     actors.run(found := actors.begin(0))
     assert actors.noted[-1][0]["message"] == "x" * reloads.MAX_MESSAGE
     assert outcome_of(found).message.splitlines()[0] == "x" * 1_000
+
+
+SEVERAL = (HttpCall("POST", "/pause"), HttpCall("POST", "/load"), HttpCall("POST", "/resume"))
+
+
+def test_several_requests_are_sent_to_an_actor_that_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[DONE])
+    assert actors.run(actors.begin(0, requests=SEVERAL)) == {"m/0": ("ready", "RELOADED")}
+    [(number, request)] = actors.asked
+    assert (number, [one["path"] for one in request["requests"]]) == ("0 in steps", ["/pause", "/load", "/resume"])
+
+
+def test_an_actor_of_an_earlier_release_is_asked_for_one_request_and_never_for_the_first_of_several(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[DONE])
+    actors.is_old = True
+    assert actors.run(found := actors.begin(0, requests=SEVERAL)) == {"m/0": ("skipped", "NOT_BEGUN")}
+    assert (actors.asked, actors.noted) == ([], [])
+    assert "use fleetctl replace" in outcome_of(found).message
+    assert actors.run(actors.begin(0)) == {"m/0": ("ready", "RELOADED")}
+    assert [number for number, _ in actors.asked] == ["0"]

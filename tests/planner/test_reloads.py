@@ -30,7 +30,7 @@ RELOAD = HttpReload(path="/reload", body={"dir": "$(FLEETCTL_NEW_MODEL_DIR)"})
 OLD = {"artifact": OTHER}
 
 
-def in_place(fleet: ResolvedFleet, reload: HttpReload | None = RELOAD) -> ResolvedFleet:
+def in_place(fleet: ResolvedFleet, reload: tuple[HttpReload, ...] = (RELOAD,)) -> ResolvedFleet:
     """The fleet with in-place updates and the spec hashes of its file."""
     return replace(fleet, models=tuple(
         replace(one, reload=reload, engine_hash=engine_hash(one.workers, one.placement),
@@ -78,9 +78,21 @@ def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_s
     assert "2 to reload" in shown
 
 
+def test_several_requests_are_in_the_plan_in_their_order_and_an_earlier_fleetctl_cannot_send_only_the_first() -> None:
+    fleet, inventory = outdated(1)
+    plan = plan_for(in_place(fleet, (HttpReload(path="/pause"), RELOAD, HttpReload(path="/resume"))), inventory)
+    saved = saved_plan_json(plan)
+    validator("plan").validate(json.loads(saved))
+    [sent] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["reloads"]
+    assert [one["path"] for one in sent["requests"]] == ["/pause", "/reload", "/resume"]
+    assert "http" not in sent, "an earlier fleetctl requires it, so it refuses such a plan"
+    assert '"dir": "$(FLEET' in saved
+    assert '"dir": "***"' in render_plan_json(plan)
+
+
 def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     fleet, inventory = outdated(1)
-    for without in (replace(fleet, models=tuple(replace(one, reload=None) for one in fleet.models)),
+    for without in (replace(fleet, models=tuple(replace(one, reload=()) for one in fleet.models)),
                     in_place(cluster_of([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
         text = saved_plan_json(plan_for(without, inventory))
         assert json.loads(text)["formatVersion"] == "1.0"
@@ -117,7 +129,7 @@ def test_a_replica_that_has_not_used_up_its_restarts_reloads(more: dict[str, Any
 def test_a_gang_reloads_with_all_its_ranks_and_only_those_of_the_spec() -> None:
     fleet, inventory = cluster_of([model("m", gang=3)], [{"model": "m", "id": 0, "nodes": ["n0", "n1", "gone"],
                                                           "serves": OLD, "hash": "old"}])
-    fleet = in_place(fleet, HttpReload(path="/reload"))
+    fleet = in_place(fleet, (HttpReload(path="/reload"),))
     inventory = with_each(inventory, engine_hash=fleet.models[0].engine_hash)
     [reload] = plan_for(fleet, inventory).reloads
     assert [(one.node, one.node_id, one.rank) for one in reload.members] == [
@@ -230,7 +242,7 @@ def test_reloads_change_nothing_else_and_their_success_leaves_nothing_to_do(
         "engine_hash": one.engine_hash if alike else "another"})
         for replica, (spec, alike, state) in zip(inventory.replicas, drawn, strict=True)]
     inventory = inventory.model_copy(update={"replicas": replicas})
-    plan, kept = plan_for(fleet, inventory), plan_for(in_place(fleet, reload=None), inventory)
+    plan, kept = plan_for(fleet, inventory), plan_for(in_place(fleet, reload=()), inventory)
     assert (plan.actions, plan.blocked, plan.holds) == (kept.actions, kept.blocked, kept.holds)
     assert {reload.replica_id for reload in plan.reloads} == {
         number for number, (spec, alike, state) in enumerate(drawn)

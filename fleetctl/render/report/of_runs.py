@@ -5,12 +5,14 @@ reason; the history, a row per run; and one run with its log and its replicas.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Outcome, ReplicaOutcome
+from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_weights import got_weights
@@ -54,12 +56,21 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes),
              ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message) for row in outcomes]
     reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
-                (*row.message.split("\n"), *(row.notes if row.level else ()))) for row in outcomes
+                (*_why(row), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
     tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0), got_weights(outcomes),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
                     readers=frozenset({"terminal"})))
     return tuple(table for table in tables if table.rows)
+
+
+def _why(row: ReplicaOutcome) -> list[str]:
+    """Return a row's message in lines: the reason first, then the engine's last output, and where the rest is."""
+    reason, found, output = row.message.partition(LAST_OUTPUT)
+    if not found:
+        return row.message.split("\n")
+    command = f"fleetctl logs {shlex.quote(replica_text(row))}"
+    return [*reason.split("\n"), "last output:", *(f"  {line}" for line in output.split("\n")), f"all of it: {command}"]
 
 
 def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> str:

@@ -48,6 +48,13 @@ def test_every_replica_that_is_not_ready_has_its_reason_below() -> None:
             "  org/m:1 (x2) blocked (INSUFFICIENT_GPU)\n    needs 8 free GPUs\n\n") in text
 
 
+def test_the_reason_of_a_failure_comes_before_the_engines_output_and_the_command_for_the_rest_after_it() -> None:
+    said = "the engine exited with code 1; cause: ValueError: no room; last output: Traceback\n  File"
+    text = printed(row("failed", replicaId=1, code="ENGINE_EXITED", message=said))
+    assert ("  org/m:1/1 failed (ENGINE_EXITED)\n    the engine exited with code 1; cause: ValueError: no room\n"
+            "    last output:\n      Traceback\n        File\n    all of it: fleetctl logs org/m:1/1\n") in text
+
+
 @pytest.mark.parametrize(("rows", "line"), [
     ([], "Apply: nothing to do, 0 removed"),
     ([row()], "Apply: 1 ready, 0 removed"),
