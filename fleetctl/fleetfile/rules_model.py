@@ -309,14 +309,10 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
     defaults = [root(document).child("spec").child("defaults").child("update") for document in documents]
     given = any(update.get("reload") for update in defaults)
     for update in defaults:
-        yield from _request(update, given=given)
-        yield from _kept_prefixes(update)
+        yield from _reload(update, None, given=given)
     for model in (one for document in documents for one in models(document)):
         update = model.child("update")
-        yield from _request(update, given=given)
-        words = texts_below(model.path, model.get("workers"))
-        if not any(text == "--no-enable-prefix-caching" for _, text in words):
-            yield from _kept_prefixes(update)
+        yield from _reload(update, model.get("workers"), given=given)
         leaders = [member for group in model.items("workers") for member in group.items("members")
                    if role_of(member) != "Worker"]
         if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
@@ -324,19 +320,17 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
                                  allowed="weights in a member of rank 0, or mode keep or surge")
 
 
-def _kept_prefixes(update: Raw) -> Iterator[Problem]:
-    """Yield a warning if vLLM is to load weights and keep its prefix cache, which is of the former ones."""
+def _reload(update: Raw, workers: Value, *, given: bool) -> Iterator[Problem]:
+    """Yield the problems of a `reload`; vLLM's prefix cache holds answers of the former weights, if it has one."""
+    if update.get("mode") == IN_PLACE and not update.get("reload") and not given:
+        yield update.problem("FL085", "inPlace needs the request that makes an engine reload its weights", key="mode",
+                             allowed="reload: {http: {path, method, body}}, or a list of them, beside mode")
     texts = [text for _, text in texts_below((), update.get("reload"))]
-    if "reload_weights" in texts and not any(text.startswith("/reset_prefix_cache") for text in texts):
+    if "reload_weights" in texts and not any(text.startswith("/reset_prefix_cache") for text in texts) and not any(
+            text == "--no-enable-prefix-caching" for _, text in texts_below((), workers)):
         yield update.problem("FL078", "vLLM keeps its prefix cache, so prompts with a known prefix are answered from "
                                       "the former weights", key="reload",
                              allowed="a list of requests with {http: {path: /reset_prefix_cache}} after the one that "
                                      "loads the weights")
-
-
-def _request(update: Raw, *, given: bool) -> Iterator[Problem]:
-    if update.get("mode") == IN_PLACE and not update.get("reload") and not given:
-        yield update.problem("FL085", "inPlace needs the request that makes an engine reload its weights", key="mode",
-                             allowed="reload: {http: {path, method, body}}, or a list of them, beside mode")
     for path, text in texts_below((*update.path, "reload"), update.get("reload")):
         yield from _unknown(update, path, references(text), KNOWN_AT_UPDATE, "set by fleetctl")

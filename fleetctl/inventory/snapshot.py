@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Inventory, address_of
@@ -34,7 +34,16 @@ class Snapshot:
         if self.path == "-" and self.stdin is not None:
             where, data = "standard input", self.stdin()
         else:
-            where, data = self.path, _file_bytes(self.path)
+            where = self.path
+            try:
+                data = read_whole(where)
+            except OSError as error:
+                near = nearest_file(where, DISK) if isinstance(error, FileNotFoundError) else None
+                hint = f"did you mean {near}?" if near else None
+                if _SHAPE.fullmatch(where):
+                    command = f"fleetctl inventory --add-node {where} --format json > FILE"
+                    hint = f"`{command}` writes an inventory of such nodes"
+                raise DocumentError(f"{where} cannot be read: {error.strerror}", hint=hint) from None
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -50,19 +59,13 @@ class Snapshot:
             inventory = _with_true_addresses(inventory)
         if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
             return inventory
-        found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
-                 if warning not in inventory.warnings]
+        found = [*unknown_keys(text, Inventory, where=where),
+                 *card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD"),
+                 *(f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a card; "
+                   f"did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?"
+                   for replica in inventory.replicas for member in replica.members if 0 < member.gpus < SHARE / 100)]
+        found = [warning for warning in found if warning not in inventory.warnings]
         return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
-
-
-def _odd_amounts(inventory: Inventory) -> Iterator[str]:
-    """Yield warnings about amounts that were probably written in the wrong unit."""
-    yield from card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD")
-    for replica in inventory.replicas:
-        for member in replica.members:
-            if 0 < member.gpus < SHARE / 100:
-                yield (f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a "
-                       f"card; did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?")
 
 
 def _with_node_ids(inventory: Inventory) -> Inventory:
@@ -86,14 +89,3 @@ def _with_true_addresses(inventory: Inventory) -> Inventory:
     replicas = [with_true_addresses(replica, addresses) for replica in inventory.replicas]
     new = [warning for warning in refused_claims(replicas) if warning not in inventory.warnings]
     return inventory.model_copy(update={"replicas": replicas, "warnings": [*inventory.warnings, *new]})
-
-
-def _file_bytes(path: str) -> bytes:
-    try:
-        return read_whole(path)
-    except OSError as error:
-        near = nearest_file(path, DISK) if isinstance(error, FileNotFoundError) else None
-        hint = f"did you mean {near}?" if near else None
-        if _SHAPE.fullmatch(path):
-            hint = f"`fleetctl inventory --add-node {path} --format json > FILE` writes an inventory of such nodes"
-        raise DocumentError(f"{path} cannot be read: {error.strerror}", hint=hint) from None

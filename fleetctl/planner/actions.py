@@ -119,13 +119,14 @@ def find_reloads(
     limits = Limits() if ignore_cooldown else find_limits(fleet, inventory, demands, states, reloads=True)
     for place in places:
         model = fleet.models[place]
-        outdated = [one for one in states[model.key].live if is_outdated(one, model)]
+        state = states[model.key]
+        outdated = [one for one in state.live if is_outdated(one, model)]
         outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
         ended, by_objection = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
-            objection = (states[model.key].paused or _objection(fleet, model, replica) or ended
+            objection = ((state.pause and state.paused) or _objection(fleet, model, replica) or ended
                          or _cooling(limits, place, replica, left))
             by_objection.setdefault(objection, []).append(name)
             if not objection:

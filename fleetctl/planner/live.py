@@ -76,7 +76,7 @@ class ModelState:
     @property
     def barred(self) -> tuple[str, str] | None:
         """The code and the reason with which all new replicas of the model are blocked; None = it may have some."""
-        return (CLAIMED, claim) if (claim := self.claim) else (PAUSED, self.paused) if self.pause else None
+        return (CLAIMED, self.claim) if self.claimed_by else (PAUSED, self.paused) if self.pause else None
 
     @property
     def paused(self) -> str:
@@ -124,8 +124,9 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     """
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    state = LiveState({key: ModelState(observed_at=inventory.observed_at, pause=pause_of(inventory, fleet, key))
-                       for key in keys}, {}, [], [], [])
+    state = LiveState({key: ModelState(observed_at=inventory.observed_at) for key in keys}, {}, [], [], [])
+    for key in keys if inventory.pauses else ():
+        state.models[key].pause = pause_of(inventory, fleet, key)
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue

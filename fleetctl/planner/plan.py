@@ -163,7 +163,7 @@ def _blocked(
             continue
         if model.barred:
             code, message = model.barred
-            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claim else ""
+            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
@@ -321,7 +321,7 @@ def model_row(
         startup_bytes=model.loaded_bytes, reason="-",
         labels=dict(model.labels), source=model.source,
     )
-    paused = "" if blocked else state.paused
+    paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
         filter(None, (in_place, *_reason(row, model, state, blocked, left_out), paused)))})
 
