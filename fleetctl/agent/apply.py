@@ -21,12 +21,13 @@ from .events import EventStream
 from .failure import KV_NAMESPACE
 from .lock import LockBusy
 from .mark import actor_name
-from .messages import ApplyRequest, PlanRequest, ReplanAnswer, Replica
+from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
 from .prefetch import fetches_of
 from .records import DRAINING, add, why_paused
 from .reload import forget_dead_actors
 from .reloads import Reloads
+from .requests import ApplyRequest, PlanRequest, ReplanAnswer
 from .run import PAUSED, Ended, OnNodes, Run, Task, outcome_of
 from .wire import document_of, parse
 

@@ -17,7 +17,8 @@ from .create import CardTurns, CreatedHere, Grants, check, create, take_back
 from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
 from .mark import actor_name, read_mark
-from .messages import FailedStart, Mark, Outcome, Place, Replica
+from .messages import FailedStart, Mark, Place, Replica
+from .requests import Outcome
 from .run import PAUSED, Task, outcome_of
 
 SHORTFALL_S = 3.0

@@ -23,8 +23,9 @@ from .failure import Refused
 from .gang import GangCoordinator
 from .guarded import supervisor_source
 from .mark import actor_name, warm_name
-from .messages import Member, Plan, Replica
+from .messages import Member, Replica
 from .replica import ModelActor
+from .requests import Plan
 from .wire import in_parts
 
 

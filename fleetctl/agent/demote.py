@@ -15,10 +15,11 @@ from . import cluster
 from .drain import Drain
 from .failure import Refused, decode_failure
 from .mark import read_mark, warm_name
-from .messages import ExplicitRequest, Mark, Outcome, Place, Target, WarmCopy, WarmNode
+from .messages import Mark, Place, WarmCopy
 from .on_nodes import Asked
 from .records import mark_ending
 from .reload import UNKNOWN_SPEC
+from .requests import ExplicitRequest, Outcome, Target, WarmNode
 from .run import Run, outcome_of
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root

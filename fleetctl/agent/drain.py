@@ -15,8 +15,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from . import cluster
 from .mark import read_mark
-from .messages import Target
 from .probes import connect_until
+from .requests import Target
 from .run import Run
 
 ROUTED_S = 15.0

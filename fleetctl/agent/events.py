@@ -10,7 +10,7 @@ from typing import Any, Protocol, Sequence
 import ray
 
 from .mark import moment
-from .messages import Outcome
+from .requests import Outcome
 from .wire import document_of
 
 EVENT_VERSION = "1.0"

@@ -17,9 +17,9 @@ from .events import EventStream
 from .failure import Refused, decode_failure, kept_failure
 from .lock import Interrupted
 from .mark import actor_name, warm_name
-from .messages import ExplicitRequest, Outcome, Target
 from .readiness import is_ready
 from .reload import forget_dead_actors
+from .requests import ExplicitRequest, Outcome, Target
 from .run import Run, Steps, Task, outcome_of
 
 LEAVE_S = 20.0

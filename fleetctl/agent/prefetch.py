@@ -12,10 +12,11 @@ from typing import List, NamedTuple, Optional, Sequence, Set
 from .events import EventStream
 from .failure import StartFailed
 from .mark import utc_now
-from .messages import ApplyRequest, GotWeights, Outcome, Place, PrefetchMember, PrefetchRequest, ServedWeights
+from .messages import GotWeights, Place, ServedWeights
 from .model_files import fetch_document, note_cold, noted, serving_now, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
+from .requests import ApplyRequest, Outcome, PrefetchMember, PrefetchRequest
 from .run import OnNodes, Run, Steps, Task, outcome_of
 from .weights.check import check_changed
 from .weights.fetch import Fetch

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Callable, NamedTuple, Sequence
 
 from .events import EventStream
-from .messages import CachesRequest
 from .model_files import NOTE, WRONG_NOTE, path_prefix
 from .on_nodes import report_answers
+from .requests import CachesRequest
 from .weights.store import CachedArtifact, cache_root, cached, remove
 
 

@@ -16,19 +16,10 @@ from .engine import RELOAD_ENDED, RELOAD_FAILED
 from .failure import first_line
 from .lock import HeldLock, LockBusy
 from .mark import actor_name, utc_now
-from .messages import (
-    ApplyRequest,
-    Outcome,
-    Place,
-    PlannedReload,
-    ReloadMember,
-    ReloadRequest,
-    ReloadState,
-    ServedWeights,
-    WeightSource,
-)
+from .messages import Place, PlannedReload, ReloadMember, ReloadRequest, ReloadState, ServedWeights, WeightSource
 from .ports import host_port
 from .records import RELOAD, add, remove, why_paused
+from .requests import ApplyRequest, Outcome
 from .run import PAUSED, Run, Task, outcome_of
 from .wire import document_of, parse
 

@@ -14,9 +14,9 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from . import cluster
 from .events import EventStream
 from .lock import release_left
-from .messages import Orphan, RepairRequest
 from .on_nodes import ask_nodes
 from .orphans import end_orphans
+from .requests import Orphan, RepairRequest
 
 PREFIX = "ModelActor:"
 Result = Tuple[str, str, str]

@@ -17,8 +17,9 @@ import ray
 from .events import EventStream, Requested
 from .failure import first_line
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
-from .messages import GotWeights, Holder, Outcome, Place, PlannedReload, Replica, Target
+from .messages import GotWeights, Place, PlannedReload, Replica
 from .ports import host_port
+from .requests import Holder, Outcome, Target
 
 POLL_S = 0.1
 WORKER = "run"

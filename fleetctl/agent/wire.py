@@ -1,4 +1,4 @@
-"""The agent's documents: JSON to and from the values of messages.py, parsed once, on arrival; arguments of actors."""
+"""The documents of messages.py and requests.py: JSON to and from values, once, on arrival; arguments of actors."""
 
 from __future__ import annotations
 

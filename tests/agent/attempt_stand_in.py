@@ -14,7 +14,8 @@ from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import Attempt, Context
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
-from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Outcome, Place, Replica
+from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Place, Replica
+from fleetctl.agent.requests import Outcome
 from fleetctl.agent.wire import document_of
 
 FREE = {"n1": {"GPU": 4.0}}

@@ -23,9 +23,10 @@ from fleetctl.agent.attempt import Attempt
 from fleetctl.agent.cluster import NodeNow
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
-from fleetctl.agent.messages import ApplyRequest, GotWeights, Holder, Outcome, Replica
+from fleetctl.agent.messages import GotWeights, Replica
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row
+from fleetctl.agent.requests import ApplyRequest, Holder, Outcome
 from fleetctl.agent.run import OnNodes, Run, Steps, Task, outcome_of
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.events import RunSummary

@@ -13,8 +13,9 @@ from fleetctl.agent import create as create_module
 from fleetctl.agent.create import CreatedHere, check, create, remote_class, replica_of, take_back
 from fleetctl.agent.failure import Refused
 from fleetctl.agent.gang import GangCoordinator
-from fleetctl.agent.messages import Engine, Member, Plan, PlanFleet, Replica, ShapeGroup, ShapeMember, Spec
+from fleetctl.agent.messages import Engine, Member, Replica
 from fleetctl.agent.replica import ModelActor
+from fleetctl.agent.requests import Plan, PlanFleet, ShapeGroup, ShapeMember, Spec
 from fleetctl.agent.wire import from_parts
 
 

@@ -11,18 +11,9 @@ import pytest
 from pydantic import BaseModel
 from small_plans import FLEET, small_plan
 
-from fleetctl.agent import examine, messages
-from fleetctl.agent.messages import (
-    ApplyRequest,
-    Member,
-    Outcome,
-    Place,
-    Plan,
-    PlannedReload,
-    ReloadState,
-    Replica,
-    Stop,
-)
+from fleetctl.agent import examine, messages, requests
+from fleetctl.agent.messages import Member, Place, PlannedReload, ReloadState, Replica, Stop
+from fleetctl.agent.requests import ApplyRequest, Outcome, Plan
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -51,7 +42,7 @@ ONLY_HERE = {
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
-    *((getattr(messages, name), theirs) for name, theirs in SAME.items()), *IN_THEIR_ROOM.items()])
+    *(({**vars(messages), **vars(requests)}[name], theirs) for name, theirs in SAME.items()), *IN_THEIR_ROOM.items()])
 def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(
     ours: Any, theirs: type[BaseModel]
 ) -> None:
@@ -112,7 +103,7 @@ def assert_within(part: Any, whole: Any, path: str = "") -> None:
 
 
 def test_the_ranks_of_a_group_are_the_leader_and_then_the_workers() -> None:
-    group = parse(messages.ShapeGroup, {"name": "main", "members": [
+    group = parse(requests.ShapeGroup, {"name": "main", "members": [
         {"role": "Worker", "count": 2, "engine": {"command": ["work"]}},
         {"role": "Leader", "engine": {"command": ["lead"]}}]})
     assert [found.command for found in group.engines] == [("lead",), ("work",), ("work",)]
@@ -155,7 +146,7 @@ def test_none_is_left_out_unless_readers_of_the_last_release_need_the_key() -> N
 
 
 def test_unknown_keys_of_a_newer_release_are_ignored() -> None:
-    assert parse(messages.PlanFleet, {"name": "f", "colour": "red"}) == messages.PlanFleet("f")
+    assert parse(requests.PlanFleet, {"name": "f", "colour": "red"}) == requests.PlanFleet("f")
 
 
 def test_a_reload_has_the_nodes_of_its_members() -> None:
@@ -194,8 +185,8 @@ def test_what_the_client_asks_for_about_nodes_is_read_without_loss() -> None:
         [PlacementGroup("ModelActor:m:0", (), "ab")], {"n": [process]}, [diagnosis.LeftLock(fleet="lab", number=3)]))
     node_jobs.ask_caches(recorder, "caches", "j", {"n": ["1" * 64], "o": []})
     node_jobs.prefetch(recorder, "j", {"n": []}, 60.0, lambda _: None)
-    kinds = {"examine": messages.ExamineRequest, "repair": messages.RepairRequest, "caches": messages.CachesRequest,
-             "prefetch": messages.PrefetchRequest}
+    kinds = {"examine": requests.ExamineRequest, "repair": requests.RepairRequest, "caches": requests.CachesRequest,
+             "prefetch": requests.PrefetchRequest}
     assert recorder.requests.keys() == kinds.keys()
     for verb, sent in recorder.requests.items():
         assert_within(sent, document_of(parse(kinds[verb], sent)))
@@ -210,6 +201,6 @@ def test_what_the_client_asks_for_about_replicas_is_read_without_loss(level: Any
     order = explicit.Order("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
                            {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
     sent = json.loads(json.dumps(explicit._request(order, "j", "ann")))
-    request = parse(messages.ExplicitRequest, sent)
+    request = parse(requests.ExplicitRequest, sent)
     assert_within(sent, document_of(request))
     assert (request.replicas[0].key, request.holder.who, request.keep) == ("m/3", "ann", {"m": 1})

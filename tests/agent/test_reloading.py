@@ -10,20 +10,9 @@ import pytest
 from fleetctl.agent import reloads
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.messages import (
-    ApplyRequest,
-    Holder,
-    HttpCall,
-    Lifecycle,
-    Outcome,
-    Plan,
-    PlanFleet,
-    PlannedReload,
-    PlannedWeights,
-    ReloadMember,
-    WeightSource,
-)
+from fleetctl.agent.messages import HttpCall, Lifecycle, PlannedReload, PlannedWeights, ReloadMember, WeightSource
 from fleetctl.agent.reloads import Reloads
+from fleetctl.agent.requests import ApplyRequest, Holder, Outcome, Plan, PlanFleet
 from fleetctl.agent.run import step_all
 
 WEIGHTS = PlannedWeights("b", ())

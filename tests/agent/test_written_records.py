@@ -13,7 +13,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import events, lock, records
 from fleetctl.agent.cluster import GONE, ActorRecord
-from fleetctl.agent.messages import Holder
+from fleetctl.agent.requests import Holder
 from fleetctl.agent.run import WORKER
 
 JOBS = b"job"

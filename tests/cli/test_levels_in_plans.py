@@ -16,9 +16,10 @@ from record_rows import now, record
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name
-from fleetctl.agent.messages import ApplyRequest, GotWeights
+from fleetctl.agent.messages import GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetches_of
+from fleetctl.agent.requests import ApplyRequest
 from fleetctl.agent.run import step_all
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.loading import load_plan

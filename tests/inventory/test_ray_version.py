@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.messages import Holder
+from fleetctl.agent.requests import Holder
 from fleetctl.inventory.dashboard import OLDEST_RAY
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from fake_dashboard import JOBS, FakeDashboard, answer
 from ray_keys import Keys
 
 from fleetctl.agent import cluster, lock, records
-from fleetctl.agent.messages import ApplyRequest
+from fleetctl.agent.requests import ApplyRequest
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory, Replica

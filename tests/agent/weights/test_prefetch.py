@@ -13,10 +13,11 @@ from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import model_files, prefetch, prune
 from fleetctl.agent.events import EventStream
-from fleetctl.agent.messages import (
+from fleetctl.agent.messages import Engine, GotWeights
+from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.prefetch import Order, Row, fetch_here
+from fleetctl.agent.requests import (
     ApplyRequest,
-    Engine,
-    GotWeights,
     Holder,
     Plan,
     PlanFleet,
@@ -28,8 +29,6 @@ from fleetctl.agent.messages import (
     ShapeMember,
     Spec,
 )
-from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.prefetch import Order, Row, fetch_here
 from fleetctl.agent.run import step_all
 from fleetctl.agent.wire import parse
 from fleetctl.documents.cold import FetchedWeights

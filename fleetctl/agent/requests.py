@@ -1,0 +1,323 @@
+"""What the client and a run tell each other: the plan, the requests of all verbs, and the outcome for each replica.
+
+Values as those of `messages.py`, read and written in the same way; and like there, no `from __future__ import
+annotations`.
+"""
+
+from typing import List, Mapping, NamedTuple, Optional, Sequence
+
+from .messages import Engine, GotWeights, Json, Lifecycle, PlannedReload, PlannedWeights, Replica, ServedWeights
+
+
+class ShapeMember(NamedTuple):
+    """A member of a spec's worker group; a Worker with a count is several."""
+
+    engine: Engine
+    role: str = "Standalone"
+    count_: Optional[int] = None
+
+
+class ShapeGroup(NamedTuple):
+    """A worker group of a spec."""
+
+    name: str
+    members: Sequence[ShapeMember]
+
+    @property
+    def engines(self) -> List[Engine]:
+        """The engines by rank: the leader (or the one Standalone) is 0, then the Workers in file order."""
+        leaders = [member.engine for member in self.members if member.role != "Worker"]
+        return leaders + [member.engine for member in self.members if member.role == "Worker"
+                          for _ in range(member.count_ or 1)]
+
+
+class Spec(NamedTuple):
+    """The shape of a model's replicas."""
+
+    workers: Sequence[ShapeGroup]
+
+    def engine(self, group: str, rank: int) -> Engine:
+        """Return the engine of a member."""
+        return next(found for found in self.workers if found.name == group).engines[rank]
+
+
+class PrefetchMember(NamedTuple):
+    """What a node fetches, with the variables that a member there would have."""
+
+    weights: PlannedWeights
+    variables: Mapping[str, str]
+    engine: Engine = Engine()
+
+
+class PrefetchNode(NamedTuple):
+    """A node and what it fetches."""
+
+    node_id: str
+    node: str
+    members: Sequence[PrefetchMember]
+
+
+class Prefetch(NamedTuple):
+    """The nodes that fetch a model's weights; `timeout` in seconds, of each node."""
+
+    model: str
+    spec_hash: str
+    timeout: float
+    nodes: Sequence[PrefetchNode]
+
+
+class Blocked(NamedTuple):
+    """Replicas of a model that were not placed."""
+
+    model: str
+    replicas: int
+    code: str
+    message: str
+
+
+class NodeType(NamedTuple):
+    """A type of node that a fleet needs: the living ones that it `keeps`, and how many new `nodes`, at most `max`."""
+
+    name: str
+    labels: Mapping[str, str]
+    gpus: int
+    cpus: int
+    keeps: Sequence[str] = ()
+    nodes: int = 0
+    max: int = 0
+
+
+class OtherReplica(NamedTuple):
+    """A replica that exists but does not count: lost, or not of this fleet."""
+
+    model: str
+    replica_id: Optional[int] = None
+
+
+class PlanFleet(NamedTuple):
+    """The fleet of a plan."""
+
+    name: str
+    namespace: str = "fleet"
+
+
+class PlanOptions(NamedTuple):
+    """The flags that leave models out of a plan, and the fleet whose replicas it adopts."""
+
+    targets: Sequence[str] = ()
+    excludes: Sequence[str] = ()
+    selector: Optional[str] = None
+    adopt_from: Optional[str] = None
+
+
+class Plan(NamedTuple):
+    """What an apply carries out."""
+
+    plan_id: str
+    fleet: PlanFleet
+    specs: Mapping[str, Spec] = {}
+    actions: Sequence[Replica] = ()
+    prefetches: Sequence[Prefetch] = ()
+    reloads: Sequence[PlannedReload] = ()
+    blocked: Sequence[Blocked] = ()
+    growth: Sequence[NodeType] = ()
+    unmanaged: Sequence[OtherReplica] = ()
+    lost: Sequence[OtherReplica] = ()
+    options: PlanOptions = PlanOptions()
+
+
+class Holder(NamedTuple):
+    """Who holds a lock: the job, its starter, and Ray's id of its driver."""
+
+    job: str = ""
+    who: str = ""
+    plan_id: Optional[str] = None
+    driver: Optional[str] = None
+    released: Optional[bool] = None
+
+
+class Awaited(NamedTuple):
+    """A model whose starting replicas an apply waits for, but not for those with the ids in `but`."""
+
+    key: str
+    lifecycle: Lifecycle
+    but: Sequence[int] = ()
+
+
+class PlanRequest(NamedTuple):
+    """A plan to carry out, its record for the log, and the name of each member's log file."""
+
+    plan: Plan
+    record: Mapping[str, Json]
+    logs: Mapping[str, str]
+
+
+class ReplanAnswer(NamedTuple):
+    """The client's answer to a request for a new plan: the plan, or why there is none."""
+
+    request: Optional[PlanRequest] = None
+    why: str = ""
+
+
+class ApplyRequest(NamedTuple):
+    """The request of an apply. `lock_timeout` in seconds; `parallelism` = how many replicas wait for Ray at a time."""
+
+    plan: Plan
+    record: Mapping[str, Json]
+    logs: Mapping[str, str]
+    job: str
+    holder: Holder
+    tool_version: str = ""
+    parallelism: int = 10
+    lock_timeout: float = 0.0
+    single_use: bool = False
+    wait: bool = True
+    may_replan: bool = False
+    await_: Sequence[Awaited] = ()
+
+
+class Target(NamedTuple):
+    """A replica that an explicit verb names: exactly this actor. Times in seconds."""
+
+    model: str
+    replica_id: int
+    actor_id: str = ""
+    nodes: Sequence[str] = ()
+    startup_timeout: float = 0.0
+    level: str = "HOT"
+    spec_hash: Optional[str] = None
+    weights: Sequence[Optional[ServedWeights]] = ()
+
+    @property
+    def key(self) -> str:
+        """Its key, MODEL/ID."""
+        return f"{self.model}/{self.replica_id}"
+
+
+class WarmNode(NamedTuple):
+    """A node's name, and how many bytes of weights may be WARM there; None = any."""
+
+    name: str = ""
+    bytes: Optional[int] = None
+
+
+class ExplicitRequest(NamedTuple):
+    """The request of evict or restart. `keep` = how many replicas of a model must stay ready; times in seconds."""
+
+    fleet: str
+    replicas: Sequence[Target]
+    job: str
+    holder: Holder
+    tool_version: str = ""
+    drain: float = 0.0
+    lock_timeout: float = 0.0
+    keep: Mapping[str, int] = {}
+    level: str = ""
+    warm: Mapping[str, WarmNode] = {}
+
+
+class PrefetchRequest(NamedTuple):
+    """The request of prefetch: members by node id, the time of each node in seconds, and how many fetch at once."""
+
+    nodes: Mapping[str, Sequence[PrefetchMember]]
+    timeout: float
+    at_once: int
+    job: str
+    tool_version: str = ""
+
+
+class Need(NamedTuple):
+    """What an engine needs on its node; `kind` is command, variable, workdir, port or image.
+
+    `path` = the engine's PATH for a command, the container runtime for an image.
+    """
+
+    kind: str
+    value: str
+    path: Optional[str] = None
+
+
+class ExamineRequest(NamedTuple):
+    """The request of examine: needs by node id, and the time limit in seconds."""
+
+    nodes: Mapping[str, Sequence[Need]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class CachesRequest(NamedTuple):
+    """The request of caches or prune: artifacts to leave out, or to remove, by node id."""
+
+    nodes: Mapping[str, Sequence[str]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class LeftGroup(NamedTuple):
+    """A placement group of ours without a replica."""
+
+    id: str
+    name: str
+
+
+class LeftLock(NamedTuple):
+    """A lock whose job ended without releasing it."""
+
+    fleet: str
+    number: int
+    job: str = ""
+
+
+class Orphan(NamedTuple):
+    """A process of an engine without a replica; `began` = its start, which no later process of the pid shares.
+
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    """
+
+    pid: int
+    began: int
+    command: str
+    model: str
+    replica_id: str
+    container: str = ""
+
+
+class RepairRequest(NamedTuple):
+    """The request of repair: what to remove, orphans by node id, and the time limit in seconds."""
+
+    groups: Sequence[LeftGroup]
+    locks: Sequence[LeftLock]
+    orphans: Mapping[str, Sequence[Orphan]]
+    timeout: float
+    job: str
+    tool_version: str = ""
+
+
+class ReleaseRequest(NamedTuple):
+    """The request to withdraw a fleet's part of what the autoscaler was asked for."""
+
+    fleet: str
+    dry_run: bool
+    job: str
+    tool_version: str = ""
+
+
+class Outcome(NamedTuple):
+    """The result for one replica, or for `replicas` of a model that are blocked: ready, gone, starting, failed,
+    blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes."""
+
+    model: str
+    outcome: str
+    replica_id: Optional[int] = None
+    nodes: Sequence[str] = ()
+    message: str = ""
+    code: Optional[str] = None
+    seconds: Optional[float] = None
+    level: Optional[str] = None
+    replicas: Optional[int] = None
+    address: Optional[str] = None
+    addresses: Optional[Sequence[str]] = None
+    weights: Optional[GotWeights] = None
+    notes: Optional[Sequence[str]] = None
