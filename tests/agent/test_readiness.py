@@ -239,6 +239,7 @@ def test_a_gang_is_not_ready_while_one_of_its_leaders_is_not(monkeypatch: pytest
     coordinator._call_all = lambda _: rounds.pop(0)
     coordinator._replica = REPLICA._replace(members=(SimpleNamespace(log="log"),))
     coordinator._end_members = lambda: None
+    coordinator._failure_of_first = lambda failure: failure  # it asks the members' actors
     monkeypatch.setattr(gang, "POLL_S", 0)
     monkeypatch.setattr(gang, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     failure: StartFailed = coordinator._await_end()
