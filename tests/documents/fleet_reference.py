@@ -89,7 +89,7 @@ def _table(title: str, definition: dict[str, Any]) -> str:
 
 def _kind(definition: str) -> str:
     name = definition.removesuffix("Part")
-    return KINDS.get(name, f"[{TITLES[name]}](#{TITLES[name].replace('.', '')})")
+    return KINDS.get(name, f"[{TITLES[name]}](#{re.sub(r'[^a-z]', '', TITLES[name].lower())})")
 
 
 def _default(value: dict[str, Any], required: bool) -> str:

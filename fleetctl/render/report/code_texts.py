@@ -152,6 +152,7 @@ DOCTOR = {
     "CARD_FAULTY": "a card whose memory has uncorrected errors, or must be replaced",
     "CARD_SHARED": "two Ray nodes report the same card",
     "ORPHAN_ENGINE": "an engine of a replica runs without it",
+    "ORPHAN_CONTAINER": "a container of a replica's engine runs without it",
     "ENGINES_NICED": "engines get less of a node than Ray itself does",
     "FEW_OPEN_FILES": "engines may have few files open on a node",
     "LITTLE_LOCKED_MEMORY": "engines may lock little memory on a node with RDMA",
