@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Type
 import ray
 from ray import cloudpickle
 
-from . import requests
+from . import run_messages
 from .apply import run_apply
 from .events import EventStream
 from .evict import run_evict, run_restart
@@ -30,11 +30,11 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
 VERBS: Mapping[str, Tuple[Type[Any], Callable[..., int]]] = {
-    "apply": (requests.ApplyRequest, run_apply), "evict": (requests.ExplicitRequest, run_evict),
-    "restart": (requests.ExplicitRequest, run_restart), "examine": (requests.ExamineRequest, run_examine),
-    "repair": (requests.RepairRequest, run_repair), "prefetch": (requests.PrefetchRequest, run_prefetch),
-    "caches": (requests.CachesRequest, run_caches), "prune": (requests.CachesRequest, run_prune),
-    "release": (requests.ReleaseRequest, run_release),
+    "apply": (run_messages.ApplyRequest, run_apply), "evict": (run_messages.ExplicitRequest, run_evict),
+    "restart": (run_messages.ExplicitRequest, run_restart), "examine": (run_messages.ExamineRequest, run_examine),
+    "repair": (run_messages.RepairRequest, run_repair), "prefetch": (run_messages.PrefetchRequest, run_prefetch),
+    "caches": (run_messages.CachesRequest, run_caches), "prune": (run_messages.CachesRequest, run_prune),
+    "release": (run_messages.ReleaseRequest, run_release),
     **dict.fromkeys(NOTE_VERBS, (NoteRequest, run_note))}
 
 

@@ -27,8 +27,8 @@ from .prefetch import fetches_of
 from .records import DRAINING, add, why_paused
 from .reload import forget_dead_actors
 from .reloads import Reloads
-from .requests import ApplyRequest, PlanRequest, ReplanAnswer
 from .run import PAUSED, Ended, OnNodes, Run, Task, outcome_of
+from .run_messages import ApplyRequest, PlanRequest, ReplanAnswer
 from .wire import document_of, parse
 
 HEARTBEAT_S = 10.0

@@ -18,8 +18,8 @@ from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
 from .mark import actor_name, read_mark
 from .messages import FailedStart, Mark, Place, Replica
-from .requests import Outcome
 from .run import PAUSED, Task, outcome_of
+from .run_messages import Outcome
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""

@@ -25,7 +25,7 @@ from .guarded import supervisor_source
 from .mark import actor_name, warm_name
 from .messages import Member, Replica
 from .replica import ModelActor
-from .requests import Plan
+from .run_messages import Plan
 from .wire import in_parts
 
 

@@ -19,8 +19,8 @@ from .messages import Mark, Place, WarmCopy
 from .on_nodes import Asked
 from .records import mark_ending
 from .reload import UNKNOWN_SPEC
-from .requests import ExplicitRequest, Outcome, Target, WarmNode
 from .run import Run, outcome_of
+from .run_messages import ExplicitRequest, Outcome, Target, WarmNode
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
 from .wire import in_parts

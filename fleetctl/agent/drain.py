@@ -16,8 +16,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from . import cluster
 from .mark import read_mark
 from .probes import connect_until
-from .requests import Target
 from .run import Run
+from .run_messages import Target
 
 ROUTED_S = 15.0
 """How long routers may still send requests: `endpoints --follow` reads every 5 s, then the router must reload."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Sequence
 import ray
 
 from .mark import moment
-from .requests import Outcome
+from .run_messages import Outcome
 from .wire import document_of
 
 EVENT_VERSION = "1.0"

@@ -19,8 +19,8 @@ from .lock import Interrupted
 from .mark import actor_name, warm_name
 from .readiness import is_ready
 from .reload import forget_dead_actors
-from .requests import ExplicitRequest, Outcome, Target
 from .run import Run, Steps, Task, outcome_of
+from .run_messages import ExplicitRequest, Outcome, Target
 
 LEAVE_S = 20.0
 """How long engines may take beyond their grace period to end and free their cards, before their actor is ended anyway.

@@ -21,7 +21,7 @@ from .node_request import Rounds, report_silence
 from .on_nodes import report_answers
 from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
-from .requests import ExamineRequest, Need, Orphan
+from .run_messages import ExamineRequest, Need, Orphan
 
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 SHARED, RDMA, STANDING = "/dev/shm", "/dev/infiniband", "/proc/{}/oom_score_adj"

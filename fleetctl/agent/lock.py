@@ -17,7 +17,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from .cluster import job_is_alive
 from .failure import KV_NAMESPACE
-from .requests import Holder, LeftLock
+from .run_messages import Holder, LeftLock
 from .wire import document_of, parse
 
 POLL_S = 0.5

@@ -11,7 +11,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .events import EventStream
-from .requests import CachesRequest, ExamineRequest
+from .run_messages import CachesRequest, ExamineRequest
 from .wire import document_of
 
 Argument = TypeVar("Argument")

@@ -12,7 +12,7 @@ import ray
 from . import cluster, containers, sockets
 from .mark import MARKED
 from .processes import Process, ancestors, environment_of, is_running, parent_and_start
-from .requests import Orphan
+from .run_messages import Orphan
 from .supervisor import ALONE_S
 
 NEW_WORKER = b"default_worker.py"

@@ -16,8 +16,8 @@ from .messages import GotWeights, Place, ServedWeights
 from .model_files import fetch_document, note_cold, noted, serving_now, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
-from .requests import ApplyRequest, Outcome, PrefetchMember, PrefetchRequest
 from .run import OnNodes, Run, Steps, Task, outcome_of
+from .run_messages import ApplyRequest, Outcome, PrefetchMember, PrefetchRequest
 from .weights.check import check_changed
 from .weights.fetch import Fetch
 from .weights.index import WeightsError

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Sequence
 from .events import EventStream
 from .model_files import NOTE, WRONG_NOTE, path_prefix
 from .on_nodes import report_answers
-from .requests import CachesRequest
+from .run_messages import CachesRequest
 from .weights.store import CachedArtifact, cache_root, cached, remove
 
 

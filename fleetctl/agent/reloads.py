@@ -19,8 +19,8 @@ from .mark import actor_name, utc_now
 from .messages import Place, PlannedReload, ReloadMember, ReloadRequest, ReloadState, ServedWeights, WeightSource
 from .ports import host_port
 from .records import RELOAD, add, remove, why_paused
-from .requests import ApplyRequest, Outcome
 from .run import PAUSED, Run, Task, outcome_of
+from .run_messages import ApplyRequest, Outcome
 from .wire import document_of, parse
 
 POLL_S = 0.5

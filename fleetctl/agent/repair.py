@@ -16,7 +16,7 @@ from .events import EventStream
 from .lock import release_left
 from .on_nodes import ask_nodes
 from .orphans import end_orphans
-from .requests import Orphan, RepairRequest
+from .run_messages import Orphan, RepairRequest
 
 PREFIX = "ModelActor:"
 Result = Tuple[str, str, str]

@@ -19,7 +19,7 @@ from .failure import first_line
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .messages import GotWeights, Place, PlannedReload, Replica
 from .ports import host_port
-from .requests import Holder, Outcome, Target
+from .run_messages import Holder, Outcome, Target
 
 POLL_S = 0.1
 WORKER = "run"

@@ -1,4 +1,4 @@
-"""The documents of messages.py and requests.py: JSON to and from values, once, on arrival; arguments of actors."""
+"""The documents of messages.py and run_messages.py: JSON to and from values, once, on arrival; arguments of actors."""
 
 from __future__ import annotations
 

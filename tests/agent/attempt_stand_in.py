@@ -15,7 +15,7 @@ from fleetctl.agent.attempt import Attempt, Context
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Place, Replica
-from fleetctl.agent.requests import Outcome
+from fleetctl.agent.run_messages import Outcome
 from fleetctl.agent.wire import document_of
 
 FREE = {"n1": {"GPU": 4.0}}

@@ -26,8 +26,8 @@ from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Replica
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row
-from fleetctl.agent.requests import ApplyRequest, Holder, Outcome
 from fleetctl.agent.run import OnNodes, Run, Steps, Task, outcome_of
+from fleetctl.agent.run_messages import ApplyRequest, Holder, Outcome
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.events import RunSummary
 

@@ -12,8 +12,8 @@ from fleetctl.agent import run as run_module
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Place, ServedWeights
-from fleetctl.agent.requests import Holder, Outcome, PrefetchRequest
 from fleetctl.agent.run import Ended, OnNodes, Run, Steps, Task, outcome_of
+from fleetctl.agent.run_messages import Holder, Outcome, PrefetchRequest
 
 REQUEST = PrefetchRequest({}, 1.0, 1, "job-1", "1.2")
 

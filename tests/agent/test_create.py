@@ -15,7 +15,7 @@ from fleetctl.agent.failure import Refused
 from fleetctl.agent.gang import GangCoordinator
 from fleetctl.agent.messages import Engine, Member, Replica
 from fleetctl.agent.replica import ModelActor
-from fleetctl.agent.requests import Plan, PlanFleet, ShapeGroup, ShapeMember, Spec
+from fleetctl.agent.run_messages import Plan, PlanFleet, ShapeGroup, ShapeMember, Spec
 from fleetctl.agent.wire import from_parts
 
 

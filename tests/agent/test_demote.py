@@ -15,7 +15,7 @@ from fleetctl.agent import demote
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.messages import Mark, Place, ServedWeights, WarmCopy
 from fleetctl.agent.reload import UNKNOWN_SPEC
-from fleetctl.agent.requests import ExplicitRequest, Holder, Outcome, Target, WarmNode
+from fleetctl.agent.run_messages import ExplicitRequest, Holder, Outcome, Target, WarmNode
 from fleetctl.agent.wire import document_of, from_parts
 from fleetctl.documents.quantity import format_bytes
 

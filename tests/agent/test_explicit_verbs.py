@@ -20,7 +20,7 @@ from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.failure import Refused
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.requests import ExplicitRequest, Holder, Outcome, Target
+from fleetctl.agent.run_messages import ExplicitRequest, Holder, Outcome, Target
 from fleetctl.agent.wire import parse
 
 REQUEST = {"toolVersion": "1", "job": "j", "holder": {}, "fleet": "lab", "lockTimeout": 0}

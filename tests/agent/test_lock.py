@@ -12,7 +12,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import lock as lock_module
 from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
-from fleetctl.agent.requests import Holder, LeftLock
+from fleetctl.agent.run_messages import Holder, LeftLock
 
 
 class Jobs(set[str]):

@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel
 from small_plans import FLEET, small_plan
 
-from fleetctl.agent import examine, messages, requests
+from fleetctl.agent import examine, messages, run_messages
 from fleetctl.agent.messages import Member, Place, PlannedReload, ReloadState, Replica, Stop
-from fleetctl.agent.requests import ApplyRequest, Outcome, Plan
+from fleetctl.agent.run_messages import ApplyRequest, Outcome, Plan
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -42,7 +42,8 @@ ONLY_HERE = {
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
-    *(({**vars(messages), **vars(requests)}[name], theirs) for name, theirs in SAME.items()), *IN_THEIR_ROOM.items()])
+    *(({**vars(messages), **vars(run_messages)}[name], theirs) for name, theirs in SAME.items()),
+    *IN_THEIR_ROOM.items()])
 def test_every_field_is_one_of_the_document_and_required_where_it_may_be_absent_there(
     ours: Any, theirs: type[BaseModel]
 ) -> None:
@@ -103,7 +104,7 @@ def assert_within(part: Any, whole: Any, path: str = "") -> None:
 
 
 def test_the_ranks_of_a_group_are_the_leader_and_then_the_workers() -> None:
-    group = parse(requests.ShapeGroup, {"name": "main", "members": [
+    group = parse(run_messages.ShapeGroup, {"name": "main", "members": [
         {"role": "Worker", "count": 2, "engine": {"command": ["work"]}},
         {"role": "Leader", "engine": {"command": ["lead"]}}]})
     assert [found.command for found in group.engines] == [("lead",), ("work",), ("work",)]
@@ -146,7 +147,7 @@ def test_none_is_left_out_unless_readers_of_the_last_release_need_the_key() -> N
 
 
 def test_unknown_keys_of_a_newer_release_are_ignored() -> None:
-    assert parse(requests.PlanFleet, {"name": "f", "colour": "red"}) == requests.PlanFleet("f")
+    assert parse(run_messages.PlanFleet, {"name": "f", "colour": "red"}) == run_messages.PlanFleet("f")
 
 
 def test_a_reload_has_the_nodes_of_its_members() -> None:
@@ -185,8 +186,8 @@ def test_what_the_client_asks_for_about_nodes_is_read_without_loss() -> None:
         [PlacementGroup("ModelActor:m:0", (), "ab")], {"n": [process]}, [diagnosis.LeftLock(fleet="lab", number=3)]))
     node_jobs.ask_caches(recorder, "caches", "j", {"n": ["1" * 64], "o": []})
     node_jobs.prefetch(recorder, "j", {"n": []}, 60.0, lambda _: None)
-    kinds = {"examine": requests.ExamineRequest, "repair": requests.RepairRequest, "caches": requests.CachesRequest,
-             "prefetch": requests.PrefetchRequest}
+    kinds = {"examine": run_messages.ExamineRequest, "repair": run_messages.RepairRequest,
+             "caches": run_messages.CachesRequest, "prefetch": run_messages.PrefetchRequest}
     assert recorder.requests.keys() == kinds.keys()
     for verb, sent in recorder.requests.items():
         assert_within(sent, document_of(parse(kinds[verb], sent)))
@@ -201,6 +202,6 @@ def test_what_the_client_asks_for_about_replicas_is_read_without_loss(level: Any
     order = explicit.Order("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
                            {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
     sent = json.loads(json.dumps(explicit._request(order, "j", "ann")))
-    request = parse(requests.ExplicitRequest, sent)
+    request = parse(run_messages.ExplicitRequest, sent)
     assert_within(sent, document_of(request))
     assert (request.replicas[0].key, request.holder.who, request.keep) == ("m/3", "ann", {"m": 1})

@@ -21,7 +21,7 @@ from marked_processes import end, eventually
 
 from fleetctl.agent import examine, orphans, ports, processes, supervisor
 from fleetctl.agent.mark import MARKED
-from fleetctl.agent.requests import Need, Orphan
+from fleetctl.agent.run_messages import Need, Orphan
 
 pytestmark = pytest.mark.slow
 MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}

@@ -18,7 +18,7 @@ from ray_keys import Keys
 from fleetctl.agent import node_request
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.node_request import ask_for_nodes, run_release
-from fleetctl.agent.requests import NodeType, Plan, PlanFleet, PlanOptions, ReleaseRequest
+from fleetctl.agent.run_messages import NodeType, Plan, PlanFleet, PlanOptions, ReleaseRequest
 
 Requests = list[Counter[tuple[float, str]]]
 

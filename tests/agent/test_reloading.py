@@ -12,8 +12,8 @@ from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
 from fleetctl.agent.messages import HttpCall, Lifecycle, PlannedReload, PlannedWeights, ReloadMember, WeightSource
 from fleetctl.agent.reloads import Reloads
-from fleetctl.agent.requests import ApplyRequest, Holder, Outcome, Plan, PlanFleet
 from fleetctl.agent.run import step_all
+from fleetctl.agent.run_messages import ApplyRequest, Holder, Outcome, Plan, PlanFleet
 
 WEIGHTS = PlannedWeights("b", ())
 

@@ -13,7 +13,7 @@ from fleetctl.agent import repair
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.requests import LeftGroup, LeftLock, Orphan, RepairRequest
+from fleetctl.agent.run_messages import LeftGroup, LeftLock, Orphan, RepairRequest
 
 NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
 REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED

@@ -13,8 +13,8 @@ from ray_keys import Keys
 
 from fleetctl.agent import events, lock, records
 from fleetctl.agent.cluster import GONE, ActorRecord
-from fleetctl.agent.requests import Holder
 from fleetctl.agent.run import WORKER
+from fleetctl.agent.run_messages import Holder
 
 JOBS = b"job"
 UP = ActorRecord("ALIVE", True, "{}", "")

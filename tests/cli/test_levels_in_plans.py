@@ -11,6 +11,7 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
+from fleetctl.agent.requests import ApplyRequest
 from published_schemas import validator
 from record_rows import now, record
 
@@ -19,7 +20,6 @@ from fleetctl.agent.mark import warm_name
 from fleetctl.agent.messages import GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetches_of
-from fleetctl.agent.requests import ApplyRequest
 from fleetctl.agent.run import step_all
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.loading import load_plan

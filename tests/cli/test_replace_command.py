@@ -343,7 +343,7 @@ def test_an_eviction_notes_how_long_it_may_take(cli, acting: ActingCluster) -> N
     run_outdated(acting, 1)
     assert cli("evict", f"{MODEL}/0", "--yes", "--drain", "30s", "--lock-timeout", "10s").code == 0
     [job] = acting.stand_in.jobs.values()
-    assert job.body["metadata"]["within"] == "160"
+    assert job.body["metadata"]["within"] == "3760"
 
 
 def test_a_replica_started_from_an_older_file_meanwhile_is_reported_and_stays(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def _table(title: str, definition: dict[str, Any]) -> str:
 
 def _kind(definition: str) -> str:
     name = definition.removesuffix("Part")
-    return KINDS.get(name, f"[{TITLES[name]}](#{re.sub(r'[^a-z]', '', TITLES[name].lower())})")
+    return KINDS.get(name, f"[{TITLES[name]}](#{re.sub('[^a-z]', '', TITLES[name].lower())})")
 
 
 def _default(value: dict[str, Any], required: bool) -> str:

@@ -14,7 +14,7 @@ from published_schemas import validator
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.agent.requests import PrefetchRequest
+from fleetctl.agent.run_messages import PrefetchRequest
 from fleetctl.agent.weights.views import read_view, view_id
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request

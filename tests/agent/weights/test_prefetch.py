@@ -16,7 +16,8 @@ from fleetctl.agent.events import EventStream
 from fleetctl.agent.messages import Engine, GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetch_here
-from fleetctl.agent.requests import (
+from fleetctl.agent.run import step_all
+from fleetctl.agent.run_messages import (
     ApplyRequest,
     Holder,
     Plan,
@@ -29,7 +30,6 @@ from fleetctl.agent.requests import (
     ShapeMember,
     Spec,
 )
-from fleetctl.agent.run import step_all
 from fleetctl.agent.wire import parse
 from fleetctl.documents.cold import FetchedWeights
 from fleetctl.inventory.cold import _FILE_NAME, NOTE

@@ -16,7 +16,7 @@ from changed_node import FILE, INJECTED, NodeUnderTest, eight_bytes, rot, source
 from small_pieces import SECRET
 from weights_world import SHARD, eventually, fetch, files_in, serving, status_and_body
 
-from fleetctl.agent.requests import PrefetchMember
+from fleetctl.agent.run_messages import PrefetchMember
 from fleetctl.agent.weights import check
 from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, check_changed
 from fleetctl.agent.weights.fetch import Fetched
