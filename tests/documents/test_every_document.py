@@ -90,10 +90,9 @@ def test_an_inventory_from_a_dashboard_matches_its_schema() -> None:
 
 
 def test_events_of_the_agent_match_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    from fleetctl.agent.requests import Holder
-
     from fleetctl.agent.messages import GotWeights, Lifecycle, Member, Place, Replica, ServedWeights
     from fleetctl.agent.run import OnNodes, outcome_of
+    from fleetctl.agent.run_messages import Holder
 
     members = [Member("main", 0, "Worker", rank, node, node) for rank, node in enumerate(("a", "b", "a"))]
     got = ServedWeights("a" * 64, None, fetched=GotWeights("peer", "m/0 on a", 7, 1.5, left=("m/1: no answer",)))
