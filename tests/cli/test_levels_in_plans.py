@@ -11,7 +11,6 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
-from fleetctl.agent.requests import ApplyRequest
 from published_schemas import validator
 from record_rows import now, record
 
@@ -21,6 +20,7 @@ from fleetctl.agent.messages import GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetches_of
 from fleetctl.agent.run import step_all
+from fleetctl.agent.run_messages import ApplyRequest
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.loading import load_plan
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleetctl.agent.requests import Holder
 
+from fleetctl.agent.run_messages import Holder
 from fleetctl.inventory.dashboard import OLDEST_RAY
 
 ROOT = Path(__file__).parents[2]

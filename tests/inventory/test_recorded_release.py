@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 from fake_dashboard import JOBS, FakeDashboard, answer
-from fleetctl.agent.requests import ApplyRequest
 from ray_keys import Keys
 
 from fleetctl.agent import cluster, lock, records
+from fleetctl.agent.run_messages import ApplyRequest
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory, Replica
