@@ -38,7 +38,8 @@ def test_another_end_of_an_engine_is_no_drift(side: Sides) -> None:
     in_engine = f"{IN_MAIN}.engine.stop"
     assert short(found(side, of(plain), of(patient)))[0][:3] == (in_engine, "added", "none")
     assert short(found(side, of(patient), of(longer))) == [
-        (f"{in_engine}.grace", "changed", "none", "2m", "1h"), (f"{in_engine}.signal", "added", "none", None, "SIGINT")]
+        (f"{in_engine}.grace", "changed", "none", "2m", "1h"),
+        (f"{in_engine}.signal", "changed", "none", "SIGTERM", "SIGINT")]
 
 
 def found(side: Sides, old: str, new: str) -> list[Difference]:
