@@ -411,7 +411,8 @@ def test_when_the_period_is_over_the_rest_can_still_clean_up(serving: Serving, m
     with engine.working(3600.0):
         os.kill(supervised.outer, signal.SIGTERM)
         supervised.finish()
-    assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", "worker: signal 15"]
+    assert signals(supervised)[0] == "front: signal 15 number 1, 1 requests running"
+    assert set(signals(supervised)[1:]) <= {"worker: signal 15"}, "it may see the other's end before the signal"
     assert (marked(mark), segment.exists()) == ([], False)
 
 
