@@ -75,8 +75,13 @@ def prctl(option: int, value: int) -> None:
 
 
 def descendants(root: int) -> Dict[int, int]:
-    """Return the parents of all processes below `root` by their pids, from /proc, without zombies."""
+    """Return the parents of all processes below `root` by their pids, from /proc, without those that have ended.
+
+    A process whose first thread has ended looks like a zombie, but until its last one ends, it runs and keeps its
+    children.
+    """
     children: Dict[int, List[int]] = {}
+    ended = set()
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -85,14 +90,15 @@ def descendants(root: int) -> Dict[int, int]:
                 fields = stat.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if fields[0] not in (b"Z", b"X"):
-            children.setdefault(int(fields[1]), []).append(int(entry))
+        children.setdefault(int(fields[1]), []).append(int(entry))
+        if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1:
+            ended.add(int(entry))
     found: Dict[int, int] = {}
     todo = [root]
     while todo:
         parent = todo.pop()
         below = children.get(parent, [])
-        found.update(dict.fromkeys(below, parent))
+        found.update({pid: parent for pid in below if pid not in ended})
         todo.extend(below)
     return found
 
@@ -119,6 +125,15 @@ def reap() -> Dict[int, int]:
         ended[pid] = status
 
 
+def has_children() -> bool:
+    """Return whether this process has a child, or adopts one soon: reading /proc may miss what is adopted meanwhile."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def kill_tree(root: int, deadline: float, meanwhile: Callable[[], None], first: int = 0) -> None:
     """End all processes below `root`: SIGTERM from the top down, and SIGKILL after `deadline` (monotonic) and ALONE_S.
 
@@ -132,7 +147,7 @@ def kill_tree(root: int, deadline: float, meanwhile: Callable[[], None], first: 
         meanwhile()
         reap()
         left = descendants(root)
-        if not left:
+        if not left and not has_children():
             break
         now = time.monotonic()
         if now >= deadline:

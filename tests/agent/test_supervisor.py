@@ -331,6 +331,29 @@ def test_when_an_engine_exits_its_remaining_processes_end(start: Start, mark: st
     assert marked(mark) == []
 
 
+MAIN_THREAD_ENDED = """\
+import ctypes, os, threading, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+time.sleep(1000)
+"""
+"""Its child has a child of its own and looks like a zombie, since of its threads only the first one has ended."""
+
+
+def test_what_looks_like_a_zombie_while_its_threads_run_ends_with_all_below_it(start: Start, mark: str) -> None:
+    """A killed process looks so until its last thread has ended, and has its children until then."""
+    supervised = start(*python(MAIN_THREAD_ENDED))
+    engine = supervised.started()
+    eventually(lambda: len(marked(mark)) == 2 and not children(engine), "the first thread of the child has ended")
+    os.kill(engine, signal.SIGKILL)
+    assert supervised.finish()[1] == 128 + signal.SIGKILL
+    assert marked(mark) == []
+
+
 def test_an_engine_may_shut_down_by_itself_after_sigterm(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
