@@ -1,4 +1,8 @@
-"""Orphaned engines, without a living replica: found by their FLEETCTL_ variables and their parent processes."""
+"""Orphaned engines, without a living replica: found by their FLEETCTL_ variables and their parent processes.
+
+A process that has given itself another name, as vLLM's do, may have written over its environment. It is known by the
+working directory that was made for its engine.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Collection, Iterator, List, Optional, Sequence, Set, Tuple
 import ray
 
 from . import cluster, containers, sockets
+from .guarded import FRESH
 from .mark import MARKED
 from .processes import Process, ancestors, environment_of, is_running, parent_and_start
 from .run_messages import Orphan
@@ -20,6 +25,7 @@ GUARDS = (b"fleetctl-supervisor", NEW_WORKER)
 WORKER = b"ray::"
 ACTORS = (b"ray::ModelActor", b"ray::GangMember")
 """How the processes of the actors that have an engine are named."""
+UNKNOWN = ("",) * len(MARKED)
 SETTLE_S = ALONE_S + 1.0
 """What looks like an orphan may be ended by its guards within this time, or belong to an actor that has just begun."""
 SHOWN = 200
@@ -28,10 +34,24 @@ IN_CONTAINER = tuple(name.encode() for name in (*MARKED, "FLEETCTL_NAME"))
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user."""
+    """Return a process's values of the MARKED variables; None if it lacks one, or belongs to another user.
+
+    They are UNKNOWN for a process of an engine that has written over its environment.
+    """
     environ = environment_of(pid)
+    if not environ and _has_overwritten(pid):
+        return UNKNOWN
     values = [environ.get(name.encode()) for name in MARKED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
+
+
+def _has_overwritten(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            is_blank = not environ.read().strip(b"\0") and environ.tell() > 0
+        return is_blank and any(name.startswith(FRESH) for name in os.readlink(f"/proc/{pid}/cwd").split("/"))
+    except OSError:
+        return False
 
 
 def find_orphans() -> List[Orphan]:
@@ -51,7 +71,7 @@ def find_orphans() -> List[Orphan]:
 def _find(living: Optional[Set[int]]) -> List[Orphan]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid, living)}
-    guarded_marks = {marks[pid] for pid in guarded}
+    guarded_marks = {marks[pid] for pid in guarded} - {UNKNOWN}
     found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
              for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
     return [*found, *_in_containers(guarded, living)]

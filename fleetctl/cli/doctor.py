@@ -18,6 +18,7 @@ from fleetctl.cli.reporting import show_answer
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.doctor.nodes import engine_of
 from fleetctl.documents.diagnosis import Repaired
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
@@ -91,5 +92,5 @@ def _listed(dead: Leftovers, names: dict[str, str]) -> Iterator[str]:
     yield from (f"placement group {group.name}" for group in dead.groups)
     for node_id, processes in dead.orphans.items():
         for one in processes:
-            yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), of {one.model}/{one.replica_id}"
+            yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), {engine_of(one)}"
     yield from (f"lock of fleet {lock.fleet}, left by {lock.job or 'an unknown run'}" for lock in dead.locks)

@@ -99,24 +99,27 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
         for process in node.orphans:
             if process.container:
                 yield _left_container(names.get(node_id, node_id), process)
-        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans
-                          if not process.container)
-        for replica, processes in engines.items():
+        engines = grouped((engine_of(process), process) for process in node.orphans if not process.container)
+        for engine, processes in engines.items():
             first, number = processes[0], len(processes)
             yield Diagnosed(
                 code="ORPHAN_ENGINE", severity="error", area="node", subject=names.get(node_id, node_id),
-                message=f"an engine of {replica} runs without its replica: process {first.pid} ({first.command})"
+                message=f"{engine} runs without its replica: process {first.pid} ({first.command})"
                         + (f" and {number - 1} more" if number > 1 else ""),
-                advice="--fix ends it: its environment has fleetctl's variables, and it has no replica as an ancestor",
+                advice="--fix ends it: it has fleetctl's variables or folder, and no replica as an ancestor",
                 command="fleetctl doctor --nodes --fix")
 
 
-def _left_container(node: str, process: OrphanProcess) -> Diagnosed:
-    engine = f"an engine of {process.model or 'an unknown model'}" + (
+def engine_of(process: OrphanProcess) -> str:
+    """Return an orphan's engine as text; its replica may not be known."""
+    return f"an engine of {process.model or 'an unknown model'}" + (
         f"/{process.replica_id}" if process.replica_id else "")
+
+
+def _left_container(node: str, process: OrphanProcess) -> Diagnosed:
     return Diagnosed(
         code="ORPHAN_CONTAINER", severity="error", area="node", subject=node,
-        message=f"{engine} runs in a container without its replica: container {process.container}, process "
+        message=f"{engine_of(process)} runs in a container without its replica: container {process.container}, process "
                 f"{process.pid} ({process.command})",
         advice="end the container there, as with `docker rm -f`; --fix leaves it alone, because the daemon that runs "
                "it may start it again. To make it end with its replica, use podman or apptainer, or a script that ties "

@@ -126,7 +126,7 @@ class SharedMemory(Stored):
 class OrphanProcess(Stored):
     """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid.
 
-    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica may then be unknown: ''.
+    `container` = the id of its container, or "unknown"; empty if it is in none. Its replica is '' if it is unknown.
     """
 
     pid: int

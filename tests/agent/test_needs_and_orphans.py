@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from engine_run import engine_like
 from marked_processes import end, eventually
 
 from fleetctl.agent import examine, orphans, ports, processes, supervisor
+from fleetctl.agent.guarded import FRESH
 from fleetctl.agent.mark import MARKED
 from fleetctl.agent.run_messages import Need, Orphan
 
@@ -143,6 +145,35 @@ def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Sta
     finally:
         process.kill()
         process.wait()
+
+
+OVERWRITES = """\
+import ctypes, time
+start, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(start, 0, end - start)
+print("overwritten", flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_process_that_has_written_over_its_environment_is_known_by_the_folder_made_for_its_engine(
+        tmp_path: Path) -> None:
+    for name, is_ours in ((f"{FRESH}host-1", True), ("other", False)):
+        folder = tmp_path / name / "below"
+        folder.mkdir(parents=True)
+        for command in ([sys.executable, "-c", OVERWRITES], ["sh", "-c", "echo a shell; exec sleep 100"]):
+            with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process:
+                try:
+                    assert process.stdout is not None
+                    said = process.stdout.readline()
+                    [*orphan] = [one for one in orphans.find_orphans() if one.pid == process.pid]
+                    assert bool(orphan) == (is_ours and said == b"overwritten\n")
+                    shutil.rmtree(folder)
+                    assert orphans.end_orphans(orphan) == [""] * len(orphan)
+                    assert (process.poll() is None) != bool(orphan)
+                finally:
+                    process.kill()
+                    folder.mkdir(exist_ok=True)
 
 
 def in_container(*words: str) -> list[str]:
