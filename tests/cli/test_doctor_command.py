@@ -571,7 +571,8 @@ def test_fix_lists_leftovers_and_removes_them_after_a_yes(cli, cluster: ClusterS
     refused = cli("doctor", "--nodes", "--fix", typed="n\n")
     assert (refused.code, repaired) == (1, [])
     listed = " ".join(refused.err.split())
-    for what in ("placement group ModelActor:org/one:1:0", "process 41 on node-a (vllm serve), an engine of org/one:1/3",
+    for what in ("placement group ModelActor:org/one:1:0",
+                 "process 41 on node-a (vllm serve), an engine of org/one:1/3",
                  "lock of fleet lab, left by j9", "Remove these 3? [y/N]"):
         assert what in listed
     assert "org/one:1:1" not in listed, "its replica is alive"
