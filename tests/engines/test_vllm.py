@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from cluster import eventually, parent_of
-from vllm_world import VllmWorld, environment_of, shared_memory
+from vllm_world import ENV, VllmWorld, environment_of, shared_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(1800)]
 RELOAD = [{"http": {"path": "/pause?mode=wait"}},
@@ -18,6 +20,19 @@ RELOAD = [{"http": {"path": "/pause?mode=wait"}},
                     "body": {"method": "reload_weights", "kwargs": {"weights_path": "$(FLEETCTL_NEW_MODEL_DIR)"}}}},
           {"http": {"path": "/reset_prefix_cache"}},
           {"http": {"path": "/resume"}}]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
+
+
+def test_vllm_has_the_flags_that_the_page_has(environment: Path) -> None:
+    recipes = [recipe for recipe in re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+               if "vllm, serve" in recipe]
+    told = subprocess.run([environment / "venv" / "bin" / "vllm", "serve", "--help=all"], capture_output=True,
+                          text=True, check=True, env={**os.environ, **ENV}).stdout
+    wanted = {flag for recipe in recipes for flag in re.findall(r"[\[ ](--[a-z-]+)\b", recipe)}
+    assert {"--headless", "--nnodes", "--shutdown-timeout"} < wanted
+    assert wanted <= set(re.findall(r"--[a-z0-9-]+", told))
 
 
 def in_place(world: VllmWorld, name: str, reload: Any = RELOAD) -> dict[str, Any]:
