@@ -31,11 +31,11 @@ def test_while_one_engine_loads_another_apply_and_an_eviction_go_ahead(world: Wo
     second = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     eventually(lambda: (world.actors().get("ModelActor:quick:0") or {}).get("state") == "ALIVE", "it is created again")
     world.loaded.touch()
-    for client in (first, second):
+    for client, code, quickly in ((first, 3, ("failed", "EVICTED")), (second, 0, ("ready", None))):
         out, messages = client.communicate(timeout=60)
-        assert client.returncode == 0, messages
-        assert {(row["model"], row["outcome"]) for row in json.loads(out)["outcomes"]} == {
-            ("quick", "ready"), ("slow", "ready")}
+        assert client.returncode == code, messages
+        assert {(row["model"], row["outcome"], row.get("code")) for row in json.loads(out)["outcomes"]} == {
+            ("quick", *quickly), ("slow", "ready", None)}, "each apply tells of the replica that it made"
 
 
 def test_parallelism_limits_creating_but_not_loading(world: World) -> None:
