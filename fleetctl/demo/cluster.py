@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fleetctl.demo.home import DemoHome
+from fleetctl.documents.selector import SIMULATED_CARDS
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 100 << 20
@@ -55,7 +56,8 @@ class DemoNode:
 
 
 def _gpu_node(name: str, gpus: int, card: str, **labels: str) -> DemoNode:
-    all_labels = {"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}}
+    all_labels = {"ray.io/accelerator-type": card, **dict([SIMULATED_CARDS]),
+                  **{f"fleet.io/{key}": value for key, value in labels.items()}}
     return DemoNode(name, cpus=16, gpus=gpus, memory_bytes=128 * GIB, labels=all_labels)
 
 

@@ -28,6 +28,8 @@ NODE_ID_LABEL = "ray.io/node-id"
 """The label by which Ray selects one node."""
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Ray's own label for the type of card, by which people name such a node."""
+SIMULATED_CARDS = ("fleet.io/cards", "simulated")
+"""A label and its value: the node has no cards, and declares its GPUs to try things out."""
 
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
 

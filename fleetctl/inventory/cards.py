@@ -18,7 +18,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices, unreporting
 from fleetctl.documents.quantity import SHARE
-from fleetctl.documents.selector import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL, SIMULATED_CARDS
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
@@ -102,14 +102,15 @@ def with_foreign_memory(
 def with_unreported(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes with the number of cards that they offer to Ray and do not report.
 
-    Ray's reporter ends its list at the first card that it cannot open. GPUs count as simulated if no node reports any
-    card, and Ray has seen no kind of card on the node.
+    Ray's reporter ends its list at the first card that it cannot open. GPUs count as simulated if the node says so by a
+    label, or if no node reports any card and Ray has seen no kind of card on the node.
     """
     reported = [sum(bool(card.uuid or card.model or card.memory_total) for card in node.gpus) for node in nodes]
     real, found = any(reported), list[Node]()
     for node, count in zip(nodes, reported, strict=True):
         missing = int(node.resources.total.gpu) - count
-        if missing > 0 and node.state != "DEAD" and (real or ACCELERATOR_LABEL in node.labels):
+        if missing > 0 and node.state != "DEAD" and SIMULATED_CARDS not in node.labels.items() and (
+                real or ACCELERATOR_LABEL in node.labels):
             found.append(node.model_copy(update={"unreported_cards": missing}))
         else:
             found.append(node)

@@ -99,7 +99,9 @@ def test_every_stop_of_the_tour_ends_with_the_expected_exit_code(
     tour.ask_engine()
     for stop in stops_after_asking(fleet, Path(fleet).read_text()):
         tour.visit(stop)
-    assert "a gang of 2" in "\n".join(lines)
+    printed = "\n".join(lines)
+    assert "a gang of 2" in printed
+    assert "warning" not in printed, "a newcomer's first run is quiet"
 
 
 def test_the_example_is_answered_by_the_model_of_each_replica(exported: dict[str, str]) -> None:

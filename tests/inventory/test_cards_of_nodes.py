@@ -115,6 +115,13 @@ def test_nodes_that_do_not_report_all_their_cards_are_named(nodes: list[Node], n
     assert {warning.partition(":")[0] for warning in card_warnings(with_unreported(nodes))} == named
 
 
+def test_a_node_with_a_label_for_it_has_simulated_cards_and_is_not_named() -> None:
+    simulated = reporting("a", 0, kind="H100").model_copy(
+        update={"labels": {"ray.io/accelerator-type": "H100", "fleet.io/cards": "simulated"}})
+    other = simulated.model_copy(update={"id": "b", "name": "b", "labels": {**simulated.labels, "fleet.io/cards": "x"}})
+    assert [node.unreported_cards for node in with_unreported([simulated, other, reporting("c", 8)])] == [0, 8, 0]
+
+
 def worker(actor_id: str, slot: str, allocation: float, name: str = "GPU") -> dict:
     return {"actorId": actor_id, "usedResources": {name: {"resourceSlots": [{"slot": slot, "allocation": allocation}]}}}
 
