@@ -32,16 +32,15 @@ class Lives:
         monkeypatch.setattr(budget.node, "restart_count", lambda: self.total)
         monkeypatch.setattr(budget.node, "was_restarted", lambda: self.total > 0)
         monkeypatch.setattr(budget.node.time, "sleep", self.pauses.append)
-        monkeypatch.setattr(budget.threading, "Timer", self.timer)
+        monkeypatch.setattr(budget, "later", self.later)
         self.now = self.new()
 
     def new(self) -> Restarts:
         return Restarts(str(self.log), Lifecycle(60.0, restart_max=self.most, restart_backoff=10.0))
 
-    def timer(self, after_s: float, call: Any) -> Any:
+    def later(self, after_s: float, call: Any) -> None:
         assert after_s == HEALTHY_S
         self.timers.append(call)
-        return SimpleNamespace(start=lambda: None)
 
     @property
     def file(self) -> Path:

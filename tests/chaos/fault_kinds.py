@@ -149,30 +149,42 @@ def freeze_actor(targets: FaultTargets) -> str | None:
 def kill_member(targets: FaultTargets) -> str | None:
     classes = targets.watched.cluster.classes
     pids = [*classes(name="GangMember"), *classes(name="GangMember", starting=True)]
+    pid = _chosen_member(targets, pids)
+    return f"member {pid}" if pid and send(pid, signal.SIGKILL) else None
+
+
+def _chosen_member(targets: FaultTargets, pids: list[int]) -> int | None:
+    """One of the members, whose replica is hit; None if there is none."""
     if not pids:
         return None
     pid = targets.rng.choice(pids)
     below = set(tree_of(pid))
     targets.hit |= {engine.replica for engine in targets.watched.engines() if engine.pid in below}
-    return f"member {pid}" if send(pid, signal.SIGKILL) else None
+    return pid
 
 
 def signal_engine(number: signal.Signals, above: int = 0) -> Kind:
     """Send a signal to an engine, or to the guard one or two levels above it."""
     def fault(targets: FaultTargets) -> str | None:
-        engines = targets.watched.engines()
-        if not engines:
-            return None
-        engine = targets.rng.choice(engines)
-        targets.hit.add(engine.replica)
-        pid = engine.pid
-        try:
-            for _ in range(above):
-                pid = parent_of(pid)
-        except OSError:
-            return None
-        return f"{engine.replica}" if pid > 1 and send(pid, number) else None
+        replica, pid = _chosen_engine(targets, above)
+        return replica if pid > 1 and send(pid, number) else None
     return fault
+
+
+def _chosen_engine(targets: FaultTargets, above: int) -> tuple[str, int]:
+    """The replica of an engine, which is hit, and the process of this engine or so many levels above; pid 0 = none."""
+    engines = targets.watched.engines()
+    if not engines:
+        return "", 0
+    engine = targets.rng.choice(engines)
+    targets.hit.add(engine.replica)
+    pid = engine.pid
+    try:
+        for _ in range(above):
+            pid = parent_of(pid)
+    except OSError:
+        return engine.replica, 0
+    return engine.replica, pid
 
 
 def evict(targets: FaultTargets) -> str | None:
@@ -212,28 +224,13 @@ def hang_actor(targets: FaultTargets) -> str | None:
 
 def hang_member(targets: FaultTargets) -> str | None:
     pids = targets.watched.cluster.classes(name="GangMember")
-    if not pids:
-        return None
-    pid = targets.rng.choice(pids)
-    below = set(tree_of(pid))
-    targets.hit |= {engine.replica for engine in targets.watched.engines() if engine.pid in below}
-    return f"member {pid}" if targets.freeze(pid, targets.rng.uniform(*HUNG_S)) else None
+    pid = _chosen_member(targets, pids)
+    return f"member {pid}" if pid and targets.freeze(pid, targets.rng.uniform(*HUNG_S)) else None
 
 
 def hang_guard(targets: FaultTargets) -> str | None:
-    engines = targets.watched.engines()
-    if not engines:
-        return None
-    engine = targets.rng.choice(engines)
-    targets.hit.add(engine.replica)
-    pid = engine.pid
-    try:
-        for _ in range(targets.rng.choice([1, 2])):
-            pid = parent_of(pid)
-    except OSError:
-        return None
-    hung = pid > 1 and targets.freeze(pid, targets.rng.uniform(*HUNG_S))
-    return f"guard {pid} of {engine.replica}" if hung else None
+    replica, pid = _chosen_engine(targets, targets.rng.choice([1, 2]))
+    return f"guard {pid} of {replica}" if pid > 1 and targets.freeze(pid, targets.rng.uniform(*HUNG_S)) else None
 
 
 def lose_card(targets: FaultTargets) -> str | None:
