@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from contextlib import suppress
 from typing import Optional
 
@@ -17,7 +16,7 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from . import node
-from .failure import KV_NAMESPACE, StartFailed
+from .failure import KV_NAMESPACE, StartFailed, later
 from .mark import utc_now
 from .messages import InARow, Lifecycle
 from .own_files import open_own, replace_own
@@ -78,9 +77,7 @@ class Restarts:
         """Note that the replica is ready; return how many of Ray's restarts do not count, None if there was none."""
         if not node.was_restarted():
             return None
-        timer = threading.Timer(HEALTHY_S, self._start_again)
-        timer.daemon = True
-        timer.start()
+        later(HEALTHY_S, self._start_again)
         return max(0, node.restart_count() - self._now.restarts)
 
     def _start_again(self) -> None:

@@ -6,8 +6,9 @@ import csv
 import ctypes
 import glob
 import subprocess
-import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from .in_thread import Late, in_thread
 
 MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
@@ -64,16 +65,13 @@ def query_driver(env: Mapping[str, str]) -> Answer:
     nvml = load_nvml()
     if nvml is None:
         return query_nvidia_smi(env) or Answer([], NO_DRIVER if has_devices() else None)
-    answers: List[Answer] = []
     cards: List[Card] = []
     lost: Dict[str, str] = {}
-    thread = threading.Thread(target=lambda: answers.append(query_nvml(nvml, cards, lost)), name="fleetctl-cards",
-                              daemon=True)
-    thread.start()
-    thread.join(TIMEOUT_S)
-    if not answers:
+    try:
+        answer = in_thread(lambda: query_nvml(nvml, cards, lost), TIMEOUT_S, "fleetctl-cards")
+    except Late:
         return Answer(cards[:], f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s", dict(lost))
-    return (query_nvidia_smi(env) or answers[0]) if answers[0].trouble else answers[0]
+    return (query_nvidia_smi(env) or answer) if answer.trouble else answer
 
 
 def has_devices() -> bool:

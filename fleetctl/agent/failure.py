@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import NoReturn, Optional, Sequence
+from typing import Callable, NoReturn, Optional, Sequence
 
 from .cards import CARD_FAILURES
 from .mark import utc_now
@@ -77,7 +77,12 @@ def encode_failure(failure: FailedStart) -> str:
 
 def exit_in(seconds: float) -> None:
     """End this process by force after this time, unless it ends before; Ray then restarts the actor."""
-    timer = threading.Timer(seconds, os._exit, (1,))
+    later(seconds, os._exit, 1)
+
+
+def later(seconds: float, call: Callable[..., object], *arguments: object) -> None:
+    """Make a call after this time, in a thread that keeps no process from ending."""
+    timer = threading.Timer(seconds, call, arguments)
     timer.daemon = True
     timer.start()
 

@@ -386,7 +386,7 @@ class GangCoordinator(ReplicaActor):
                 reports: List[Report] = self._call_all("poll")
                 self._raise_if_failed(reports)
                 self._see_readiness(next(
-                    (found._replace(reason=f"rank {place.rank} of group {place.group}: {found.reason}")
+                    (found._replace(reason=f"{_named(place)}: {found.reason}")
                      for found, place in zip((report.not_ready for report in reports), self._places) if found), None))
             except Exception as error:
                 failure = start_failure(error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import threading
 import time
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -19,6 +18,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster
 from .failure import KV_NAMESPACE, StartFailed
+from .in_thread import Late, in_thread
 from .mark import read_mark, utc_now
 from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights, WeightSource
 from .node import engine_environment, expand, log_path
@@ -146,24 +146,18 @@ def noted(fetch: Fetch) -> Fetched:
 
     It runs in a thread of its own and is left behind at its deadline, whatever hangs: a disk may be a file server's.
     """
-    got: List[Union[Fetched, BaseException]] = []
-
-    def run() -> None:
-        try:
-            got.append(fetch.run())
-        except BaseException as error:
-            got.append(error)
-
-    running = threading.Thread(target=run, name="fleetctl-fetch", daemon=True)
-    running.start()
-    running.join(max(0.0, fetch.deadline - time.monotonic()) + LATE_S)
-    result = got[0] if got else OutOfTime(f"the weights were not complete in time: something hangs{fetch.waits_for()}")
-    trouble = str(result) if isinstance(result, WeightsError) else ""
-    for finding in fetch.found:
-        note_wrong(finding._replace(what="unfetched", trouble=trouble) if trouble else finding)
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    trouble = ""
+    try:
+        return in_thread(fetch.run, max(0.0, fetch.deadline - time.monotonic()) + LATE_S, "fleetctl-fetch")
+    except Late:
+        trouble = f"the weights were not complete in time: something hangs{fetch.waits_for()}"
+        raise OutOfTime(trouble) from None
+    except WeightsError as error:
+        trouble = str(error)
+        raise
+    finally:
+        for finding in fetch.found:
+            note_wrong(finding._replace(what="unfetched", trouble=trouble) if trouble else finding)
 
 
 def serving_now(artifact: str, replicas: Sequence[str], but: str = "") -> Serving:

@@ -7,6 +7,8 @@ import pwd
 import time
 from typing import Collection, Dict, Iterator, Optional, Tuple
 
+from .supervisor import has_ended, stat_of
+
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the PID namespace of the host."""
 MAX_NAMED = 3
@@ -79,23 +81,14 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
 
 def parent_and_start(pid: int) -> Tuple[int, int]:
     """Return a process's parent, and its start time in clock ticks since boot; zeros if it has ended."""
-    return _stat(pid)[1:]
-
-
-def _stat(pid: int) -> Tuple[bytes, int, int]:
-    """Return a process's state, parent and start."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return b"X", 0, 0
-    return fields[0], int(fields[1]), int(fields[19])
+    fields = stat_of(pid)
+    return (int(fields[1]), int(fields[19])) if fields else (0, 0)
 
 
 def is_running(process: Process) -> bool:
-    """Return whether a process still runs; a zombie does not."""
-    state, _, began = _stat(process[0])
-    return began == process[1] and state not in (b"Z", b"X")
+    """Return whether a process still runs."""
+    fields = stat_of(process[0])
+    return bool(fields) and int(fields[19]) == process[1] and not has_ended(fields)
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -125,7 +125,6 @@ class Reloading:
             with suppress(Exception):  # the hold also ends at its deadline
                 self._steps("hold_liveness", dict.fromkeys(ranks, (0.0,)))
 
-
     def _rolled_back(
         self, failure: StartFailed, calls: Sequence[HttpCall], leaders: Sequence[int], within_s: float
     ) -> StartFailed:

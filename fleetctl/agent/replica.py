@@ -15,7 +15,7 @@ import ray
 
 from . import cluster, node
 from .budget import Restarts, RestartsUsed, give_restart
-from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
+from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, later, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
@@ -179,9 +179,7 @@ class ReplicaActor:
         if again:
             exit_in(seconds)
         else:
-            timer = threading.Timer(seconds, self._end_permanently)
-            timer.daemon = True
-            timer.start()
+            later(seconds, self._end_permanently)
 
     def _end_permanently(self) -> None:
         """End this actor without a restart: through Ray, or by force if Ray does not end it."""

@@ -74,25 +74,33 @@ def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def descendants(root: int) -> Dict[int, int]:
-    """Return the parents of all processes below `root` by their pids, from /proc, without those that have ended.
+def stat_of(pid: int) -> List[bytes]:
+    """Return the fields of /proc/PID/stat from the third, the state, on; empty if the process is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
-    A process whose first thread has ended looks like a zombie, but until its last one ends, it runs and keeps its
-    children.
+
+def has_ended(fields: List[bytes]) -> bool:
+    """Return whether a process with these fields has ended.
+
+    One whose first thread has ended looks like a zombie, but until its last one ends, it runs and keeps its children.
     """
+    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+
+
+def descendants(root: int) -> Dict[int, int]:
+    """Return the parents of all processes below `root` by their pids, from /proc, without those that have ended."""
     children: Dict[int, List[int]] = {}
     ended = set()
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open("/proc/" + entry + "/stat", "rb") as stat:
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(entry))
-        if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1:
-            ended.add(int(entry))
+        fields = stat_of(int(entry)) if entry.isdigit() else []
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(entry))
+            if has_ended(fields):
+                ended.add(int(entry))
     found: Dict[int, int] = {}
     todo = [root]
     while todo:

@@ -5,7 +5,7 @@ The agent reports facts; only this module judges them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fleetctl.apply.prepare import used_by
 from fleetctl.documents.base import clock_text
@@ -43,17 +43,18 @@ def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
         row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code == "WAITS_TURN" and not waited)))
 
 
-def no_longer_ready(plan: Plan, client: DashboardClient, now: str) -> list[ReplicaOutcome]:
-    """Return the replicas of planned models that were ready and are not `now`, if ready ones are missing for it.
+def no_longer_ready(plan: Plan, client: DashboardClient, clock: Callable[[], str]) -> list[ReplicaOutcome]:
+    """Return the replicas of planned models that were ready and no longer are, if ready ones are missing for it.
 
-    An apply leaves them as they are and does not wait for them. The cluster is read only if there are any.
+    `clock` as in `Live`. An apply leaves them as they are and does not wait for them. The cluster is read only if there
+    are any.
     """
     options = options_of(plan)
     wanted = {row.key: row.wanted for row in plan.models if options.left_out(row.key, row.labels) is None}
     try:
         if not (any(row.not_ready for row in plan.models) or read_rows(client).of(NOT_READY)):
             return []
-        seen = Live(client, lambda: now, plan.fleet.namespace).read()
+        seen = Live(client, clock, plan.fleet.namespace).read()
     except InventoryError:
         return []  # the result of the run must still be told
     models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models

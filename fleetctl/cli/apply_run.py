@@ -247,7 +247,7 @@ def offer_new_plan(
 def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     """Apply the plan and return the exit code. If there is nothing to do, no job is submitted."""
     if options.wait and not isinstance(output, CollectedOutput):
-        output.no_longer_ready = lambda: no_longer_ready(task.plan, task.client, now_text())
+        output.no_longer_ready = lambda: no_longer_ready(task.plan, task.client, now_text)
     if not (task.has_work if options.wait else task.creates):
         return output.finish(None)
     job = new_job_id("apply")

@@ -17,6 +17,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from ..in_thread import Late, in_thread
 from .index import NAME, WeightsError, real_path
 from .proxy import proxy_for
 
@@ -238,7 +239,10 @@ class HttpOrigin(Origin):
         byte_range = {"Range": f"bytes={start}-"} if start else {}
         request = urllib.request.Request(url, headers={**self._auth, **byte_range})
         try:
-            response = self._respond(request, self.limits.timeout())
+            within_s = self.limits.timeout()
+            response = in_thread(lambda: self._opener.open(request, timeout=within_s), within_s, "fleetctl-ask")
+        except Late:
+            raise SourceBroke(f"{path}: its header was not complete after {within_s:.0f} s{self._via}") from None
         except urllib.error.HTTPError as error:
             error.close()
             target = f", a redirect to {error.headers['Location']}" if error.code in {301, 302, 303, 307, 308} else ""
@@ -251,27 +255,6 @@ class HttpOrigin(Origin):
             if response.status != (206 if start else 200):
                 raise SourceFailed(f"{path}: no support for range requests (HTTP status {response.status}){self._via}")
             yield stream_of(response, self.limits)
-
-    def _respond(self, request: urllib.request.Request, within_s: float) -> Any:
-        """Return the response once its header is complete; raises TimeoutError if it is not after `within_s`.
-
-        It waits in a thread: a socket's timeout restarts with each byte, and a header may have a million of them.
-        """
-        found: List[Any] = []
-
-        def ask() -> None:
-            try:
-                found.append(self._opener.open(request, timeout=within_s))
-            except Exception as error:
-                found.append(error)
-
-        asking = threading.Thread(target=ask, name="fleetctl-ask", daemon=True)
-        asking.start()
-        asking.join(within_s)
-        answer = found[0] if found else TimeoutError(f"its header was not complete after {within_s:.0f} s")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
 
 class FilesystemOrigin(Origin):
