@@ -122,7 +122,7 @@ def test_a_signal_whose_exception_a_library_wraps_is_no_bug_and_ends_with_its_ow
     def work(_: object) -> int:
         try:
             signal.raise_signal(number)
-        except BaseException as error:  # noqa: BLE001  as in a library that calls back
+        except BaseException as error:
             raise wrapped(f"SystemExit: {error}") from None
         return 0
 
