@@ -200,6 +200,8 @@ def agreed_to(
         shown_on = console.result_console() if output_format == "table" else console.message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
+    elif not proposal.agreed:
+        say("warning", *(f"{one.source}: {one.code}: {one.message}" for one in plan.file_warnings))
     refuse_by_policy(invocation, plan, force=force)
     if not asks:
         return True

@@ -19,6 +19,7 @@ from fleetctl.render.report.plan_tables import (
     is_replaceable,
     plan_tables,
     replace_command,
+    warning_notes,
 )
 
 COMMIT_SHOWN = 10
@@ -150,6 +151,8 @@ def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Findi
 
 
 def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+    for one in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
+        yield Finding("warning", one.code, one.model or one.source.file, one.message, one.source, warning_notes(one))
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))

@@ -13,7 +13,18 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.plan import Action, Addition, Blocked, Drift, Growth, InTheWay, ModelRow, Plan, Reason
+from fleetctl.documents.plan import (
+    Action,
+    Addition,
+    Blocked,
+    Drift,
+    FileWarning,
+    Growth,
+    InTheWay,
+    ModelRow,
+    Plan,
+    Reason,
+)
 from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import change_tables, values_of
@@ -47,7 +58,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
                 f"{one.runs} -> {one.spec_hash}") for one in plan.reloads]
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
     tables = (
-        *_policy(plan), *change_tables(plan.change), *_models(plan), *place_tables(actions),
+        *_policy(plan), *change_tables(plan.change), _file_warnings(plan, new=True), *_models(plan),
+        *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
@@ -183,6 +195,23 @@ def growth_table(growth: Sequence[Growth]) -> Table:
                  line="{name}: {nodes}, at most {max}; for {models}")
 
 
+def _file_warnings(plan: Plan, *, new: bool) -> Table:
+    """Return the warnings about the fleet files: those that the base lacks, or the others."""
+    found = [one for one in plan.file_warnings if one.new == new]
+    of_files, beside = "of the fleet files", ", which the base has, too" if plan.change else ""
+    return Table("fileWarning", f"New warnings {of_files}" if new else f"Warnings {of_files}{beside}",
+                 (Column("place", "place", name=True), CODE, Column("message", "what")),
+                 tuple((str(one.source), one.code, (one.message, *warning_notes(one))) for one in found),
+                 folded=bool(beside) and not new, rank=1 if new else 4, line="{place}: {code}: {message}",
+                 signs=("~",) * len(found), most=LINES_SHOWN)
+
+
+def warning_notes(warning: FileWarning) -> tuple[str, ...]:
+    """Return what is allowed instead and the nearest spelling, as far as they are known."""
+    return (*([f"allowed: {warning.allowed}"] if warning.allowed else []),
+            *([f"did you mean {warning.suggestion}?"] if warning.suggestion else []))
+
+
 def _beside(plan: Plan) -> tuple[Table, ...]:
     """Return what the plan reports and does not act on."""
     lost = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
@@ -191,6 +220,7 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
                  for one in plan.unmanaged]
     notes = [(note.level, note.code, note.message) for note in plan.notes]
     return (
+        _file_warnings(plan, new=False),
         Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
               signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
