@@ -57,14 +57,15 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     reloads = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)),
                 f"{one.runs} -> {one.spec_hash}") for one in plan.reloads]
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
+    new_warnings, warnings = (
+        [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
     tables = (
-        *_policy(plan), *change_tables(plan.change), _file_warnings(plan, new=True), *_models(plan),
-        *place_tables(actions),
+        *_policy(plan), *change_tables(plan.change), *new_warnings, *_models(plan), *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
         planned_weights([*actions, *plan.reloads]), planned_fetches(plan.prefetches), *blocked_tables(plan.blocked),
-        growth_table(plan.growth), *_beside(plan))
+        growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -220,7 +221,6 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
                  for one in plan.unmanaged]
     notes = [(note.level, note.code, note.message) for note in plan.notes]
     return (
-        _file_warnings(plan, new=False),
         Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
               signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
