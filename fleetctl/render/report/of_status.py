@@ -36,10 +36,10 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
-COLD_ROW = (Column("model", "model", name=True), Column("nodes", "on", name=True),
+COLD_ROW = (Column("model", "weights of", name=True), Column("nodes", "on the disks of", name=True),
             Column("lacks", "not on", name=True))
 COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
-PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "since"), Column("until", "until"),
+PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "paused since"), Column("until", "until"),
              Column("by", "by", name=True), Column("reason", "reason"))
 
 
