@@ -128,7 +128,8 @@ def _agreed(found: Draining, wanted: Wanted, plan: Plan | None) -> int | None:
     `plan` = that of the replacements; None = none are needed.
     """
     go, stay = found.foreseen(plan.actions if plan else ())
-    no_room = {one.model: f"there is no room for its replacement ({one.code}), and " for one in plan.blocked} if plan else {}
+    no_room = {one.model: f"there is no room for its replacement ({one.code}), and "
+               for one in (plan.blocked if plan else ())}
     say("end" if wanted.evict else "leaves", *map(name_of, go))
     say("stays", *(f"{name_of(one)}: {no_room.get(one.model, '')}{_needed(one)}" for one in stay))
     if wanted.start.dry_run:

@@ -97,10 +97,10 @@ class Draining:
         return end, stay
 
     def foreseen(self, actions: Iterable[Action]) -> tuple[list[Replica], list[Replica]]:
-        """Return the same as `may_end` will once all that these actions create, and all that starts elsewhere, is ready."""
+        """Return what `may_end` will once all that the actions create, and all that starts elsewhere, is ready."""
         leaving = self.leaving()
-        then = [one.model_copy(update={"state": "ALIVE"}) if one.state in STARTING_STATES and one not in leaving else one
-                for one in self.before.replicas]
+        then = [one.model_copy(update={"state": "ALIVE"})
+                if one.state in STARTING_STATES and one not in leaving else one for one in self.before.replicas]
         then += [Replica(model=one.model, replica_id=one.replica_id, fleet=self.fleet.name,
                          members=[ReplicaMember(node_id=member.node_id) for member in one.members]) for one in actions]
         return self.may_end(self.before.model_copy(update={"replicas": then}))

@@ -73,7 +73,7 @@ def plan_report(plan: Plan) -> Report:
         tables=plan_tables(plan),
         notes=(*([_compared(plan.change)] if plan.change else []), *([placement] if placement else [])),
         conclusion=totals_line(plan),
-        findings=(*_errors(plan, places), *_warnings_and_notices(plan, places)),
+        findings=(*_errors(plan, places), *_warnings(plan, places), *_notices(plan, places)),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,
         file=plan.fleet.files[0].path if plan.fleet.files else "")
@@ -150,7 +150,7 @@ def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Findi
                       blocked_details(blocked))
 
 
-def _warnings_and_notices(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
     for one in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
         yield Finding("warning", one.code, one.model or one.source.file, one.message, one.source, warning_notes(one))
     for lost in plan.lost:
@@ -171,6 +171,9 @@ def _warnings_and_notices(plan: Plan, places: Mapping[str, Position | None]) -> 
         fix = (f"to replace it: {replace_command(drift)}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
                       places.get(drift.model), (*(drift.changes or ()), *fix))
+
+
+def _notices(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
     for hold in plan.holds:
         yield Finding("notice", "HELD", hold.model, f"{hold.surplus} beyond the target of {hold.wanted}, kept",
                       places.get(hold.model))

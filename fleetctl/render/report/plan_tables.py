@@ -64,8 +64,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
-        planned_weights([*actions, *plan.reloads]), planned_fetches(plan.prefetches), *blocked_tables(plan.blocked),
-        growth_table(plan.growth), *warnings, *_beside(plan))
+        planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
+        *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
