@@ -85,7 +85,7 @@ def prefetch(
                 raise FleetctlError(f"{', '.join(gone)}: not alive")
         places = nodes_for(fleet, wanted, seen, chosen)
         if not places:
-            raise FleetctlError("no node with these labels is alive" if nodes else f"no node may run {model} now",
+            raise FleetctlError(f"no node may run {model} now",
                                 hint="`fleetctl inventory` lists the nodes")
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
