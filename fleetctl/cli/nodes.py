@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -123,8 +124,8 @@ def release_nodes(
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:
-        wording = Wording("job", afterwards="`fleetctl release-nodes FLEET --dry-run` shows what is requested",
-                          died=CONTINUE_HINT)
+        shown = f"`fleetctl release-nodes {quote(fleet)} --dry-run` shows what is requested"
+        wording = Wording("job", afterwards=shown, died=CONTINUE_HINT)
         asker = JobRunner(source.client, source.namespace, starter(), wording)
         with invocation.working("asking the cluster"):
             events = asker.run("release", new_job_id("release"), {"fleet": fleet, "dryRun": dry_run})

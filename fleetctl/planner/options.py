@@ -103,6 +103,11 @@ def require_complete(inventory: Inventory) -> None:
                               "`fleetctl inventory` shows what could be read")
 
 
+def file_flags(files: Sequence[str]) -> str:
+    """Return the flags that name these fleet files in a command, quoted for a shell; `-f FLEET` if none is known."""
+    return " ".join(f"-f {shlex.quote(file)}" for file in files or ["FLEET"])
+
+
 def replan_command(plan: Plan, saved_as: str) -> str:
     """Return the command, quoted for a shell; `saved_as` = the file of the plan."""
     options = plan.options

@@ -26,6 +26,7 @@ from fleetctl.documents.plan import (
     Reason,
 )
 from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
+from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import change_tables, values_of
 from fleetctl.render.place_text import group_alike, ids_text, replica_name
@@ -127,11 +128,12 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
             replace(full, rows=tuple(short), signs=("!",) * len(short), readers=TERMINAL))
 
 
-def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
-    """Return the running replicas that do not match the file; `surplus` = models with more replicas than wanted."""
+def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
+    """Return the running replicas that do not match the `files`; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
-    replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)
-    note = f"to replace an outdated one: {replace_command(replaceable)}" if replaceable else ""
+    first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
+    note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
+    note += f"; the same for {count_of(len(others), 'more model')}: {some(others)}" if others else ""
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
 
@@ -141,9 +143,9 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
     return drift.code == OUTDATED and drift.model not in surplus
 
 
-def replace_command(drift: Drift) -> str:
-    """Return the command that replaces the outdated replicas of a model."""
-    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each new replica first"
+def replace_command(model: str, files: Sequence[str]) -> str:
+    """Return the command that replaces the outdated replicas of a model; `files` = those given with -f."""
+    return f"fleetctl replace {quote(model)} {file_flags(files)}, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> tuple[Table, Table]:
@@ -225,7 +227,7 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
               signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
               line="{replica}: {message}", signs=("~",) * len(lost), most=LINES_SHOWN),
-        drift_table(plan.drift, {row.key for row in plan.models if row.surplus}),
+        drift_table(plan.drift, {row.key for row in plan.models if row.surplus}, plan.options.files),
         Table("hold", "Held", (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus"))),
               tuple(holds), folded=True, rank=5, meaning="more replicas run than wanted; all are kept",
               readers=NOT_TERMINAL),
