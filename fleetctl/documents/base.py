@@ -75,8 +75,8 @@ direction of text. Beyond U+FFFF, editors read patterns differently."""
 
 
 def is_model_key(text: str) -> bool:
-    """Return whether a model can have this key: 1 to 512 visible characters without blanks."""
-    return 0 < len(text) <= 512 and text.isprintable() and " " not in text
+    """Return whether a model can have this key: 1 to 512 visible characters, and no blank at either end."""
+    return 0 < len(text) <= 512 and text.isprintable() and text == text.strip()
 
 
 def is_served_name(text: str) -> bool:

@@ -233,9 +233,9 @@ ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is n
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
     str, passes(is_model_key, "bad_model_key", "{found} cannot be a model key",
-                "1 to 512 printable characters without spaces"),
+                "1 to 512 printable characters, without a blank at either end"),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
-          json_schema_extra={"pattern": f"^[^ {HIDDEN}]{{1,512}}$"}),
+          json_schema_extra={"pattern": f"^[^ {HIDDEN}]([^{HIDDEN}]{{0,510}}[^ {HIDDEN}])?$"}),
 ]
 ServedName = Annotated[
     str, Field(min_length=1, max_length=256),
