@@ -91,6 +91,7 @@ class Command(TyperCommand):
         """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
         if not ctx.resilient_parsing:
             _refuse_foreign(args, {name for one in self.params for name in one.opts})
+            args = self._from_ndif(args)
         if self.takes_files:
             ctx.allow_extra_args = True
             args = self._with_files_named(ctx, args)
@@ -100,6 +101,25 @@ class Command(TyperCommand):
             if getattr(error, "ctx", ctx) is None:  # so that the error names the help of this command
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+
+    def _from_ndif(self, args: list[str]) -> list[str]:
+        """Return the arguments with NDIF's spellings of flags as ours: docs/verbs.md lists them.
+
+        A flag whose number is optional, and which no number follows, gets an empty value.
+        """
+        ours = {name: one for one in self.params for name in one.opts}
+        flags = args[:args.index("--")] if "--" in args else args
+        found = list[str]()
+        for place, word in enumerate(flags):
+            name, equals, value = word.partition("=")
+            if name not in ours and (known := NDIFS_FLAGS.get(name)) in ours:
+                found.append(f"{known}{equals}{value}")
+            elif word in ours and str(ours[word].metavar).startswith("[") and not (
+                    "".join(args[place + 1:place + 2]).isdecimal()):
+                found.append(f"{word}=")
+            else:
+                found.append(word)
+        return found + args[len(flags):]
 
     def _with_files_named(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Return the arguments with --file before each plain one. They stay in order: it decides which policy wins."""
@@ -223,6 +243,7 @@ def _with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, 
     return command
 
 
+NDIFS_FLAGS = {"--ray-address": "--address"}
 FORMATS = frozenset(("json", "jsonl", "yaml", "wide", "table", "markdown", "html", "text", "name"))
 OTHERS_FLAGS = {
     "--dry-run": "`fleetctl plan` shows what an apply would do, and changes nothing",

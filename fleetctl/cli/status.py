@@ -18,6 +18,7 @@ from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.names import with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -61,6 +62,11 @@ class Chosen:
     def has(self, key: str) -> bool:
         """Return whether a model is shown."""
         return self.model in (None, key) and (self.keys is None or key in self.keys)
+
+    def by_key(self, seen: Inventory) -> Chosen:
+        """Return the same choice, with the key of the model if it was named by its checkpoint."""
+        keys = {one.model for one in seen.replicas} | {one.key for one in (self.fleet.models if self.fleet else ())}
+        return self if self.model is None else replace(self, model=with_key(self.model, keys))
 
     def of(self, seen: Inventory) -> list[Replica]:
         """Return the replicas to show."""
@@ -149,12 +155,13 @@ def status(
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
+        chosen = chosen.by_key(seen)
         if output_format != "table" and isinstance(source, Live):
             from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about
 
             seen = with_verified(source.client, seen)
-        if model is not None and not chosen.of(seen):
-            _report_none(model, chosen, seen)
+        if chosen.model is not None and not chosen.of(seen):
+            _report_none(chosen.model, chosen, seen)
         if follow and isinstance(source, Live):
             _follow(source, seen, chosen, interval)
         if output_format == "json":

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
+from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import Action, Addition, Blocked, Drift, Growth, InTheWay, ModelRow, Plan, Reason
 from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
 from fleetctl.planner.policy import refusing
@@ -130,7 +130,7 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
 
 def replace_command(drift: Drift) -> str:
     """Return the command that replaces the outdated replicas of a model."""
-    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each new replica first"
+    return f"{command_line('fleetctl replace', [drift.model], '-f FLEET')}, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> tuple[Table, Table]:
