@@ -341,7 +341,7 @@ class Serving(Authored):
     """How `fleetctl endpoints` lists a model. It changes no replica."""
 
     name: ServedName | None = Field(
-        None, description="the model name that clients send, without commas; default: the model key")
+        None, description="the model name that clients send, without commas; default: the model key, if it has none")
     path: UrlPath = Field("/v1", description="the path of the API on an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
     weight: Annotated[int, Field(ge=1, le=1000)] = Field(
