@@ -62,6 +62,11 @@ def with_key(name: str, keys: Collection[str]) -> str:
     return found[0] if found else name
 
 
+def flag_with(flag: str, name: str) -> str:
+    """Return a flag with a name as its value, quoted for a shell; a value that begins with `-` needs the `=`."""
+    return f"{flag}{'=' if name.startswith('-') else ' '}{shlex.quote(name)}"
+
+
 def command_line(command: str, names: Sequence[str], flags: str = "") -> str:
     """Return a command with its plain arguments quoted for a shell; `flags` are words of a shell already.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.names import with_key
+from fleetctl.documents.names import flag_with, with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import dns_label_meant
@@ -48,8 +47,8 @@ def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
     found = models.get(with_key(name, models))
     if found is None:
         file = f"{dns_label_meant(name.rpartition('/')[2]) or 'model'}.yaml"
-        entry = (f"`fleetctl init {file} --fleet {fleet.name} --model {quote(name)}` writes an entry for it into a "
-                 f"file of its own; then add -f {file}") if is_model_key(name) else None
+        init = f"fleetctl init {file} --fleet {fleet.name} {flag_with('--model', name)}"
+        entry = f"`{init}` writes an entry into a file of its own; then add -f {file}" if is_model_key(name) else None
         hints = (did_you_mean(name, models), entry)
         raise UsageError(f"the fleet file has no model {name}", hint=" ".join(filter(None, hints)) or None)
     return found
