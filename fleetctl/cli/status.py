@@ -63,11 +63,6 @@ class Chosen:
         """Return whether a model is shown."""
         return self.model in (None, key) and (self.keys is None or key in self.keys)
 
-    def by_key(self, seen: Inventory) -> Chosen:
-        """Return the same choice, with the key of the model if it was named by its checkpoint."""
-        keys = {one.model for one in seen.replicas} | {one.key for one in (self.fleet.models if self.fleet else ())}
-        return self if self.model is None else replace(self, model=with_key(self.model, keys))
-
     def of(self, seen: Inventory) -> list[Replica]:
         """Return the replicas to show."""
         return [replica for replica in seen.replicas
@@ -155,13 +150,12 @@ def status(
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
-        chosen = chosen.by_key(seen)
         if output_format != "table" and isinstance(source, Live):
             from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about
 
             seen = with_verified(source.client, seen)
-        if chosen.model is not None and not chosen.of(seen):
-            _report_none(chosen.model, chosen, seen)
+        if model is not None and not chosen.of(seen):
+            chosen = _by_checkpoint(model, chosen, seen)
         if follow and isinstance(source, Live):
             _follow(source, seen, chosen, interval)
         if output_format == "json":
@@ -253,13 +247,20 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
         known = rows
 
 
-def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:
-    """Report that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
+def _by_checkpoint(model: str, chosen: Chosen, seen: Inventory) -> Chosen:
+    """Return the choice by key, for a model that is named by its checkpoint.
+
+    Reports that no replica of a wanted model runs; raises FleetctlError for an unknown name.
+    """
     fleet = chosen.fleet
     wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
+    model = with_key(model, {one.model for one in seen.replicas} | wanted.keys())
+    chosen = replace(chosen, model=model)
+    if chosen.of(seen):
+        return chosen
     if model in wanted:
         say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
-        return
+        return chosen
     running = {replica.model for replica in replace(chosen, model=None, keys=None).of(seen)}
     hint = did_you_mean(model, running | wanted.keys()) or "`fleetctl status` lists what runs"
     raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)

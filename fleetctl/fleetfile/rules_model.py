@@ -13,7 +13,7 @@ from typing import get_args
 
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import is_model_key, is_served_name
+from fleetctl.documents.base import MOST_OF_SERVED_NAME, is_model_key
 from fleetctl.documents.fleet import Member, Resources, Role
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
@@ -91,9 +91,9 @@ def _few_bytes(resources: Raw) -> Iterator[Problem]:
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     names = [name for group in groups if (name := group.text("name"))]
     serving, key = model.child("serving"), model.text("key")
-    if key and is_model_key(key) and not is_served_name(key) and serving.get("name") is None:
-        yield model.problem("FL073", "clients cannot request it: its key has a comma or more than 256 characters, and "
-                                     "it has no serving.name", key="key",
+    if key and (len(key) > MOST_OF_SERVED_NAME or "," in key) and is_model_key(key) and serving.get("name") is None:
+        yield model.problem("FL073", "clients cannot request it: its key has a comma or more than "
+                                     f"{MOST_OF_SERVED_NAME} characters, and it has no serving.name", key="key",
                             suggestion=(name := served_name_meant(key)) and f"serving.name: {name}")
     for _, name in serving.texts("groups"):
         if name not in names:

@@ -92,7 +92,7 @@ def test_a_key_is_restored_from_a_written_and_formatted_fleet_file(key: str) -> 
     formatted = format_source(source)
     assert not formatted.changed
     untidy = SourceBytes("fleet.yaml", source.data.replace(b"- key: ", b"- key:   "))
-    for written in (source, SourceBytes("fleet.yaml", format_source(untidy).text.encode())):
+    for written in (source, SourceBytes("fleet.yaml", format_source(untidy).after.encode())):
         assert [model.key for model in inspect_bytes([written]).sound().models] == [key]
 
 
