@@ -63,8 +63,10 @@ def with_key(name: str, keys: Collection[str]) -> str:
 
 
 def flag_with(flag: str, name: str) -> str:
-    """Return a flag with a name as its value, quoted for a shell; a value that begins with `-` needs the `=`."""
-    return f"{flag}{'=' if name.startswith('-') else ' '}{shlex.quote(name)}"
+    """Return a flag with a name as its value, quoted for a shell; behind a long flag, one that begins with `-` needs
+    the `=`.
+    """
+    return f"{flag}{'=' if name.startswith('-') and flag.startswith('--') else ' '}{shlex.quote(name)}"
 
 
 def command_line(command: str, names: Sequence[str], flags: str = "") -> str:
