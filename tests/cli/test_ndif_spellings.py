@@ -27,10 +27,6 @@ def acting(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def created(cluster: ClusterStandIn) -> list[str]:
-    return [action["id"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]]
-
-
 def live(cluster: ClusterStandIn, *ids: int, key: str = NDIF_KEY) -> None:
     for replica_id in ids:
         cluster.add_replica(key, replica_id, cluster.nodes[0]["node_id"], gpus=0)
@@ -41,7 +37,7 @@ def test_deploy_starts_one_replica_of_the_model_that_holds_the_checkpoint(
         cli: Cli, acting: ClusterStandIn, ndif_file: Path, name: str) -> None:
     done = cli("deploy", name, "-f", ndif_file, "--yes")
     assert done.code == 0, done.err
-    assert created(acting) == [f"{NDIF_KEY}/0"]
+    assert acting.created() == [f"{NDIF_KEY}/0"]
     assert "the next apply starts 2 replicas more" in " ".join(done.err.split())
 
 
@@ -56,7 +52,7 @@ def test_scale_up_is_a_flag_or_has_a_number(
     live(acting, 0, 3)
     done = cli("scale", *((CHECKPOINT, *words) if first else (*words, CHECKPOINT)), "-f", ndif_file, "--yes")
     assert done.code == 0, done.err
-    assert created(acting) == [f"{NDIF_KEY}/{replica_id}" for replica_id in ids]
+    assert acting.created() == [f"{NDIF_KEY}/{replica_id}" for replica_id in ids]
 
 
 @pytest.mark.parametrize("words", [
@@ -127,7 +123,7 @@ def test_the_hint_for_a_model_in_no_file_is_the_command_that_writes_its_entry(
         more = done.err.rpartition("add ")[2].split()
         started = cli(verb[0], *verb[1:], "-f", ndif_file, *more, "--yes", "--", name)
         assert started.code == 0, started.err
-        assert created(acting)[-1].startswith(f"{name}/")
+        assert acting.created()[-1].startswith(f"{name}/")
 
 
 def test_the_hint_without_a_file_names_the_model(cli: Cli) -> None:
