@@ -46,7 +46,7 @@ def named_replicas(
     """
     if replica_id is not None and len(names) != 1:
         raise UsageError("--replica-id needs exactly one MODEL")
-    names = with_keys(seen, names)
+    names = with_keys(seen, names, fleet)
     meant = {name: running_replicas(seen, name, replica_id) for name in names}
     number = "" if replica_id is None else f"/{replica_id}"
     unknown = [name + number for name, replicas in meant.items() if not replicas]
@@ -74,10 +74,14 @@ def _in_fleet(name: str, found: Sequence[Replica], fleet: str | None) -> Sequenc
     return [one for one in found if one.fleet in (fleet, None)]
 
 
-def with_keys(seen: Inventory, names: Sequence[str]) -> list[str]:
-    """Return the names with keys in place of checkpoints, as `with_key` does, of the models that run or have failed."""
-    keys = {one.model for one in seen.replicas if one.replica_id is not None} | {one.model for one in seen.failures}
-    return [with_key(name, keys) for name in names]
+def with_keys(seen: Inventory, names: Sequence[str], fleet: str | None = None) -> list[str]:
+    """Return the names with keys in place of checkpoints, as `with_key` does, of the models that run or have failed;
+    those of `fleet` come first.
+    """
+    known = [(one.model, one.fleet) for one in seen.replicas if one.replica_id is not None]
+    known += [(one.model, one.fleet) for one in seen.failures]
+    own = {model for model, started_by in known if fleet is not None and started_by == fleet}
+    return [with_key(name, {model for model, _ in known}, own) for name in names]
 
 
 def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:

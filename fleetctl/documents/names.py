@@ -45,21 +45,23 @@ def _held(key: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def with_key(name: str, keys: Collection[str]) -> str:
+def with_key(name: str, keys: Collection[str], own: Collection[str] = ()) -> str:
     """Return MODEL, or MODEL/ID, with a model's key in place of its checkpoint; any other name stays as it is.
 
-    A key always means itself. Raises UsageError if several of the keys hold the checkpoint.
+    A key always means itself. Raises UsageError if several of the keys hold the checkpoint, and not exactly one of
+    those that are also in `own`.
     """
     head, _, number = name.rpartition("/")
     is_replica = bool(head) and number.isascii() and number.isdigit()
     if name in keys or (is_replica and head in keys):
         return name
-    found = [key for key in keys if checkpoint_of(key) == name]
-    found += [f"{key}/{number}" for key in keys if is_replica and checkpoint_of(key) == head]
-    if len(found) > 1:
-        raise UsageError(f"{name} is the checkpoint of {len(found)} models",
-                         hint=f"write one of these: {shlex.join(sorted(found))}")
-    return found[0] if found else name
+    found = {key: key for key in keys if checkpoint_of(key) == name}
+    found |= {f"{key}/{number}": key for key in keys if is_replica and checkpoint_of(key) == head}
+    meant = [one for one, key in found.items() if key in own] or [*found]
+    if len(meant) > 1:
+        raise UsageError(f"{name} is the checkpoint of {len(meant)} models",
+                         hint=f"write one of these: {shlex.join(sorted(meant))}")
+    return meant[0] if meant else name
 
 
 def flag_with(flag: str, name: str) -> str:

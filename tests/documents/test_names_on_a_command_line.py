@@ -56,6 +56,15 @@ def test_the_checkpoint_of_several_keys_is_refused_with_all_of_them(end: str) ->
     assert shlex.split(listed) == [NDIF_KEY + end, VISION + end]
 
 
+def test_of_several_keys_the_only_one_of_the_own_fleet_is_meant() -> None:
+    keys = [VISION, NDIF_KEY, AT_STEP]
+    assert with_key(f"{CHECKPOINT}/2", keys, [NDIF_KEY, AT_STEP]) == f"{NDIF_KEY}/2"
+    assert with_key("EleutherAI/pythia-70m", keys, [NDIF_KEY]) == AT_STEP
+    assert with_key(CHECKPOINT, [CHECKPOINT, *keys], [NDIF_KEY]) == CHECKPOINT, "a key means itself"
+    with pytest.raises(UsageError):
+        with_key(CHECKPOINT, keys, [NDIF_KEY, VISION])
+
+
 def test_a_checkpoint_that_ends_like_an_id_is_refused_if_it_may_mean_a_replica() -> None:
     longer = NDIF_KEY.replace("gpt2", "gpt2/3")
     with pytest.raises(UsageError, match="is the checkpoint of 2 models"):
