@@ -27,9 +27,9 @@ def acting(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def live(cluster: ClusterStandIn, *ids: int, key: str = NDIF_KEY) -> None:
+def live(cluster: ClusterStandIn, *ids: int, key: str = NDIF_KEY, fleet: str = "lab") -> None:
     for replica_id in ids:
-        cluster.add_replica(key, replica_id, cluster.nodes[0]["node_id"], gpus=0)
+        cluster.add_replica(key, replica_id, cluster.nodes[0]["node_id"], fleet=fleet, gpus=0)
 
 
 @pytest.mark.parametrize("name", [CHECKPOINT, NDIF_KEY])
@@ -103,6 +103,15 @@ def test_a_checkpoint_of_several_models_is_refused_with_their_keys(cli: Cli, act
     assert (done.code, acting.writes()) == (64, [])
     assert f"write one of these: {shlex.quote(NDIF_KEY)} {shlex.quote(AT_STEP)}" in " ".join(done.err.split())
     assert cli("evict", NDIF_KEY, "--dry-run").code == 0
+
+
+def test_with_a_file_a_checkpoint_means_the_model_of_its_fleet(
+        cli: Cli, acting: ClusterStandIn, ndif_file: Path) -> None:
+    live(acting, 0)
+    live(acting, 0, key=AT_STEP, fleet="other")
+    done = cli("evict", CHECKPOINT, "-f", ndif_file, "--dry-run")
+    assert done.code == 0, done.err
+    assert (NDIF_KEY in done.err, AT_STEP in done.err) == (True, False)
 
 
 def test_an_unknown_replica_of_a_checkpoint_is_named_with_those_that_run(cli: Cli, acting: ClusterStandIn) -> None:
