@@ -83,6 +83,7 @@ CODES: dict[str, str] = {
     "FL070": "a secret in plain text",
     "FL071": "a flag with a blank in one word, usually its value",
     "FL072": "a typographic dash or quote where programs expect one of ASCII",
+    "FL073": "a model that clients cannot request: its key cannot be a name in requests, and it has no other",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that matches no model",
     "FL077": "a container that goes on running when its engine is ended",

@@ -190,6 +190,10 @@ class ClusterStandIn:
             "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "repr_name": "",
             "death_cause": {"creation_task_failure_context": {"formatted_exception_string": f"RuntimeError: {text}"}}})
 
+    def created(self) -> list[str]:
+        """Return the ids of the replicas that the plans of all jobs create."""
+        return [action["id"] for job in self.jobs for action in self.request_of(job)["plan"]["actions"]]
+
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that were not GETs."""
         return [request for request in self.requests if request[0] != "GET"]

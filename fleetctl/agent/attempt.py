@@ -5,7 +5,6 @@ An attempt never waits: `step` goes as far as it can and returns, so one loop se
 
 from __future__ import annotations
 
-import shlex
 from typing import Any, Callable, Collection, NamedTuple, Optional, Sequence, Set
 
 import ray
@@ -16,7 +15,7 @@ from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards
 from .create import CardTurns, CreatedHere, Grants, check, create, take_back
 from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
-from .mark import actor_name, read_mark
+from .mark import actor_name, evict_command, read_mark
 from .messages import FailedStart, Mark, Place, Replica
 from .run import PAUSED, Task, outcome_of
 from .run_messages import Outcome
@@ -202,7 +201,7 @@ class Attempt(Task):
     def _no_worker(self) -> None:
         self._end("starting", "NO_WORKER",
                   f"Ray has given it no worker for {self._passed():.0f} s; it starts when there is room, or "
-                  f"`fleetctl evict {shlex.quote(self.key)}` removes it")
+                  f"`{evict_command(self.key)}` removes it")
 
     def _await_group(self) -> None:
         """Wait until a gang's placement group has its cards, or the gang has stopped waiting for them."""
@@ -225,7 +224,7 @@ class Attempt(Task):
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "Ray reports its actor as ALIVE, but its constructor never "
-                             f"returned; `fleetctl evict {shlex.quote(self.key)}` removes it")
+                             f"returned; `{evict_command(self.key)}` removes it")
         if self._passed() >= self.replica.lifecycle.startup_timeout + self.replica.grace_s + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None

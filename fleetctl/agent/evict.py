@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from contextlib import suppress
 from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence, Set
@@ -16,7 +15,7 @@ from .drain import Drain
 from .events import EventStream
 from .failure import Refused, decode_failure, kept_failure
 from .lock import Interrupted
-from .mark import actor_name, warm_name
+from .mark import actor_name, evict_command, warm_name
 from .readiness import is_ready
 from .reload import forget_dead_actors
 from .run import Run, Steps, Task, outcome_of
@@ -275,7 +274,7 @@ class Restart(Task):
         if before.restarts_left == 0:
             return outcome_of(
                 target, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it would "
-                f"be permanent: run `fleetctl evict {shlex.quote(self.key)}`; the next apply starts another one")
+                f"be permanent: run `{evict_command(self.key)}`; the next apply starts another one")
         self._run.events.emit("replicaEnding", f"{self.key} is being restarted", model=target.model,
                               replicaId=target.replica_id)
         self._killed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Optional, Sequence, Tuple
@@ -46,6 +47,11 @@ def actor_name(model: str, replica_id: int) -> str:
 def warm_name(model: str, replica_id: int) -> str:
     """Return the name of the actor that keeps the weights of a WARM replica in memory."""
     return f"WarmReplica:{model}:{replica_id}"
+
+
+def evict_command(replica: str) -> str:
+    """Return the command that ends a replica by its name, MODEL/ID; after `--` a name is never read as a flag."""
+    return f"fleetctl evict {'-- ' if replica.startswith('-') else ''}{shlex.quote(replica)}"
 
 
 def place_of(member: Member) -> Place:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from importlib import import_module
@@ -90,7 +90,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
         if not ctx.resilient_parsing:
-            _refuse_foreign(args, {name for one in self.params for name in one.opts})
+            args = _as_ours(args, {name: str(one.metavar) for one in self.params for name in one.opts})
         if self.takes_files:
             ctx.allow_extra_args = True
             args = self._with_files_named(ctx, args)
@@ -223,6 +223,7 @@ def _with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, 
     return command
 
 
+NDIFS_FLAGS = {"--ray-address": "--address"}
 FORMATS = frozenset(("json", "jsonl", "yaml", "wide", "table", "markdown", "html", "text", "name"))
 OTHERS_FLAGS = {
     "--dry-run": "`fleetctl plan` shows what an apply would do, and changes nothing",
@@ -259,15 +260,23 @@ OTHERS_COMMANDS |= dict.fromkeys(("ls", "list"), OTHERS_COMMANDS["get"])
 OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"]}
 
 
-def _refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
-    """Raise UsageError for a long flag with one dash, a format after -o, or a flag of other tools.
+def _as_ours(arguments: Sequence[str], ours: Mapping[str, str]) -> list[str]:
+    """Return the arguments with NDIF's spellings of flags as ours; docs/verbs.md lists them.
 
-    `ours` = the flags of the command. Unrefused, `-out=x` would write a file `ut=x`, and `-o json` a file `json`.
+    Raises UsageError for a long flag with one dash, a format after -o, or a flag of other tools. Unrefused, `-out=x`
+    would write a file `ut=x`, and `-o json` a file `json`. `ours` = the flags of the command, with their metavars: a
+    flag whose value is optional, and which no number follows, gets an empty value.
     """
+    found = list(arguments)
     for place, argument in enumerate(arguments):
         if argument == "--":
-            return
+            break
         flag, equals, value = argument.partition("=")
+        if flag not in ours and (known := NDIFS_FLAGS.get(flag, "")) in ours:
+            found[place] = f"{known}{equals}{value}"
+            continue
+        if ours.get(argument, "").startswith("[") and not "".join(arguments[place + 1:place + 2]).isdecimal():
+            found[place] = f"{argument}="
         long = f"-{flag}"
         if flag[:1] == "-" and flag[1:2] not in ("", "-") and len(flag) > 2 and (long in ours or long in OTHERS_FLAGS):
             raise UsageError(f"{argument}: a long flag takes two dashes",
@@ -281,3 +290,4 @@ def _refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
         if argument[:2] == "-o" and after in FORMATS:
             raise UsageError(f"-o names a file to write, and {after} is a format",
                              hint=f"--format {after} prints that format; -o ./{after} writes a file of this name")
+    return found

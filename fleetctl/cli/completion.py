@@ -25,21 +25,31 @@ app = command_app(
     exit_codes="0 printed, 64 usage")
 BASH = r"""# bash completion for fleetctl; load it with: source <(fleetctl completion bash)
 _fleetctl() {
-    local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word breaks='' cut='' reply
-    word=${line##*[[:space:]]}
+    local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word before breaks='' cut='' reply
+    word=${line##*[[:space:]]} before=${line%"${line##*[[:space:]]}"}
+    while [[ $before == *\\[[:space:]] ]]; do  # an escaped blank is a part of the word
+        reply=${before%?} reply=${reply##*[[:space:]]}
+        word=$reply${before:(-1)}$word before=${before%"$reply"?}
+    done
     # Bash splits words at : and = and replaces only the last part, so the rest is cut from each reply.
     word=${word#-*=}
     [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
     [[ $COMP_WORDBREAKS == *=* ]] && breaks+==
     if [[ -n $breaks && $current != [\'\"]* ]]; then
-        cut=${word%"${word##*[$breaks]}"}
+        cut=${word%"${word##*[$breaks]}"} cut=${cut//\\/}
     fi
+    # A word that ends with a blank inside quotes is still being typed: no further argument is asked for.
+    [[ $current == [\'\"]* ]] && line=${line%"${line##*[![:space:]]}"}
     COMPREPLY=()
     while IFS=$'\t' read -r reply _; do
         [[ -n $reply ]] || continue
         [[ $reply == */ ]] && compopt -o nospace
         reply=${reply#"$cut"}
-        [[ $current == [\'\"]* ]] || printf -v reply '%q' "$reply"
+        case $current in
+            \'*) reply=${reply//\'/"'\''"} ;;
+            \"*) reply=${reply//\\/\\\\} reply=${reply//\"/\\\"} reply=${reply//\$/\\\$} reply=${reply//\`/\\\`} ;;
+            *) printf -v reply '%q' "$reply" ;;
+        esac
         COMPREPLY+=("$reply")
     done < <(_FLEETCTL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args COLUMNS=9999 \
         _TYPER_COMPLETE_ARGS="$line" "$1" 2>/dev/null)

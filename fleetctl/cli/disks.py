@@ -76,6 +76,7 @@ def prefetch(
     invocation = this_invocation()
     fleet = load_fleet(files, stdin=invocation.stdin)
     wanted = model_of(fleet, model)
+    model = wanted.key
     with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)

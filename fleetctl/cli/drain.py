@@ -21,6 +21,7 @@ from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, lasting_note, node
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
+from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
@@ -156,9 +157,9 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
         rows = [*(row for summary in ended for row in summary.outcomes), *rows]
         return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in ended))
     if go:
-        words = [*(f"{one.model}/{one.replica_id}" for one in go),
-                 *(word for file in wanted.files for word in ("-f", file))]
-        say("next", f"to end them: fleetctl evict {shlex.join(words)}")
+        files = shlex.join(word for file in wanted.files for word in ("-f", file))
+        say("next", "to end them: "
+                    + command_line("fleetctl evict", [f"{one.model}/{one.replica_id}" for one in go], files))
     return [*(_left_alone(one, "MAY_GO", "it is no longer needed here") for one in go), *rows], code
 
 

@@ -92,7 +92,9 @@ def endpoints(
     fleet = fleet_of(invocation, files)
     read = partial(_read, invocation, where, fleet, silent=set() if check else None, follow=follow)
     if output_format == "table":
-        show_report(endpoints_report(read()))
+        served = read()
+        say("warning", *left_out(output_format, served))
+        show_report(endpoints_report(served))
     elif out is None:
         write_document(_text(output_format, read()))
     elif follow:

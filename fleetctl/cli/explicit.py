@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -26,6 +25,7 @@ from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, n
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, first_few, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -99,8 +99,9 @@ def evict(
     refused. With --to, a replica that cannot go to that level stays as it is.
     """
     if replicas and every:
+        only = command_line("fleetctl evict", replicas[:1])
         raise UsageError("--all ends all replicas of a fleet, and takes no names",
-                         hint=f"`fleetctl evict {quote(replicas[0])}` ends that replica, or all of that model")
+                         hint=f"`{only}` ends that replica, or all of that model")
     if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:

@@ -11,6 +11,7 @@ import traceback
 from shlex import quote
 
 from fleetctl.cli.console import message_console, say, write_debug
+from fleetctl.documents.names import command_line, flag_with
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
 from fleetctl.version import __version__
 
@@ -46,7 +47,10 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
         say("hint", f"-f takes a fleet file; its value may be the missing argument: {command} {quote(files[-1])}")
     if message.startswith("Missing option '--file'"):
         flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
-        say("hint", f"name a fleet file: {command} {flag}fleet.yaml; `fleetctl init` writes one")
+        model = getattr(context, "params", {}).get("model")
+        named = [model] if isinstance(model, str) else []
+        init = " ".join(["fleetctl init", *(flag_with("--model", one) for one in named)])
+        say("hint", f"name a fleet file: {command_line(command, named, f'{flag}fleet.yaml')}; `{init}` writes one")
     extra = re.search(r"extra argument(?:\(s\))? \(([0-9]+)\)", message)
     if extra and any("--replicas" in one.opts for one in getattr(getattr(context, "command", None), "params", ())):
         say("hint", f"the number of replicas is a flag: --replicas {extra[1]}")

@@ -17,7 +17,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import end_with_reader, say, write_output_of_others
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.replica_argument import ReplicaId, absent, nearest_hint, parse_replica, running_replicas
+from fleetctl.cli.replica_argument import ReplicaId, absent, nearest_hint, parse_replica, running_replicas, with_keys
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
@@ -76,7 +76,6 @@ def logs(
     if len(names) > 1:
         raise UsageError(f"logs takes one MODEL or MODEL/ID; {names[1]} is one too many", hint=(
             "-f means --follow here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
-    [name] = names
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
     begin, lines = "", (TAIL if since is None else SINCE_TAIL) if tail is None else tail
@@ -89,6 +88,7 @@ def logs(
         seen = read(invocation, source)
         if since is not None:  # in the time format of the logs
             begin = f"{as_datetime(seen.observed_at) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
+        [name] = with_keys(seen, names)
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)
         if search.logs and not search.failed and not chosen(search.logs):

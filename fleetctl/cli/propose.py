@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -18,9 +19,8 @@ from fleetctl.cli.commands import MadeBy, command_app, epilog
 from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import MAX_REPLICAS
-from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.forge.change import ForgeName
@@ -30,9 +30,11 @@ from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, warn_if_readable
 from fleetctl.workflow.output_files import write_file
+from fleetctl.workflow.scaling import model_of
 
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
 """The beginning of an address with a password; over HTTP even a user name alone may be a token."""
+MOST_OF_BRANCH = 200
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
@@ -96,10 +98,18 @@ def scale(
     Only the number changes: comments and layout stay byte for byte. A lower number removes no running replica.
     """
     loaded = _load(files)
-    keys = [one.key for one in loaded.sound().models]
-    if model not in keys:
-        raise FleetctlError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
-    return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}), options)
+    model = model_of(loaded.sound(), model).key
+    return _propose(Proposal(files, loaded, f"scale-{in_branch(model)}", {model: replicas}), options)
+
+
+def in_branch(key: str) -> str:
+    """Return a part of a branch's name for a model key; git allows no `~`, no `..`, no `.lock` and no dot at the end,
+    and a file system at most 255 bytes.
+    """
+    name = quote(key, safe="").replace("~", "%7E")
+    if ".." in name or name.endswith((".", ".lock")):
+        name = name.replace(".", "%2E")
+    return name if len(name) <= MOST_OF_BRANCH else f"{name[:MOST_OF_BRANCH]}-{sha256(key.encode()).hexdigest()[:8]}"
 
 
 @app.command("from-live", epilog=epilog(

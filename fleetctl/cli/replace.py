@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.names import command_line
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
@@ -73,9 +73,10 @@ def replace(
         raise UsageError("give either --surge N or --in-place")
     invocation = invocation_on_one_cluster(where.address)
     found = look_up(invocation, files, model, where)
+    model = found.model
     if not found.wanted:
         raise UsageError(f"the fleet file wants no replica of {model}",
-                         hint=f"`fleetctl evict {quote(model)}` ends them")
+                         hint=f"`{command_line('fleetctl evict', [model])}` ends them")
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)

@@ -12,6 +12,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import say
 from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.documents.names import with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
@@ -39,11 +40,13 @@ def named_replicas(
     """Return the replicas that `names` refer to, each once, in inventory order.
 
     A key may look like MODEL/ID: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. With `fleet`, a
-    model means its replicas in that fleet, and others are reported. Raises UsageError if a name is both, FleetctlError
-    if it is neither or no fleet started it, InventoryError if the inventory is too incomplete to tell.
+    model means its replicas in that fleet, and others are reported. A checkpoint means the model whose key holds it.
+    Raises UsageError if a name is both, FleetctlError if it is neither or no fleet started it, InventoryError if the
+    inventory is too incomplete to tell.
     """
     if replica_id is not None and len(names) != 1:
         raise UsageError("--replica-id needs exactly one MODEL")
+    names = with_keys(seen, names, fleet)
     meant = {name: running_replicas(seen, name, replica_id) for name in names}
     number = "" if replica_id is None else f"/{replica_id}"
     unknown = [name + number for name, replicas in meant.items() if not replicas]
@@ -69,6 +72,16 @@ def _in_fleet(name: str, found: Sequence[Replica], fleet: str | None) -> Sequenc
                             hint="name the replica as MODEL/ID, or leave out -f")
     say("note", *(f"{sentence} and is left out; to include it, name it as MODEL/ID" for sentence in others))
     return [one for one in found if one.fleet in (fleet, None)]
+
+
+def with_keys(seen: Inventory, names: Sequence[str], fleet: str | None = None) -> list[str]:
+    """Return the names with keys in place of checkpoints, as `with_key` does, of the models that run or have failed;
+    those of `fleet` come first.
+    """
+    known = [(one.model, one.fleet) for one in seen.replicas if one.replica_id is not None]
+    known += [(one.model, one.fleet) for one in seen.failures]
+    own = {model for model, started_by in known if fleet is not None and started_by == fleet}
+    return [with_key(name, {model for model, _ in known}, own) for name in names]
 
 
 def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:

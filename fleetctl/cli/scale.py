@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
@@ -27,18 +27,24 @@ from fleetctl.workflow.scaling import Scaling, look_up
 app = command_app()
 
 
+def _added(value: str) -> int:
+    """Return the number of --scale-up; 0 = none was given."""
+    if value and not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= MAX_REPLICAS):
+        raise typer.BadParameter(f"{value} is not in the range 1<=x<={MAX_REPLICAS}")
+    return int(value or 0)
+
+
 @app.command(epilog=epilog(
     "fleetctl deploy org/model -f fleets/prod.yaml",
-    "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
+    "fleetctl deploy org/model --replicas 3 -f fleets/prod.yaml",
     exit_codes="0 all are ready, 1 error before any action, or replicas are already live, 3 partial, 4 refused by "
                "policy, 5 another apply holds the lock, 7 --wait-timeout passed, 64 usage, 130 interrupted"))
 def deploy(
     *,
     model: flags.Model,
     files: flags.FlaggedFiles,
-    replicas: Annotated[int | None, flags.option(
-        "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
-        help="Number of replicas to start. [default: the number in the file]")] = None,
+    replicas: Annotated[int, flags.option(
+        "--replicas", metavar="N", min=1, max=MAX_REPLICAS, help="Number of replicas to start. [default: 1]")] = 1,
     start: flags.Starting,
     output_format: FormatOption = "table",
 ) -> int:
@@ -49,9 +55,10 @@ def deploy(
     invocation = this_invocation()
     found = look_up(invocation, files, model, start.where)
     if found.live:
-        raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
-                            hint=f"`fleetctl scale {quote(model)} --replicas N {file_flags(files)}` starts more")
-    return _apply(invocation, found, files, replicas if replicas is not None else found.wanted, start, output_format)
+        raise FleetctlError(f"{found.model} has {count_of(found.live, 'live replica')}",
+                            hint=f"`{command_line('fleetctl scale', [model], f'--replicas N {file_flags(files)}')}` "
+                                 "starts more")
+    return _apply(invocation, found, files, replicas, start, output_format)
 
 
 @app.command(epilog=epilog(
@@ -66,7 +73,8 @@ def scale(
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="Total number of replicas that should run.")] = None,
     scale_up: Annotated[int | None, flags.option(
-        "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="Number of replicas to add to the live ones.")] = None,
+        "--scale-up", metavar="[N]", parser=_added,
+        help="Number of replicas to add to the live ones; without a number, those of --replicas are added.")] = None,
     dedicated: Annotated[bool, typer.Option(
         "--dedicated", help="Give the new replicas whole cards instead of the share in the file.")] = False,
     start: flags.Starting,
@@ -78,13 +86,14 @@ def scale(
     report them. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace`
     starts in its place gets the file's share again.
     """
-    if (replicas is None) == (scale_up is None):
-        raise UsageError("give either --replicas N or --scale-up N")
+    if (replicas is None) == (not scale_up):
+        raise UsageError("give either --replicas N or --scale-up N",
+                         hint="--replicas N --scale-up adds N replicas, too")
     invocation = this_invocation()
     found = look_up(invocation, files, model, start.where)
-    number = replicas if replicas is not None else found.live + (scale_up or 0)
+    number = replicas or 0 if scale_up is None else found.live + (scale_up or replicas or 0)
     if number <= found.live:
-        say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never removes "
+        say("note", f"{found.model}: {found.live} are live, {number} wanted; nothing to start. Scale never removes "
                     "replicas; `fleetctl evict` does")
     return _apply(invocation, found, files, number, start, output_format, dedicated=dedicated)
 

@@ -18,6 +18,7 @@ from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.names import with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -156,7 +157,7 @@ def status(
 
             seen = with_verified(source.client, seen)
         if model is not None and not chosen.of(seen):
-            _report_none(model, chosen, seen)
+            chosen = _by_checkpoint(model, chosen, seen)
         if follow and isinstance(source, Live):
             _follow(source, seen, chosen, interval)
         if output_format == "json":
@@ -248,13 +249,20 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
         known = rows
 
 
-def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:
-    """Report that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
+def _by_checkpoint(model: str, chosen: Chosen, seen: Inventory) -> Chosen:
+    """Return the choice by key, for a model that is named by its checkpoint.
+
+    Reports that no replica of a wanted model runs; raises FleetctlError for an unknown name.
+    """
     fleet = chosen.fleet
     wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
+    model = with_key(model, {one.model for one in seen.replicas} | wanted.keys())
+    chosen = replace(chosen, model=model)
+    if chosen.of(seen):
+        return chosen
     if model in wanted:
         say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
-        return
+        return chosen
     running = {replica.model for replica in replace(chosen, model=None, keys=None).of(seen)}
     hint = did_you_mean(model, running | wanted.keys()) or "`fleetctl status` lists what runs"
     raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)

@@ -9,6 +9,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
 from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting
+from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.notes import cordon_note, has_ended
@@ -143,7 +144,7 @@ def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:
                 advice=f"restart {'them all' if names[1:] else 'that replica'}: a new engine loads the right file; "
                        "if this happens again, check the node's disk, and who may write to it" if names else
                        "the next start there fetches it again; check the origins of these weights",
-                command=f"fleetctl restart {shlex.join(names)}" if names else "fleetctl status --format wide")
+                command=command_line("fleetctl restart", names) if names else "fleetctl status --format wide")
 
 
 FULL, NEARLY = 0.95, 0.90

@@ -9,6 +9,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import as_datetime, clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
+from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, grouped, number_in
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.planner.live import paused_text, resume_command
@@ -27,7 +28,7 @@ def check_lost(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="REPLICA_LOST", severity="error", area="replica", subject=_name(replica),
                 message=f"{why}: it cannot serve, and does not count as live",
                 advice="the next apply starts another; evict this one to remove it from Ray",
-                command=f"fleetctl evict {shlex.quote(_name(replica))}")
+                command=command_line("fleetctl evict", [_name(replica)]))
 
 
 def check_readiness(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -39,7 +40,7 @@ def check_readiness(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="NO_LONGER_READY", severity="error", area="replica", subject=_name(replica),
                 message=f"it has not been ready since {since}: {replica.not_ready_reason}",
                 advice="it counts as live, but gets no requests, and nothing restarts it; see its log, then restart it",
-                command=f"fleetctl logs {shlex.quote(_name(replica))}")
+                command=command_line("fleetctl logs", [_name(replica)]))
 
 
 def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -55,7 +56,7 @@ def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
             message=(f"it is being restarted (restart {replica.in_a_row or 1}){why}" if restarting
                      else f"it was restarted {replica.in_a_row} times"),
             advice="see its log for the cause; after its last restart (`restart.max`) it ends",
-            command=f"fleetctl logs {shlex.quote(_name(replica))}")
+            command=command_line("fleetctl logs", [_name(replica)]))
 
 
 def _live_replicas(evidence: Evidence) -> Iterator[Replica]:
@@ -86,7 +87,7 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="FAILED_LATELY", severity="warning", area="replica", subject=failed.model,
                 message=f"{count_of(failed.count, 'replica')} failed within the last day{at}, and none became ready "
                         f"since then: {failed.why}{nodes}",
-                advice="see its log for more", command=f"fleetctl logs {shlex.quote(failed.model)}")
+                advice="see its log for more", command=command_line("fleetctl logs", [failed.model]))
 
 
 LONG_S = 24 * 3600
@@ -117,7 +118,7 @@ def _cooling(one: Cools, message: str) -> Diagnosed:
     return Diagnosed(
         code="COOLING_DOWN", severity="warning", area="replica", subject=one.name, message=message,
         advice="see its log for more; a changed spec is tried at once, this one with --ignore-cooldown",
-        command=f"fleetctl logs {shlex.quote(one.name)}")
+        command=command_line("fleetctl logs", [one.name]))
 
 
 def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -131,7 +132,7 @@ def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
             message=f"{count_of(len(names), 'replica')} started by fleetctl {version}; this is {__version__}: "
                     f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}",
             advice="they serve as before, without the fixes since then; evict them one by one and apply",
-            command=f"fleetctl evict {shlex.quote(names[0])} --dry-run")
+            command=command_line("fleetctl evict", names[:1], "--dry-run"))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -75,13 +75,16 @@ direction of text. Beyond U+FFFF, editors read patterns differently."""
 
 
 def is_model_key(text: str) -> bool:
-    """Return whether a model can have this key: 1 to 512 visible characters without blanks."""
-    return 0 < len(text) <= 512 and text.isprintable() and " " not in text
+    """Return whether a model can have this key: 1 to 512 visible characters, and no blank at either end."""
+    return 0 < len(text) <= 512 and text.isprintable() and text == text.strip()
+
+
+MOST_OF_SERVED_NAME = 256
 
 
 def is_served_name(text: str) -> bool:
     """Return whether clients can request a model by this name: visible text without commas and blanks at its ends."""
-    return 0 < len(text) <= 256 and text.isprintable() and "," not in text and text == text.strip()
+    return 0 < len(text) <= MOST_OF_SERVED_NAME and text.isprintable() and "," not in text and text == text.strip()
 
 
 def passes(test: Callable[[str], object], kind: str, message: str, allowed: str) -> AfterValidator:

@@ -45,7 +45,7 @@ class ServedModel(Stored):
     """One model and its endpoints, if any."""
 
     key: str
-    name: str = Field(description="the model name that clients send")
+    name: str = Field(description="the name that clients send; empty = the key cannot be one, and it has no other")
     path: str
     weight: int
     endpoints: list[Endpoint]

@@ -233,9 +233,9 @@ ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is n
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
     str, passes(is_model_key, "bad_model_key", "{found} cannot be a model key",
-                "1 to 512 printable characters without spaces"),
+                "1 to 512 printable characters, without a blank at either end"),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
-          json_schema_extra={"pattern": f"^[^ {HIDDEN}]{{1,512}}$"}),
+          json_schema_extra={"pattern": f"^[^ {HIDDEN}]([^{HIDDEN}]{{0,510}}[^ {HIDDEN}])?$"}),
 ]
 ServedName = Annotated[
     str, Field(min_length=1, max_length=256),
@@ -341,7 +341,7 @@ class Serving(Authored):
     """How `fleetctl endpoints` lists a model. It changes no replica."""
 
     name: ServedName | None = Field(
-        None, description="the model name that clients send, without commas; default: the model key")
+        None, description="the model name that clients send, without commas; default: the model key, if it has none")
     path: UrlPath = Field("/v1", description="the path of the API on an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
     weight: Annotated[int, Field(ge=1, le=1000)] = Field(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from shlex import quote
+
+from fleetctl.documents.names import checkpoint_of
 
 CUTOFF, SHORT_CUTOFF, SHORT = 0.6, 0.5, 3
 """Minimum similarity from 0 to 1: difflib's own default, and a lower one for words of at most SHORT letters."""
@@ -35,10 +38,13 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest name, or with a name whose last part is `name`."""
+    """Return a hint with the nearest name, or with one that has `name` as its last part or its checkpoint; quoted for
+    a shell.
+    """
     names = sorted(known)
-    found = nearest(name, names) or next((one for one in names if one.endswith(f"/{name}")), None)
-    return f"did you mean {found}?" if found else None
+    found = nearest(name, names) or next((one for one in names if one.endswith(f"/{name}")
+                                          or checkpoint_of(one) == name), None)
+    return f"did you mean {quote(found)}?" if found else None
 
 
 @lru_cache(maxsize=4)

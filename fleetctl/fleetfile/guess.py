@@ -7,13 +7,14 @@ import re
 import shlex
 from collections.abc import Callable
 
+from fleetctl.documents.base import is_model_key, is_served_name
+from fleetctl.documents.names import served_name_in
 from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.documents.weights import parse_ports
 from fleetctl.fleetfile.scalars import is_text_to_all
 
 MOST_WORDS = 200
-MOST_OF_NAME = 256
 BECAUSE_OF_THE_COMMA = "in quotes because of the comma"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./$()=-]+")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
@@ -56,11 +57,17 @@ def number_meant(text: str) -> str | None:
     return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
 
 
-def name_meant(text: str, blank: str) -> str | None:
-    """Return the name meant by `text`: without hidden characters, `-` for commas, and `blank` for inner blanks."""
-    parts = re.split(r"\s*,\s*", "".join(char for char in re.sub(r"\s+", " ", text) if char.isprintable()).strip(" ,"))
-    meant = "-".join(parts).replace(" ", blank)
-    return meant if 0 < len(meant) <= MOST_OF_NAME and meant != text else None
+def key_meant(text: str) -> str | None:
+    """Return the model key meant by `text`: on one line, without hidden characters and blanks at its ends."""
+    meant = "".join(char for char in re.sub(r"\s+", " ", text) if char.isprintable()).strip()
+    return meant if is_model_key(meant) and meant != text else None
+
+
+def served_name_meant(text: str) -> str | None:
+    """Return the name in requests meant by `text`: the checkpoint of a key of NDIF, otherwise `-` for commas."""
+    found = served_name_in(text)
+    meant = found or "-".join(re.split(r"\s*,\s*", (key_meant(text) or text).strip(" ,")))
+    return meant if is_served_name(meant) and meant != text else None
 
 
 def selector_meant(text: str) -> str | None:

@@ -255,10 +255,10 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
-def _name(code: str, blank: str, finding: Finding) -> Problem:
+def _name(code: str, meant: Callable[[str], str | None], finding: Finding) -> Problem:
     """Return the problem for a name with characters that names do not have."""
     value = finding.node.value if finding.node else None
-    return _own(code, lambda _: guess.name_meant(value, blank) if isinstance(value, str) else None, finding)
+    return _own(code, lambda _: meant(value) if isinstance(value, str) else None, finding)
 
 
 _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
@@ -282,8 +282,8 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
-    "bad_model_key": partial(_name, "FL030", "-"),
-    "bad_served_name": partial(_name, "FL035", " "),
+    "bad_model_key": partial(_name, "FL030", guess.key_meant),
+    "bad_served_name": partial(_name, "FL035", guess.served_name_meant),
     **dict.fromkeys(("bad_env_name", "reserved_env_name"), partial(_own, "FL033", None)),
     "probe_kind": partial(_not_one_kind, "FL034"),
     "weights_kind": partial(_not_one_kind, "FL080"),

@@ -13,12 +13,14 @@ from typing import get_args
 
 from pydantic_core import PydanticCustomError
 
+from fleetctl.documents.base import MOST_OF_SERVED_NAME, is_model_key
 from fleetctl.documents.fleet import Member, Resources, Role
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, count_of, parse_bytes, parse_gpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
 from fleetctl.documents.weights import regex_error
+from fleetctl.fleetfile.guess import served_name_meant
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.messages import cut
 from fleetctl.fleetfile.nodes import Document, Raw, Value, models, repeated, root, shapes_of
@@ -88,7 +90,11 @@ def _few_bytes(resources: Raw) -> Iterator[Problem]:
 
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     names = [name for group in groups if (name := group.text("name"))]
-    serving = model.child("serving")
+    serving, key = model.child("serving"), model.text("key")
+    if key and (len(key) > MOST_OF_SERVED_NAME or "," in key) and is_model_key(key) and serving.get("name") is None:
+        yield model.problem("FL073", "clients cannot request it: its key has a comma or more than "
+                                     f"{MOST_OF_SERVED_NAME} characters, and it has no serving.name", key="key",
+                            suggestion=(name := served_name_meant(key)) and f"serving.name: {name}")
     for _, name in serving.texts("groups"):
         if name not in names:
             yield serving.problem("FL059", f'this model has no group "{name}"', key="groups",

@@ -11,6 +11,7 @@ from typing import Any
 
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.names import checkpoint_of, revision_of, served_name_in
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
@@ -30,17 +31,22 @@ _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.I
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """The command line of an engine. `split` = its flag for the number of cards. All engines answer GET /health."""
+    """The command line of an engine, and its flags for the number of cards and for a revision of the checkpoint.
+
+    All engines answer GET /health.
+    """
 
     command: tuple[str, ...]
     args: tuple[str, ...]
     split: str = ""
+    revision: str = ""
 
 
 ENGINES = {
-    "vllm": EngineKind(("vllm", "serve", MODEL), ("--host", HOST, "--port", PORT), "--tensor-parallel-size"),
+    "vllm": EngineKind(("vllm", "serve", MODEL), ("--host", HOST, "--port", PORT), "--tensor-parallel-size",
+                       "--revision"),
     "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL),
-                         ("--host", HOST, "--port", PORT), "--tp-size"),
+                         ("--host", HOST, "--port", PORT), "--tp-size", "--revision"),
     "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), ("--host", HOST, "--port", PORT)),
 }
 
@@ -66,17 +72,21 @@ def first_fleet(wanted: FirstFleet) -> str:
     for key in dict.fromkeys(wanted.models or (EXAMPLE_MODEL,)):
         weights = weights_bytes(key)
         need = choose_cards(weights, kinds) if kinds else None
-        comments |= _comments(wanted, need, weights, len(models))
+        comments |= _comments(wanted, key, need, weights, len(models))
         accelerator = need.kind.accelerator if need and len(kinds) > 1 else None
         claim = ({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})} if need else
                  {"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
         engine = ENGINES[wanted.engine]
+        revision = [engine.revision, at] if engine.revision and (at := revision_of(key)) else []
         split = [engine.split, str(need.gpus)] if need and engine.split and need.gpus > 1 else []
+        served = served_name_in(key)  # a key of NDIF is no name that an engine or its clients know
+        command = [(checkpoint_of(key) or word) if word == MODEL else word for word in engine.command]
         member = {"resources": authored_resources(claim),
                   **({"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator else {}),
-                  "engine": {"command": list(engine.command), "args": [*engine.args, *split],
+                  "engine": {"command": command, "args": [*engine.args, *revision, *split],
                              "readiness": {"http": {"path": "/health"}}}}
-        models.append({"key": key, "replicas": 1, "workers": one_group([member])})
+        models.append({"key": key, "replicas": 1, **({"serving": {"name": served}} if served else {}),
+                       "workers": one_group([member])})
     document = {
         "apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": wanted.name},
         "spec": {**filled({"cluster": filled({"address": wanted.address, "namespace": wanted.namespace})}),
@@ -122,7 +132,9 @@ def _node_text(node: Node) -> str:
     return ", ".join(parts)
 
 
-def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number: int) -> dict[Path, list[str]]:
+def _comments(
+    wanted: FirstFleet, key: str, need: Need | None, weights: int | None, number: int
+) -> dict[Path, list[str]]:
     """Return the comments of one model; those that apply to all models are only above the first."""
     at: Path = ("spec", "models", number)
     member: Path = (*at, "workers", 0, "members", 0)
@@ -134,11 +146,12 @@ def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number
         return size
     example = [] if wanted.models else ["An example: replace it with the name of your model."]
     program = ENGINES[wanted.engine].command[0]
+    about_key = "" if checkpoint_of(key) else "$(FLEETCTL_MODEL) is the key above, "
     return size | {
         at: [*example, "`replicas` is a minimum: fleetctl starts missing replicas, and never removes one."],
         (*member, "nodeSelector"): ["Several kinds of cards are available; without this line any of them may be used."],
         (*member, "engine"): [f"{program} must be installed on the nodes. fleetctl adds nothing to its command line;",
-                              "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],
+                              f"{about_key}$(FLEETCTL_PORT) is a free port."],
     }
 
 
@@ -196,7 +209,7 @@ def card_kinds(inventory: Inventory) -> list[CardKind]:
 
 def weights_bytes(model: str) -> int | None:
     """Return the bytes of a model's weights from the size in its name: 8B, 8x7B, 0.5B-AWQ; None if there is none."""
-    name = model.rpartition("/")[2]
+    name = (checkpoint_of(model) or model).rpartition("/")[2]
     sizes = [int(times or 1) * float(number) * (1e9 if unit in "bB" else 1e6)
              for times, number, unit in _SIZE.findall(name)]
     width = next((width for width, pattern in _WIDTHS if pattern.search(name)), 2.0)

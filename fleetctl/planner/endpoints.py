@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fleetctl.documents.base import is_model_key
+from fleetctl.documents.base import is_model_key, is_served_name
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
 from fleetctl.documents.inventory import Inventory, Replica, address_of, dead_node_ids, is_live, is_port, serves
@@ -27,7 +27,8 @@ def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
 def _served(key: str, serving: Serving, ready: list[Replica], names: Mapping[str, str]) -> ServedModel:
     found = [endpoint for replica in sorted(ready, key=lambda one: one.replica_id or 0)
              for endpoint in _of_replica(replica, serving, names)]
-    return ServedModel(key=key, name=serving.name or key, path=serving.path, weight=serving.weight, endpoints=found)
+    name = serving.name or (key if is_served_name(key) else "")
+    return ServedModel(key=key, name=name, path=serving.path, weight=serving.weight, endpoints=found)
 
 
 def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) -> Iterator[Endpoint]:

@@ -20,6 +20,7 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_lost,
 )
+from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -159,8 +160,8 @@ def paused_text(pause: Pause, observed_at: str) -> str:
 
 def resume_command(pause: Pause) -> str:
     """Return the command that ends a pause."""
-    return f"fleetctl resume {quote(pause.model)} --fleet {quote(pause.fleet)}" if pause.model is not None else (
-        f"fleetctl resume --fleet {quote(pause.fleet)}")
+    return command_line("fleetctl resume", [] if pause.model is None else [pause.model],
+                        f"--fleet {quote(pause.fleet)}")
 
 
 def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
@@ -223,9 +224,9 @@ def _node_names(replica: Replica, names: Mapping[str, str]) -> list[str]:
 def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
     from fleetctl.documents.plan import Lost  # slow to import, and `status` does not need it
 
-    name = f"{replica.model}/{replica.replica_id or 0}"
+    evict = command_line("fleetctl evict", [f"{replica.model}/{replica.replica_id or 0}"])
     why = ("one of its nodes is dead" if replica.constructed
-           else f"its constructor never returned, so it serves nothing; `fleetctl evict {quote(name)}` removes it")
+           else f"its constructor never returned, so it serves nothing; `{evict}` removes it")
     return Lost(model=replica.model, replica_id=replica.replica_id or 0,
                 code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
                 nodes=_node_names(replica, names),

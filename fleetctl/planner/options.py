@@ -7,12 +7,13 @@ Also the command that makes a plan again with the same options: the hint when it
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.names import flag_with
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import FleetctlError, InventoryError
@@ -105,7 +106,7 @@ def require_complete(inventory: Inventory) -> None:
 
 def file_flags(files: Sequence[str]) -> str:
     """Return the flags that name these fleet files in a command, quoted for a shell; `-f FLEET` if none is known."""
-    return " ".join(f"-f {shlex.quote(file)}" for file in files or ["FLEET"])
+    return " ".join(f"-f {quote(file)}" for file in files or ["FLEET"])
 
 
 def replan_command(plan: Plan, saved_as: str) -> str:
@@ -120,9 +121,9 @@ def replan_command(plan: Plan, saved_as: str) -> str:
         ("--base", [plan.change.base.name if plan.change else None]),
         ("--expires", [None if seconds in {None, USUAL_EXPIRY_S} else f"{seconds}s"]),
     ]
-    parts = [part for flag, values in flags for value in values if value for part in (flag, value)]
+    parts = [flag_with(flag, value) for flag, values in flags for value in values if value]
     parts += ["--force"] * options.force + ["--ignore-cooldown"] * options.ignore_cooldown
-    return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
+    return " ".join(["fleetctl plan", *parts, flag_with("--out", saved_as)])
 
 
 def valid_for_s(plan: Plan) -> int | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from fleetctl.documents.fleet import matches_pattern
+from fleetctl.documents.names import flag_with
 from fleetctl.documents.plan import PolicyFinding
 from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
@@ -95,7 +95,7 @@ def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedMo
         if pattern is not None:
             yield _finding(fleet, "PROTECTED_MODEL", "protectedModels", pattern,
                            f"creates {count_of(doing.created[model.key], 'replica')} of {model.key}",
-                           f"{NOT_LIFTED}; --exclude {quote(model.key)} plans the rest", model=model.key)
+                           f"{NOT_LIFTED}; {flag_with('--exclude', model.key)} plans the rest", model=model.key)
 
 
 def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:

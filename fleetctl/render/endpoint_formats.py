@@ -23,6 +23,8 @@ from fleetctl.render.report.model import Column, Report, Table
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
 """nginx refuses an `upstream` without servers."""
+NAMELESS = frozenset({"table", "json", "prometheus"})
+"""The formats that list models without a name in requests."""
 DIGEST = 16
 """Hexadecimal digits at the end of an upstream's name, against two names that differ only in other characters."""
 _PLAIN_UPSTREAM = re.compile(rf"(?!.*-[0-9a-f]{{{DIGEST}}}$)[a-z0-9._-]{{1,128}}")
@@ -45,9 +47,15 @@ _Yaml.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:y
 
 
 def left_out(output_format: str, served: Endpoints) -> list[str]:
-    """Return a warning for each model that this format leaves out, because its name has another meaning there."""
-    return [f"{model.key} is left out: {why}; give it another `serving.name`"
-            for model in served.models if (why := _other_meaning(output_format, model))]
+    """Return a warning for each model that this format leaves out: without a name, or with one of other meaning there.
+
+    A table and the JSON leave none out, and warn of those without a name.
+    """
+    found = [f"{model.key} is left out: {why}; give it another `serving.name`"
+             for model in served.models if (why := _other_meaning(output_format, model))]
+    out = "" if output_format in NAMELESS else "is left out: it "
+    return found + [f"{model.key} {out}has no name in requests, as its key cannot be one; give it a `serving.name`"
+                    for model in served.models if not model.name]
 
 
 def _other_meaning(output_format: str, model: ServedModel) -> str | None:
@@ -62,7 +70,7 @@ def _other_meaning(output_format: str, model: ServedModel) -> str | None:
 
 def _deployments(output_format: str, served: Endpoints) -> Iterator[tuple[ServedModel, Endpoint]]:
     for model in served.models:
-        if _other_meaning(output_format, model) is None:
+        if model.name and _other_meaning(output_format, model) is None:
             yield from ((model, one) for one in model.endpoints)
 
 
@@ -129,8 +137,9 @@ FORMATS: Mapping[str, Callable[[Endpoints], str]] = {
 
 def _by_name(served: Endpoints) -> dict[str, list[tuple[ServedModel, Endpoint]]]:
     """Group the endpoints by the model name in requests; models with the same name share requests by weight."""
-    found: dict[str, list[tuple[ServedModel, Endpoint]]] = {model.name: [] for model in served.models}
-    return found | grouped((model.name, (model, one)) for model in served.models for one in model.endpoints)
+    named = [model for model in served.models if model.name]
+    found: dict[str, list[tuple[ServedModel, Endpoint]]] = {model.name: [] for model in named}
+    return found | grouped((model.name, (model, one)) for model in named for one in model.endpoints)
 
 
 def upstream_of(name: str) -> str:
@@ -149,7 +158,7 @@ def endpoints_report(served: Endpoints) -> Report:
     """Return the report of `endpoints`; the name column is empty if the name is the key."""
     rows = []
     for model in served.models:
-        name = "" if model.name == model.key else model.name
+        name = "" if model.name == model.key else model.name or "none"
         rows += [(f"{model.key}/{one.replica_id}", one.url, name, one.group, one.node)
                  for one in model.endpoints] or [(model.key, "none is ready", name, "", "")]
     total = sum(len(model.endpoints) for model in served.models)

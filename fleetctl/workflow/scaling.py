@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fleetctl.documents.base import is_model_key
+from fleetctl.documents.names import flag_with, with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError
+from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.live import sort_out
@@ -35,22 +38,28 @@ class Scaling:
         return replace(self.loaded, fleet=replace(fleet, models=models))
 
 
-def model_of(fleet: ResolvedFleet, key: str) -> ResolvedModel:
-    """Return a model of the fleet file; raises FleetctlError when the file has no such model."""
-    found = next((model for model in fleet.models if model.key == key), None)
+def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
+    """Return a model of the fleet file by its key, or by the checkpoint that the key holds.
+
+    Raises FleetctlError when the file has no such model, with the command that writes an entry, or several.
+    """
+    models = {model.key: model for model in fleet.models}
+    found = models.get(with_key(name, models))
     if found is None:
-        raise FleetctlError(f"the fleet file has no model {key}",
-                            hint=did_you_mean(key, [model.key for model in fleet.models])
-                            or "its shape comes from the fleet file: add it there first")
+        file = f"{dns_label_meant(name.rpartition('/')[2]) or 'model'}.yaml"
+        init = f"fleetctl init {file} --fleet {fleet.name} {flag_with('--model', name)}"
+        entry = f"`{init}` writes an entry into a file of its own; then add -f {file}" if is_model_key(name) else None
+        hints = (did_you_mean(name, models), entry)
+        raise FleetctlError(f"the fleet file has no model {name}", hint=" ".join(filter(None, hints)) or None)
     return found
 
 
 def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Where) -> Scaling:
-    """Return the model of the fleet file and its live count; raises FleetctlError when the file has no such model."""
+    """Return the model of the fleet file and its live count; raises FleetctlError as `model_of` does."""
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     fleet = loaded.sound()
     found = model_of(fleet, model)
     seen = read_from(invocation, where, fleet)
     require_complete(seen)
-    live = len(sort_out(seen, fleet.name, [model]).models[model].live)
-    return Scaling(loaded, model, found.replicas, live)
+    live = len(sort_out(seen, fleet.name, [found.key]).models[found.key].live)
+    return Scaling(loaded, found.key, found.replicas, live)

@@ -40,7 +40,7 @@ def test_names_are_quoted_for_a_shell() -> None:
     plan = small_plan("a", options=PlanOptions(files=("my fleet.yaml", "$(reboot)")))
     line = command(plan, "-rf; x")
     assert shlex.split(line) == ["fleetctl", "plan", "-f", "my fleet.yaml", "-f", "$(reboot)", "--namespace", "fleet",
-                                 "--out", "-rf; x"]
+                                 "--out=-rf; x"]
 
 
 @pytest.mark.parametrize(("expires", "seconds"), [

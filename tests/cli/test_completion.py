@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from in_process import run_here
+from model_keys import NDIF_KEY
 
 from fleetctl.cli.completion import SCRIPTS
 
@@ -21,7 +22,9 @@ _split_as_readline_does() {
     COMP_WORDS=()
     while [[ -n $rest ]]; do
         char=${rest:0:1} rest=${rest:1}
-        if [[ -n $quote ]]; then
+        if [[ $char == \\ && $quote != \' ]]; then
+            word+=$char${rest:0:1} rest=${rest:1}
+        elif [[ -n $quote ]]; then
             word+=$char; [[ $char == "$quote" ]] && quote=''
         elif [[ $char == [\'\"] ]]; then
             quote=$char word+=$char
@@ -41,7 +44,10 @@ _split_as_readline_does "$1"
 _fleetctl fleetctl
 printf '%s\0' "${COMPREPLY[@]}" "nospace=$NOSPACE"
 """
-KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's")
+KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's", NDIF_KEY)
+
+ESCAPED = NDIF_KEY.partition(":")[2].translate({ord(char): f"\\{char}" for char in '{}", '})
+"""The key after its first colon, as bash writes it."""
 
 
 @pytest.fixture
@@ -95,8 +101,18 @@ def ask_bash(folder: Path, line: str, wordbreaks: str) -> tuple[list[str], bool]
     ("--target y", [r"y/\*"]),
     ("--target z", [r"z/it\'s"]),
     ('--target "z', ["z/it's"]),
+    ("--target 'z", [r"z/it'\''s"]),
+    ('--target "x', [r"x/\$(id>owned)"]),
+    ("--target Lang", [rf"LanguageModel:{ESCAPED}"]),
+    ("--target LanguageModel:", [ESCAPED]),
+    (r"--target LanguageModel:\{\"repo_id\":", [ESCAPED.partition(":")[2]]),
+    (r"--target LanguageModel:\{\"repo_id\":\ \"open", [ESCAPED.partition(":")[2]]),
+    ("--target 'Lang", [NDIF_KEY]),
+    ("--target '" + NDIF_KEY[:26], [NDIF_KEY]),
+    ("--target '" + NDIF_KEY[:30], [NDIF_KEY]),
+    ('--target "LanguageModel:{', [NDIF_KEY.replace('"', '\\"')]),
     ("--target nobody", []),
-    ("--selector te", ["team=o", "team=x", "team=y", "team=z"]),
+    ("--selector te", ["team=L", "team=o", "team=x", "team=y", "team=z"]),
     ("-l team=x", ["x"]),
 ])
 def test_a_reply_completes_the_text_after_the_last_word_break(

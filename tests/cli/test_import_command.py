@@ -208,7 +208,7 @@ def test_standard_input_is_read(run_cli):
 
 def test_a_fleet_file_with_problems_is_written_and_reported(run_cli, tmp_path):
     path, out = tmp_path / "models.yaml", tmp_path / "fleet.yaml"
-    path.write_text('models:\n- "a model with spaces"\n')
+    path.write_text('models:\n- "a model "\n')
     done = run_cli("import", path, "-o", out)
     assert done.returncode == 3
     assert f"{out}:" in done.stderr

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from cli_result import Cli
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,20 @@ def test_the_file_is_sound_and_formatted_for_any_cluster(
     text = first_fleet(FirstFleet("lab", models, engine, seen, "http://a:1"))
     assert problems_of(text, "") == ()
     assert not format_source(SourceBytes("", text.encode())).changed
+
+
+@pytest.mark.parametrize(("engine", "words"), [
+    ("vllm", ["vllm", "serve", "org/a-7B", "--host", "--port", "--revision", "step3"]),
+    ("llama.cpp", ["llama-server", "-hf", "org/a-7B", "--host", "--port"])])
+def test_the_engine_of_a_key_of_ndif_serves_its_checkpoint_under_that_name(engine: str, words: list[str]) -> None:
+    key = 'LanguageModel:{"repo_id": "org/a-7B", "revision": "step3"}'
+    text = first_fleet(FirstFleet("lab", (key,), engine))
+    [model] = yaml.safe_load(text)["spec"]["models"]
+    [member] = model["workers"][0]["members"]
+    given = [word for word in (*member["engine"]["command"], *member["engine"]["args"]) if not word.startswith("$")]
+    assert (model["key"], model["serving"], given) == (key, {"name": "org/a-7B@step3"}, words)
+    assert member["resources"]["vram"] == "16Gi", "by the size in its checkpoint's name"
+    assert "is the key above" not in text
 
 
 SNAPSHOT = json.dumps({

@@ -45,7 +45,7 @@ def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) ->
 
 
 def test_the_hint_for_a_missing_file_uses_the_flag_if_arguments_are_models(cli: Cli) -> None:
-    assert "fleetctl scale -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
+    assert "fleetctl scale org/m -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
     assert "fleetctl plan fleet.yaml;" in cli("plan").err
 
 

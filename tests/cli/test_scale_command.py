@@ -17,16 +17,12 @@ def acting(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def created(cluster: ClusterStandIn) -> list[str]:
-    return [action["id"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]]
-
-
 def test_scale_starts_the_missing_replicas_of_this_model_only(
         cli, acting: ClusterStandIn, fleet_file: Path) -> None:
     acting.add_replica(MODEL, 4, acting.nodes[0]["node_id"], gpus=0)
     result = cli("scale", MODEL, "--replicas", "3", "-f", fleet_file, "--yes", "--format", "json")
     assert result.code == 0, result.err
-    assert created(acting) == [f"{MODEL}/5", f"{MODEL}/6"]
+    assert acting.created() == [f"{MODEL}/5", f"{MODEL}/6"]
     assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "ready"]
 
 
@@ -82,7 +78,7 @@ def test_deploy_is_refused_if_any_replica_of_the_model_is_live(cli, acting: Clus
 
 def test_deploy_starts_the_number_in_the_file_or_of_the_flag(cli, acting: ClusterStandIn, fleet_file: Path) -> None:
     assert cli("deploy", MODEL, "--replicas", "1", "-f", fleet_file, "--yes").code == 0
-    assert created(acting) == [f"{MODEL}/0"]
+    assert acting.created() == [f"{MODEL}/0"]
 
 
 def test_a_deploy_that_does_not_fit_exits_with_3(cli, acting: ClusterStandIn, fleet_file: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, event, serve, summary
 from in_process import run_here
+from model_keys import NDIF_KEY
 from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, contains_output, printed_in_help, succeeded
 
 from fleetctl.demo.cluster import DEMO_NODES
@@ -41,7 +42,7 @@ RUN = "fleetctl-apply-8dd5457ba23d"
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
     """The nodes of the demo and one more, with some replicas, two ended applies and a running one."""
-    stand_in = ClusterStandIn(on_submit=run_agent)
+    stand_in = ClusterStandIn(on_submit=lambda request: run_agent(stand_in, request))
     ids = {node.name: stand_in.add_node(node.name, node.gpus, **node.all_labels()) for node in DEMO_NODES}
     stand_in.add_node("h100-1")
     for key, number, node in (("openai-community/gpt2", 0, "node-a"), ("openai-community/gpt2", 1, "node-a"),
@@ -61,9 +62,15 @@ def cluster() -> Iterator[ClusterStandIn]:
         yield stand_in
 
 
-def run_agent(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """An agent: planned replicas become ready, evicted ones are gone, and every node has its weights."""
+def run_agent(stand_in: ClusterStandIn, request: dict[str, Any]) -> list[tuple[str, str]]:
+    """An agent: planned replicas become ready, evicted ones are gone, and every node has its weights.
+
+    Those of the fleet `ndif` run from then on.
+    """
     if "plan" in request:
+        for action in request["plan"]["actions"] if request["plan"]["fleet"]["name"] == "ndif" else ():
+            stand_in.add_replica(action["model"], action["replicaId"], action["members"][0]["nodeId"], fleet="ndif",
+                                 gpus=1_000)
         return all_ready(request)[-1:]
     if "nodes" in request or "groups" in request or "dryRun" in request:
         output = event(0, "version", "fleetctl agent", version="1.0")
@@ -95,6 +102,8 @@ def write_own_repository(folder: Path) -> None:
     (folder / "fleets" / "prod.yaml").write_text(PROD)
     for name in ("fleet.yaml", "old.yaml", "new.yaml"):
         (folder / name).write_text(PROD)
+    (folder / "ndif.yaml").write_text(PROD.replace("name: prod", "name: ndif").replace(
+        f"key: {MODELS[0]}", f"""key: '{NDIF_KEY.replace("openai-community/gpt2", "EleutherAI/gpt-j-6b")}'"""))
     shutil.copy(ROOT / "fleets" / "research-lab" / "lab.json", folder / "snapshot.json")
     (folder / "models" / "Qwen3-8B").mkdir(parents=True)
     (folder / "models" / "Qwen3-8B" / "config.json").write_text("{}")

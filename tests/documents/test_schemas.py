@@ -108,7 +108,7 @@ def test_valid_fleets_pass_the_schema(model: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("model", [
     {"replica": 1}, {"replicas": -1}, {"replicas": "1"}, {"startupTimeout": 30}, {"startupTimeout": "soon"},
-    {"workers": []}, {"restart": {"backoff": 10}}, {"key": "a b"}, {"placement": {"sameLabel": "a b"}},
+    {"workers": []}, {"restart": {"backoff": 10}}, {"key": "a b "}, {"placement": {"sameLabel": "a b"}},
     of(nodeSelector={"zone": "a|b"}), of(nodeSelector={"a b": "c"}), of(nodeSelector={"Zone.io/x": "c"}),
     of(engine={"command": ["a"], "readiness": {}}),
     of(engine={"command": ["a"], "readiness": {"http": {}, "tcp": {}}}),

@@ -64,7 +64,7 @@ def test_hostile_text_cannot_leave_its_comment(hostile: str) -> None:
 
 
 def test_errors_of_the_file_are_listed_with_their_places() -> None:
-    found = draft(key="not a key")
+    found = draft(key="not a key ")
     problems = problems_of(write_draft(found), "out.yaml")
     assert [(problem.code, problem.file) for problem in problems] == [("FL030", "out.yaml")]
 

@@ -32,6 +32,7 @@ TITLE_LIMIT = 200
 LABEL_LIMIT = 80
 AROUND = 60
 """Characters reserved around a part: blank lines, and the line with the number of omitted rows."""
+MOST_IN_BRACKETS = 40
 TEXT_LIMIT = 500
 """The longest text, in characters; many longer ones would displace the rest of the report."""
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
@@ -168,7 +169,23 @@ def prose(text: str, limit: int = TEXT_LIMIT) -> str:
     shown = cut_visible(text, limit)
     if shown != " ".join(shown.split()):
         return code(shown, len(shown))
-    return " ".join(word if _is_plain(word) else _quoted(word) for word in shown.split(" "))
+    return " ".join(word if _is_plain(word) else _quoted(word) for word in _words(shown))
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield the words of a sentence; a name whose brackets have blanks inside, such as `in(a, b)`, is one word."""
+    words = text.split(" ")
+    while words:
+        open_brackets, many = 0, 1
+        if not _is_plain(words[0]):
+            for count, word in enumerate(words[:MOST_IN_BRACKETS], 1):
+                inside = word.removeprefix("(") if count == 1 else word
+                open_brackets += sum(map(inside.count, "([{")) - sum(map(inside.count, ")]}"))
+                if open_brackets <= 0:
+                    many = count
+                    break
+        yield " ".join(words[:many])
+        del words[:many]
 
 
 def tagged(text: str) -> str:
@@ -195,6 +212,8 @@ def _quoted(word: str) -> str:
     """Return a word as code, without the punctuation of the sentence around it."""
     found = _AROUND.fullmatch(word)
     before, inside, after = found.groups() if found else ("", word, "")
+    if after.startswith(")") and inside.count("(") > inside.count(")"):
+        inside, after = f"{inside})", after[1:]
     return f"{before}{code(inside, len(inside))}{after}"
 
 

@@ -5,7 +5,6 @@ reason; the history, a row per run; and one run with its log and its replicas.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Outcome, ReplicaOutcome
 from fleetctl.documents.inventory import LAST_OUTPUT
+from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_weights import got_weights
@@ -69,7 +69,7 @@ def _why(row: ReplicaOutcome) -> list[str]:
     reason, found, output = row.message.partition(LAST_OUTPUT)
     if not found:
         return row.message.split("\n")
-    command = f"fleetctl logs {shlex.quote(replica_text(row))}"
+    command = command_line("fleetctl logs", [replica_text(row)])
     return [*reason.split("\n"), "last output:", *(f"  {line}" for line in output.split("\n")), f"all of it: {command}"]
 
 

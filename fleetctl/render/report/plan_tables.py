@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
+from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import (
     Action,
     Addition,
@@ -145,7 +145,7 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
 
 def replace_command(model: str, files: Sequence[str]) -> str:
     """Return the command that replaces the outdated replicas of a model; `files` = those given with -f."""
-    return f"fleetctl replace {quote(model)} {file_flags(files)}, which starts each new replica first"
+    return f"{command_line('fleetctl replace', [model], file_flags(files))}, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> tuple[Table, Table]:

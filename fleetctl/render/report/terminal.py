@@ -46,6 +46,8 @@ GridRow = tuple[Mapping[int, Text], Text]
 GAP = 2
 """Blanks between two columns."""
 NOTE_INDENT = 2
+WIDE = 110
+"""The width from which a name has at most half of it, if other columns need the rest."""
 PROSE_WIDTH = 16
 """The least width of a column of sentences, unless all are shorter."""
 
@@ -147,6 +149,8 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
                                      for line in ([cell] if isinstance(cell, str) else cell))]
              for place, column in shown}
     least = {place: _least_width(column, texts[place]) for place, column in shown}
+    if width >= WIDE:  # one long name wraps, rather than take the columns beside it from every row
+        least |= {place: min(least[place], width // 2) for place, column in shown if column.name}
     narrow = {place: _narrow_width(column, texts[place]) for place, column in shown}
     kept, below = shown, list[int]()
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:

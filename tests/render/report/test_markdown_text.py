@@ -72,6 +72,15 @@ def test_a_sentence_stays_readable_and_only_its_names_are_code() -> None:
         "needs 8 free GPUs on one node; best is 6 on `node-7` (4 nodes: `INSUFFICIENT_GPU`), short 79.65Gi.")
 
 
+def test_a_name_with_blanks_in_its_brackets_is_one_piece_of_code() -> None:
+    key = 'LanguageModel:{"repo_id": "org/m", "revision": "main"}'
+    assert prose(f"would fit without {key}/0 (not started yet), {key}/1: 1 GPU") == (
+        f"would fit without `{key}/0` (not started yet), `{key}/1`: 1 GPU")
+    assert prose("need a node with pool=in(A100, H100), or (m/0, m/1) on in(L4) in all") == (
+        "need a node with `pool=in(A100, H100)`, or (`m/0`, `m/1`) on `in(L4)` in all")
+    assert prose("an open { bracket and f( too") == "an open `{` bracket and `f(` too"
+
+
 def test_text_that_a_forge_would_link_is_code() -> None:
     assert prose("see deadbee and #1 of @you at www.example.com.") == (
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from model_keys import NDIF_KEY
 from rich.console import Console
 
 from fleetctl.documents.difference import PlanChange, Revision
@@ -69,6 +70,22 @@ def test_a_long_name_breaks_after_a_separator(width: int) -> None:
         parts.append(lines[first + len(parts)][0])
     assert len(parts) > 1
     assert all(part[-1] in "/-." for part in parts[:-1])
+
+
+@pytest.mark.parametrize("key", [
+    NDIF_KEY, f"nnsight.modeling.language.{NDIF_KEY}", "x" * 512, "a/" * 200 + "b", "w " * 255 + "x", "m" * 57])
+@pytest.mark.parametrize("width", [110, 120])
+def test_a_long_key_leaves_the_reasons_beside_it(key: str, width: int) -> None:
+    models = [row(key, 3, 1, create=2, reason="create 2: 1 of 3 live"), row("org/a", 1, 0, create=1, reason="as asked")]
+    lines = printed(plan(models=models), width).splitlines()
+    [heads] = [line.split() for line in lines if "MODEL" in line]
+    assert heads == ["MODEL", "WANTED", "LIVE", "CREATE", "BLOCKED", "REASON"]
+    [other] = [line.split() for line in lines if line.startswith("+  org/a")]
+    assert other == ["+", "org/a", "1", "0", "1", "-", "as", "asked"]
+    begins = next(number for number, line in enumerate(lines) if line.startswith("+  "))
+    shown = [line[3:].split("  ")[0].strip() for line in lines[begins:begins + 14]]
+    assert "".join("".join(shown).split()).startswith("".join(key.split()))
+    assert max(map(len, lines)) <= width
 
 
 def test_a_reason_goes_below_its_model_in_a_narrow_window() -> None:

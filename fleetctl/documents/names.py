@@ -1,0 +1,81 @@
+"""Names of models on a command line: what a name means, the checkpoint that a key holds, and commands with names.
+
+A model key is any printable text, so it may need quotes in a shell, and may begin with `-`. Keys of NDIF hold the
+checkpoint, `LanguageModel:{"repo_id": "org/model", "revision": "main"}`, and NDIF's commands take the checkpoint alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Sequence
+
+from fleetctl.errors import UsageError
+
+USUAL_REVISION = "main"
+
+
+def checkpoint_of(key: str) -> str | None:
+    """Return the `repo_id` that a key of NDIF holds; None for any other key."""
+    found = _held(key).get("repo_id")
+    return found if isinstance(found, str) and found else None
+
+
+def revision_of(key: str) -> str | None:
+    """Return the revision of the checkpoint that a key of NDIF holds; None = the usual one."""
+    found = _held(key).get("revision")
+    return found if isinstance(found, str) and found not in ("", USUAL_REVISION) else None
+
+
+def served_name_in(key: str) -> str | None:
+    """Return the name by which clients can request the model of an NDIF key: its checkpoint, with `@` and the revision
+    if that is not the usual one. None for any other key.
+    """
+    name, revision = checkpoint_of(key), revision_of(key)
+    return f"{name}@{revision}" if name and revision else name
+
+
+def _held(key: str) -> dict[str, object]:
+    """Return the mapping in a key of NDIF; empty for any other key."""
+    _, separator, held = key.partition(":{")
+    try:
+        found = json.loads("{" + held) if separator else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def with_key(name: str, keys: Collection[str], own: Collection[str] = ()) -> str:
+    """Return MODEL, or MODEL/ID, with a model's key in place of its checkpoint; any other name stays as it is.
+
+    A key always means itself. Raises UsageError if several of the keys hold the checkpoint, and not exactly one of
+    those that are also in `own`.
+    """
+    head, _, number = name.rpartition("/")
+    is_replica = bool(head) and number.isascii() and number.isdigit()
+    if name in keys or (is_replica and head in keys):
+        return name
+    found = {key: key for key in keys if checkpoint_of(key) == name}
+    found |= {f"{key}/{number}": key for key in keys if is_replica and checkpoint_of(key) == head}
+    meant = [one for one, key in found.items() if key in own] or [*found]
+    if len(meant) > 1:
+        raise UsageError(f"{name} is the checkpoint of {len(meant)} models",
+                         hint=f"write one of these: {shlex.join(sorted(meant))}")
+    return meant[0] if meant else name
+
+
+def flag_with(flag: str, name: str) -> str:
+    """Return a flag with a name as its value, quoted for a shell; behind a long flag, one that begins with `-` needs
+    the `=`.
+    """
+    return f"{flag}{'=' if name.startswith('-') and flag.startswith('--') else ' '}{shlex.quote(name)}"
+
+
+def command_line(command: str, names: Sequence[str], flags: str = "") -> str:
+    """Return a command with its plain arguments quoted for a shell; `flags` are words of a shell already.
+
+    A name that begins with `-` would be read as a flag, so it follows `--`, behind all flags.
+    """
+    words = shlex.join(names)
+    parts = (command, flags, "--", words) if any(one.startswith("-") for one in names) else (command, words, flags)
+    return " ".join(filter(None, parts))
