@@ -319,7 +319,7 @@ def modules_reached(start: str) -> set[str]:
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|prune|agent\.(warm|demote)")
+    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|rollout|prune|agent\.(warm|demote)")
     assert [module for module in reached if verbs.search(module)] == []
 
 
@@ -345,15 +345,17 @@ def test_imports_inside_functions_are_followed() -> None:
     assert "fleetctl.agent.warm" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.prune" in modules_reached("fleetctl.agent.__main__")
-    for verb in ("explicit", "drain", "replace"):
+    for verb in ("explicit", "drain", "replace", "rollout", "ci.rollout"):
         assert "fleetctl.apply.explicit" in modules_reached(f"fleetctl.cli.{verb}")
     assert "fleetctl.workflow.replace" in modules_reached("fleetctl.cli.replace")
 
 
-def test_replace_ends_only_by_the_explicit_verb() -> None:
-    """Its rounds decide, and its command acts: one call of `act_on`, for one replica, ends a replica."""
+def test_replace_and_rollout_end_only_by_the_explicit_verb() -> None:
+    """Their rounds decide, and the commands act: one call of `act_on` each, for one replica of a model."""
     [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
     assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
+    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
+    assert (function, ast.unparse(call.args[3])) == ("_end", "[*ending.values()]")
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
 

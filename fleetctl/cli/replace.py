@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -26,6 +26,7 @@ from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
+from fleetctl.render.place_text import replica_name
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
@@ -177,19 +178,7 @@ class _Update:
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
 
     def _settled_round(self) -> Round:
-        """Return the round once no eviction is about to end a replica, such as one that a killed replace has begun.
-
-        The eviction's own longest time bounds the wait; one of unknown length is not awaited.
-        """
-        now, waited_s = self._read_round(), 0.0
-        longest_s = max((one.gone_within_s or 0.0 for one in now.leaving), default=0.0)
-        if longest_s and not self.wanted.dry_run:
-            names = ", ".join(f"{self.model}/{one.replica_id}" for one in now.leaving)
-            say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
-        while now.leaving and waited_s < longest_s and not self.wanted.dry_run:
-            time.sleep(PAUSE_S)
-            now, waited_s = self._read_round(), waited_s + PAUSE_S
-        return now
+        return settled(lambda: {self.model: self._read_round()}, dry_run=self.wanted.dry_run)[self.model]
 
     def _read_round(self) -> Round:
         fleet = self.loaded.sound()
@@ -208,8 +197,8 @@ class _Update:
             if only_check:
                 return 0
             outdated = tuple(one.replica_id for one in now.outdated if one.replica_id is not None)
-            code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s,
-                                                         not_awaited=outdated), output, self.wait_timeout_s)
+            options = ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s, not_awaited={self.model: outdated})
+            code = carry_out(proposal.task, options, output, self.wait_timeout_s)
         self.outcomes += output.outcomes
         return code
 
@@ -221,3 +210,20 @@ class _Update:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
                    f"{now.model.replicas} serve until the new one is ready")
+
+
+def settled(read: Callable[[], dict[str, Round]], *, dry_run: bool) -> dict[str, Round]:
+    """Return the rounds by model, once no eviction is about to end a replica, such as one that a killed run has begun.
+
+    The eviction's own longest time bounds the wait; one of unknown length is not awaited.
+    """
+    rounds, waited_s = read(), 0.0
+    leaving = [one for now in rounds.values() for one in now.leaving]
+    longest_s = 0.0 if dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
+    if longest_s:
+        names = ", ".join(replica_name(one.model, one.replica_id) for one in leaving)
+        say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
+    while waited_s < longest_s and any(now.leaving for now in rounds.values()):
+        time.sleep(PAUSE_S)
+        rounds, waited_s = read(), waited_s + PAUSE_S
+    return rounds

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fleetctl.apply.outcome import blocked_outcomes
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -115,6 +117,15 @@ def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | N
     left = seen.model_copy(update={"replicas": [replica for replica in seen.replicas if replica.actor_id not in ended]})
     model = next(model for model in fleet.models if model.key == key)
     return Round(fleet, model, left, sort_out(left, fleet.name, [key]).models[key])
+
+
+def blocked_alone(now: Round, options: PlanOptions) -> list[ReplicaOutcome]:
+    """Return what a plan of this model alone would block: it would be replaced when there is room for nothing else."""
+    from fleetctl.planner.plan import make_plan  # NumPy
+
+    plan = make_plan(now.fleet, now.seen, replace(options, targets=(now.model.key,), selector=None),
+                     PlanFacts(tool_version=""))
+    return blocked_outcomes(plan)
 
 
 def _serves(replica: Replica) -> bool:
