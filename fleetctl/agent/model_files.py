@@ -30,7 +30,7 @@ from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
 from .weights.verified import Verified
-from .weights.views import read_view
+from .weights.views import read_view, with_a_pattern_per_rank
 from .wire import document_of
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
@@ -198,7 +198,7 @@ def _replicas(wanted: Sequence[str]) -> Iterator[Tuple[str, cluster.ActorRecord]
 def wanted_by(weights: PlannedWeights, engine: Engine, injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return the weights that the plan wants for a member, with variables replaced as in its engine's arguments."""
     env = engine_environment(engine, injected, partial=True)  # before the start, some of ours are not known
-    view = read_view(expand(weights.view, env))
+    view = read_view(expand(with_a_pattern_per_rank(weights.view), env))
     origins = [expand(origin, env) for origin in weights.from_]
     return Wanted(weights.artifact, view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
                   origins, weights.sources, secret)

@@ -18,7 +18,7 @@ from yaml import cyaml
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.nodes import Children, Document, Entry, Node
 from fleetctl.fleetfile.scalars import MAX_DIGITS, Scalar, resolve_plain
-from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode
+from fleetctl.fleetfile.sources import JSON_START, SourceBytes, SourceText, decode, is_json
 from fleetctl.problem import Problem
 
 DUPLICATE_KEY = "FL010"
@@ -139,6 +139,7 @@ _HINTS = (
     ("did not find expected '-' indicator", "all items of a list must start in the same column"),
     ("found character that cannot start any token", "quote text that begins with @, ` or %"),
     ("could not find expected ':'", "a colon is missing, or a quote is not closed"),
+    ("found invalid Unicode character escape code", "write \\U and eight digits, or the character itself"),
     ("found unknown escape character", "in single quotes a backslash is an ordinary character"),
 )
 
@@ -171,8 +172,13 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     """Return the documents of a file. A syntax error or a limit stops the parser; all other problems are collected."""
     composer = _Composer(source, before)
     result = composer.result
+    events = yaml.parse(source.text, Loader=_PARSER)
+    if JSON_START.match(source.text) and is_json(source.text):
+        from fleetctl.fleetfile.json_text import json_events  # most fleet files are YAML
+
+        events = json_events(source)
     try:
-        for event in yaml.parse(source.text, Loader=_PARSER):
+        for event in events:
             composer.take(event)
         return result
     except FleetFileError as error:

@@ -70,7 +70,8 @@ def _splice(model: Raw, replicas: int, given: Container[str]) -> _Splice:
         own, at = document.locate((*model.path, "key"), key=True)
         if own.file in given:  # a new entry: before the key in a flow mapping, or on the line below it
             if own.text[:at].rstrip().endswith(("{", ",")):
-                return _Splice(own, at, at, f"replicas: {replicas}, ")
+                name = '"replicas"' if own.text.startswith('"', at) else "replicas"
+                return _Splice(own, at, at, f"{name}: {replicas}, ")
             line, column = own.position(at)
             end = own.line_starts[line - 1] + len(own.line(line))
             return _Splice(own, end, end, f"{_newline(own)}{' ' * (column - 1)}replicas: {replicas}")

@@ -20,7 +20,7 @@ from yaml import cyaml
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import Composed, compose
 from fleetctl.fleetfile.layout import Block, Entry, GapLine, Leaf, Page, UnknownLayoutError, split_gap, write_layout
-from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, read_sources
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json, read_sources
 from fleetctl.problem import Problem
 
 _PARSER: Any = vars(cyaml)["CParser"]
@@ -53,11 +53,16 @@ def format_sources(
 
 
 def format_source(source: SourceBytes) -> Formatted:
-    """Return a fleet file in the layout of `fmt`; raises FleetFileError for a broken file or an unknown layout."""
+    """Return a fleet file in the layout of `fmt`; raises FleetFileError for a broken file or an unknown layout.
+
+    JSON stays as it is: its writer has a layout of its own.
+    """
     text = decode(source)
     composed = compose(text)
     if composed.problems:
         raise FleetFileError(sorted(composed.problems, key=lambda problem: (problem.line, problem.column)))
+    if is_json(text.text):
+        return Formatted(source.file, text.text, text.text, changed=False)
     after = _formatted(text, composed)
     return Formatted(source.file, text.text, after, changed=after.encode() != source.data)
 

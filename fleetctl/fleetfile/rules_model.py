@@ -229,10 +229,10 @@ def _cards(member: Raw) -> int:
 
 
 def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]:
-    found = cards_by_flags(member.child("engine"))
+    found = cards_by_flags(member.child("engine"), members_per_copy(group))
     if found is None:
         return
-    wanted, multiplied, path = found
+    wanted, _, multiplied, path = found
     if wanted > total or (wanted not in (own, total) and not multiplied):
         claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
         yield group.document.problem(
@@ -261,11 +261,45 @@ def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
         yield from _unknown(weights, path, references(text), KNOWN, BEFORE_WEIGHTS)
     for path, text in texts_below((*weights.path, "view"), weights.get("view")):
         yield from _unknown(weights, path, all_references(text), KNOWN, BEFORE_WEIGHTS)
+        if "$(FLEETCTL_RANK" in text:
+            yield from _by_rank(group, member, path, text)
     parts, size = weights.child("view").child("shard").get("of"), members_per_copy(group)
     if isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts != size:
         yield weights.child("view").child("shard").problem(
             "FL082", f"{count_of(parts, 'part')} for a group of {count_of(size, 'member')}", key="of",
             allowed=f"{size}, or no key: the default is the number of members")
+
+
+def _by_rank(group: Raw, member: Raw, path: Path, text: str) -> Iterator[Problem]:
+    """Yield the problem of a view by rank, if an engine with several cards does not count its ranks like the view."""
+    members, size = list(group.items("members")), members_per_copy(group)
+    try:
+        own, claimed = _cards(member), [_cards(one) for one in members]
+    except ValueError:  # reported elsewhere
+        return
+    ranks = sum(max(1, cards) * whole(one.get("count")) for cards, one in zip(claimed, members, strict=True))
+    # a Worker's command may only join the Leader, without its flags
+    engines = (one.child("engine") for one in (member, *(one for one in members if role_of(one) == "Leader")))
+    tensor = next((found[1] for one in engines if (found := cards_by_flags(one, size)) and found[1]), None)
+    names = set(all_references(text))
+    if "FLEETCTL_RANKS" in names and not all(claimed):
+        yield group.document.problem(
+            "FL084", path, "$(FLEETCTL_RANKS) counts a rank for each GPU, and a member of this group has none",
+            allowed="gpus in every member of the group; or names of files without $(FLEETCTL_RANKS)")
+    elif "FLEETCTL_RANKS" in names and tensor != ranks:
+        divided = (f"the flags divide each tensor over {count_of(tensor, 'GPU')}" if tensor else
+                   "no flag says over how many GPUs the engine divides each tensor")
+        yield group.document.problem(
+            "FL084", path, f"$(FLEETCTL_RANKS) counts a rank for each GPU, {ranks} in this group, but {divided}",
+            allowed=f"a tensor parallel size of {ranks} in the flags, such as --tensor-parallel-size={ranks}; or names "
+                    "of files without $(FLEETCTL_RANKS)")
+    elif "FLEETCTL_RANK" in names and path[-1] == "files" and own > 1 and (tensor != own or size == 1):
+        meant = text.replace("$(FLEETCTL_RANK)", "$(FLEETCTL_RANKS)")
+        yield group.document.problem(
+            "FL074", path, f"$(FLEETCTL_RANK) is one number, but this member has {own} GPUs, and most engines count a "
+                           "rank for each",
+            allowed=None if tensor == ranks else f"{meant}, with a tensor parallel size of {ranks} in the flags",
+            suggestion=meant if tensor == ranks else None)
 
 
 def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:

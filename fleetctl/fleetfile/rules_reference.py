@@ -70,23 +70,30 @@ def flags(engine: Raw) -> Iterator[tuple[str, str, Path]]:
             yield name.lstrip("-").replace("_", "-"), value.strip("\"'") or following, path
 
 
-def cards_by_flags(engine: Raw) -> tuple[int, bool, Path] | None:
-    """Return the number of cards the flags divide the model over, whether other flags may multiply it, and a path.
+def cards_by_flags(engine: Raw, group_size: int) -> tuple[int, int | None, bool, Path] | None:
+    """Return the number of cards the flags divide the model over; that of tensor parallelism alone, None without its
+    flag; whether other flags may multiply them; and the path of the first such flag. None if no flag has a number.
 
-    The path is that of the first such flag. None if no flag has a number.
+    A number may also be in a variable of `env`, or be the size of the group.
     """
     sizes: dict[str, tuple[int, Path]] = {}
     multiplied = False
+    variables = {**engine.child("env").value, "FLEETCTL_GROUP_SIZE": str(group_size)}
     for written, value, path in flags(engine):
         multiplied = multiplied or written.startswith(_MULTIPLYING)
         name = written
         if _BEGINNINGS.match(written):
             name = next((flag for flag in _DIVIDING if flag.startswith(written)), written)
-        if name in _DIVIDING and value.isdecimal() and len(value) < 6:
-            sizes[_DIVIDING[name]] = int(value), path
+        if name not in _DIVIDING:
+            continue
+        size = str(variables.get(value.strip("${()}"))) if value.startswith("$") else value
+        if size.isdecimal() and len(size) < 6:
+            sizes[_DIVIDING[name]] = int(size), path
     if not sizes:
         return None
-    return prod(size for size, _ in sizes.values()), multiplied, next(iter(sizes.values()))[1]
+    tensor = sizes.get("tensor")
+    first = next(iter(sizes.values()))[1]
+    return prod(size for size, _ in sizes.values()), tensor and tensor[0], multiplied, first
 
 
 def fixed_port(engine: Raw) -> tuple[int, Path] | None:

@@ -6,6 +6,7 @@ Knows no YAML.
 from __future__ import annotations
 
 import errno
+import json
 import posixpath
 import re
 from bisect import bisect_right
@@ -159,6 +160,7 @@ def _leads_outside(file: str, link: Link) -> Problem:
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ENVIRONMENT = re.compile(r"\benv\b")
 _PUNCTUATION = re.compile(r"[\[\],]|\"|'")
+JSON_START = re.compile(r"[ \t\r\n]*\{")
 MAX_SOURCE_LINE = 200
 MAX_LINES = 500_000
 
@@ -201,6 +203,17 @@ class SourceText:
         return Problem(code, message, self.file, line, column, path_text(path), allowed, suggestion, shown)
 
 
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON object; its keys may be there twice."""
+    if JSON_START.match(text) is None:
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def decode(source: SourceBytes) -> SourceText:
     """Return the file as text without its byte order mark; raises FleetFileError if it is not text."""
     data = source.data.removeprefix(BOM_UTF8)
@@ -220,7 +233,7 @@ def decode(source: SourceBytes) -> SourceText:
     starts = (0, *(match.end() for match in re.finditer("\n", text)))
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)
-    if control is not None:
+    if control is not None and not is_json(text):
         message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
         allowed = 'an escape in double quotes, such as "\\u0007"'
         raise FleetFileError([result.problem("FL006", control.start(), message, secret=True, allowed=allowed)])

@@ -115,7 +115,8 @@ def engine(container: Reading, variables: Variables, *, probes_readiness: bool) 
     """Return the engine of a container; `probes_readiness` is False for a Worker, whose readiness is never probed."""
     image, runtime = container.text("image"), container.record.runtime
     if image is not None and not runtime:
-        container.note("image", f"no image is started: the content of {image} must be on the nodes", "lost")
+        container.note("image", f"no image is started: the content of {image} must be on the nodes, or import it with "
+                                "--runtime podman", "lost")
     container.skip("name")
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)

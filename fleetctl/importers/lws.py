@@ -1,4 +1,7 @@
-"""Imports LeaderWorkerSets (leaderworkerset.x-k8s.io/v1): a group of pods is a gang, one Leader and its Workers."""
+"""Imports LeaderWorkerSets (leaderworkerset.x-k8s.io/v1): a group of pods is a gang, one Leader and its Workers.
+
+A DisaggregatedSet (disaggregatedset.x-k8s.io) has a LeaderWorkerSet for each of its roles: each becomes a model.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from typing import Any
 
 from fleetctl.importers.container import startup_seconds
 from fleetctl.importers.draft import Draft, duration_text, one_group
-from fleetctl.importers.objects import read_metadata
+from fleetctl.importers.objects import labels_in, read_metadata
 from fleetctl.importers.pod import member
-from fleetctl.importers.reading import Reading
+from fleetctl.importers.reading import Reading, is_duplicate
 
 VARIABLES = {"LWS_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "LWS_GROUP_SIZE": "FLEETCTL_GROUP_SIZE",
              "LWS_WORKER_INDEX": "FLEETCTL_RANK"}
@@ -26,12 +29,42 @@ _LOST = {
 def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
     """Add the model of one LeaderWorkerSet to the draft; a set without pods is reported and left out."""
     reading.goes_to(key)
-    spec = reading.child("spec")
+    placement = _placement(reading, reading.child("spec"))
+    _add(reading, reading.child("spec"), key, draft, read_metadata(reading, key), placement)
+
+
+def read_disaggregated_set(reading: Reading, key: str, draft: Draft) -> None:
+    """Add a model for each role of a DisaggregatedSet to the draft; a set without roles is reported and left out.
+
+    A role has the fields of a LeaderWorkerSet, before v1 without a `spec` around them.
+    """
+    labels, spec = read_metadata(reading, key), reading.child("spec")
+    slices, roles = spec.count("slices", "slices"), spec.items("roles")
+    spec.lose("placement", "each role is placed by itself: write placement for its model")
+    if not roles:
+        reading.lose(None, f"no roles: nothing of {key} is imported")
+    elif len(roles) > 1:
+        spec.note("roles", "each role becomes a model of its own: the ratio of their replicas is not kept if only some "
+                           "fit", "lost")
+    for index, role in enumerate(roles):
+        name = f"{key}/{role.text('name') or index}"
+        if is_duplicate(role, name, draft):
+            continue
+        role.goes_to(name)
+        own = role.child("spec") if "spec" in role else role
+        own.lose("scaling", "nothing scales by itself: write the number of replicas")
+        role.lose("scaling", "nothing scales by itself: write the number of replicas")
+        placement = _placement(role, own)
+        own_labels = labels_in(role.child("metadata"))
+        role.child("metadata").child("annotations").lose_rest("annotations are not kept")
+        _add(role, own, name, draft, {**labels, **own_labels}, placement, slices)
+
+
+def _add(reading: Reading, spec: Reading, key: str, draft: Draft, labels: dict[str, str], placement: dict[str, Any],
+         times: int = 1) -> None:
+    """Add the model of a LeaderWorkerSet, `reading`, with `times` its replicas; one without pods is reported."""
     template = spec.child("leaderWorkerTemplate")
-    size = template.count("size", "pods", least=1)
-    placement = _placement(reading, size)
-    read_metadata(reading, key)
-    members, startup = _members(template, key, size)
+    members, startup = _members(template, key, template.count("size", "pods", least=1))
     if not members:
         reading.lose(None, f"no pod: the model {key} is left out")
         return
@@ -42,7 +75,10 @@ def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
     template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
     template.lose("volumeClaimTemplates", "nothing is mounted: the weights must be on the nodes")
     spec.lose_each(_LOST)
-    draft.add({"key": key, "replicas": spec.count("replicas", "replicas"),
+    replicas = times * spec.count("replicas", "replicas")
+    if times > 1:
+        spec.note("replicas", f"{replicas} replicas in the {times} slices together", "changed")
+    draft.add({"key": key, "replicas": replicas, "labels": labels,
                "startupTimeout": duration_text(startup) if startup else None, "placement": placement,
                "workers": one_group(members)}, reading.place)
 
@@ -70,13 +106,14 @@ def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any
     return found, max(seconds, default=None)
 
 
-def _placement(reading: Reading, size: int) -> dict[str, Any]:
+def _placement(reading: Reading, spec: Reading) -> dict[str, Any]:
     """Return the topology that a group stays inside; excluding other groups from it has no counterpart."""
+    size = spec.child("leaderWorkerTemplate").count("size", "pods", least=1)
     annotations = reading.child("metadata").child("annotations")
     topology = annotations.text(_EXCLUSIVE)
     annotations.lose(_SUBGROUP, "there are no subgroups: write several worker groups")
     if size > 1 and topology != _HOSTNAME:
-        reading.child("spec").child("leaderWorkerTemplate").note(
+        spec.child("leaderWorkerTemplate").note(
             "size", "pods of a group may share a node; members need placement.ranksPerNode for that", "todo")
     if topology is None:
         return {}

@@ -33,34 +33,50 @@ _ROLES = ("Standalone", "Leader", "Worker")
 def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
     """Add the model of one ModelDeployment to the draft; a deployment without engines is reported and left out."""
     reading.goes_to(key)
-    read_metadata(reading, key)
+    labels = read_metadata(reading, key)
     spec = template = reading.child("spec")
     if "template" in spec:  # before July 2026 the spec itself describes the engines
         spec.child("template").child("metadata").lose_rest("a replica has no labels of its own")
         template = spec.child("template").child("spec")
+    engines = "engines" if "engines" in template or "workers" not in template else "workers"
     selected = selector(template.child("clusterSelector"), "matchLabels")
     cache = template.child("modelCacheRef").text("name")
     if cache is not None:
         template.child("modelCacheRef").note(
             None, f"the cache {cache} was mounted at {CACHE_MOUNT}: every node must have the weights there", "todo")
     workers: list[dict[str, Any]] = []
-    for one in template.items("engines"):
+    for one in template.items(engines):  # before June 2026: workers
         group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cache is not None)
         workers += [group] if group else []
+    _report_misplaced(reading, template, engines)
     if not workers:
         reading.lose(None, f"no engine with members: the model {key} is left out")
         return
-    _report_rest(template, workers)
+    _report_rest(template, engines, workers)
     replicas = spec.whole("replicas")
     if replicas is None or replicas < 0:
         spec.note("replicas", "not a valid number of replicas: 0 is used, so nothing is started", "todo")
         replicas = 0
     placement = {}
     if any(len(group["members"]) > 1 for group in workers):
-        template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must have {POOL_LABEL}, "
-                                 "with one value per pool", "todo")
+        template.note(engines, f"Modelplane keeps a gang in one node pool: the Ray nodes must have {POOL_LABEL}, "
+                               "with one value per pool", "todo")
         placement = {"sameLabel": POOL_LABEL}
-    draft.add({"key": key, "replicas": replicas, "placement": placement, "workers": workers}, reading.place)
+    draft.add({"key": key, "replicas": replicas, "labels": labels, "placement": placement, "workers": workers},
+              reading.place)
+
+
+def _report_misplaced(reading: Reading, template: Reading, engines: str) -> None:
+    """Report a field that is at another level than Modelplane's, with the place where it belongs."""
+    spec, groups = reading.child("spec"), template.items(engines)
+    members = [member for group in groups for member in group.items("members")]
+    where = "spec" if template.path == spec.path else "spec.template.spec"
+    for owner in (reading, reading.child("metadata"), spec, spec.child("template"), *groups, *members):
+        if owner.path != template.path:
+            for key in ("clusterSelector", "modelCacheRef", "serving", "tolerations", "engines", "workers"):
+                owner.lose(key, f"not read here: it belongs in {where}")
+    for owner in (spec, template, *groups):
+        owner.lose("nodeSelector", "not read here: it belongs in each of the members")
 
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
@@ -79,7 +95,8 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
     meant = dns_label_meant(name) or f"group-{index}"
     if meant != name:
         source.note("name", f"{name!r} is not a DNS label, so the group is named {meant}", "changed")
-    return filled({"name": meant, "copies": source.whole("copies"), "members": members})
+    return filled({"name": meant, "copies": source.whole("copies" if "copies" in source else "replicas"),
+                   "members": members})
 
 
 def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[str, Any]:
@@ -88,14 +105,16 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
         source.note("role", f"unknown role {role}", "todo")
     source.leads_to("nodeSelector", "resources")
     resources, selected_types = claim(source)
+    nodes, number = (source, "count") if "worker" not in source else (source.child("worker"), "nodes")
     if role != "Worker":
-        source.lose("worker", "only a Worker has a number of nodes")
+        for key in ("worker", "count"):
+            source.lose(key, "only a Worker has a number of nodes")
     engine = _engine(source.child("template"), role, cached=cached)
     if "gpus" in resources:
         show_cards(engine)
     return filled({
         "role": role if role != "Standalone" else None,
-        "count": source.child("worker").count("nodes", "nodes", least=1) if role == "Worker" else None,
+        "count": nodes.count(number, "nodes", least=1) if role == "Worker" else None,
         "resources": resources, "nodeSelector": {**selected, **selected_types},
         "engine": engine,
     })
@@ -119,7 +138,7 @@ def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     return found
 
 
-def _report_rest(template: Reading, workers: list[dict[str, Any]]) -> None:
+def _report_rest(template: Reading, engines: str, workers: list[dict[str, Any]]) -> None:
     serving = template.child("serving")
     mode = serving.text("mode")
     if mode == "PrefillDecode":
@@ -129,8 +148,8 @@ def _report_rest(template: Reading, workers: list[dict[str, Any]]) -> None:
         serving.note("mode", f"unknown mode {mode}", "lost")
     template.lose("tolerations", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     if len(workers) > 1:
-        template.note("engines", "Modelplane keeps all engines of a replica on one cluster: here each group is placed "
-                                 "by itself", "lost")
+        template.note(engines, "Modelplane keeps all engines of a replica on one cluster: here each group is placed "
+                               "by itself", "lost")
 
 
 _TOKEN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|&&|\|\||//|.""", re.DOTALL)
@@ -181,6 +200,9 @@ def _gpu_request(request: Reading) -> Wanted | None:
         cel = condition.text("cel")
         if cel is not None:
             read_selector(cel, wanted)
+    if "selectors" not in request and re.fullmatch("gpus?", name or ""):  # before June 2026 a driver was not required
+        request.note(None, "no driver is named: taken as GPUs because of its name", "todo")
+        wanted.drivers.add("gpu.")
     if not wanted.is_gpu:
         expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
         conditions = f": {' && '.join(expressions)}" if expressions else ""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.selector import ACCELERATOR_LABEL, Selector
+from fleetctl.documents.selector import ACCELERATOR_LABEL, LabelKey, LabelValue, Selector
 from fleetctl.importers.reading import Reading
 
 _SERVER_WRITES = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields")
@@ -31,8 +31,11 @@ def model_keys(readings: Sequence[Reading]) -> list[str]:
     return [f"{namespace or 'default'}/{name}" if namespaces[name] > 1 else name for namespace, name in names]
 
 
-def read_metadata(reading: Reading, key: str | None = None) -> None:
-    """Record the identity of an object as read, and report the rest of its metadata; `key` = the key of its model."""
+def read_metadata(reading: Reading, key: str | None = None) -> dict[str, str]:
+    """Return the labels of an object that its model can have; the rest of its metadata is reported.
+
+    `key` = the key of its model; None if it has none, so that its labels are lost.
+    """
     reading.skip("apiVersion", "kind", "status")
     metadata = reading.child("metadata")
     metadata.skip("name", *_SERVER_WRITES)
@@ -43,10 +46,24 @@ def read_metadata(reading: Reading, key: str | None = None) -> None:
         metadata.note("namespace", f"the namespace {namespace} is not kept: a fleet only has model keys", "lost")
     metadata.skip("namespace")
     metadata.child("annotations").skip(_LAST_APPLIED)
+    labels = labels_in(metadata) if key is not None else {}
     for what in ("labels", "annotations"):
         metadata.child(what).lose_rest(f"{what} are not kept")
+    return labels
 
 
+def labels_in(metadata: Reading) -> dict[str, str]:
+    """Return the labels in the metadata of an object; what cannot be a label of a model is reported."""
+    labels, found = metadata.child("labels"), dict[str, str]()
+    for name, value in labels.pairs().items():
+        try:
+            found |= _LABELS.validate_python({name: value})
+        except ValidationError:
+            labels.lose(name, "not a label that a model can have")
+    return found
+
+
+_LABELS: TypeAdapter[dict[str, str]] = TypeAdapter(dict[LabelKey, LabelValue])
 _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
 _RULES = (re.compile(r"\w+\s+([A-Z0-9]+)"), re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)"))
 """How Ray derives its label from a product name: up to 2.5x, and since then (NVIDIA_GPU_NAME_PATTERN)."""

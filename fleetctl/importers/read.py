@@ -17,7 +17,7 @@ from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.hardware import read_inventory
-from fleetctl.importers.lws import read_leader_worker_set
+from fleetctl.importers.lws import read_disaggregated_set, read_leader_worker_set
 from fleetctl.importers.modelplane import read_deployment
 from fleetctl.importers.ndif import read_models
 from fleetctl.importers.objects import model_keys, read_metadata
@@ -29,14 +29,14 @@ KINDS = ("ndif", "modelplane", "lws", "serve")
 """The kinds that can be imported from files; `live` is the cluster itself."""
 
 WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
-_GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
+_GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws",
+           "disaggregatedset.x-k8s.io": "lws"}
 _NOT_IMPORTED = {
     "ModelCache": "a fleet file has no caches: the weights must be on the nodes",
     "ModelService": "requests are routed by the callers of the engines",
     "ModelEndpoint": "requests are routed by the callers of the engines",
     "InferenceGateway": "requests are routed by the callers of the engines",
     "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
-    "DisaggregatedSet": "not supported: write each role as a LeaderWorkerSet, which becomes a model of its own",
 }
 EXPECTED = "expected ModelDeployments, LeaderWorkerSets, RayServices, Serve applications or NDIF models"
 _CONFIG = "serveConfigV2"
@@ -146,6 +146,7 @@ def _config(spec: Reading, text: str) -> Composed:
 _OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
     ("modelplane", "ModelDeployment"): read_deployment,
     ("lws", "LeaderWorkerSet"): read_leader_worker_set,
+    ("lws", "DisaggregatedSet"): read_disaggregated_set,
 }
 _LISTS: dict[str, Callable[[Reading, Draft], None]] = {"ndif": read_models, "serve": read_applications}
 _HARDWARE = ("InferenceClass", "InferenceCluster")

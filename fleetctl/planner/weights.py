@@ -66,9 +66,10 @@ def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], gang: Seq
 
 def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:
     """Return the name of the view that a member with these variables needs; None = all files."""
-    from fleetctl.agent.weights.views import read_view, view_id  # few fleets have weights
+    from fleetctl.agent.weights.views import read_view, view_id, with_a_pattern_per_rank  # few fleets have weights
 
-    view = _expanded(weights.view.model_dump(exclude_none=True), variables) if weights.view else None
+    written = with_a_pattern_per_rank(weights.view.model_dump(exclude_none=True)) if weights.view else None
+    view = _expanded(written, variables)
     rank, size = int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"])
     return view_id(read_view(view), rank, size, weights.index)
 

@@ -71,6 +71,7 @@ parser.add_argument("--ready-when", help="this file exists")
 parser.add_argument("--exit-code", type=int)
 parser.add_argument("--exit-after", type=float, default=0)
 parser.add_argument("--plain", action="store_true", help="no children")
+parser.add_argument("--tensor-parallel-size", help="as engines have it; without effect here")
 options = parser.parse_args()
 
 print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)

@@ -33,6 +33,8 @@ from fleetctl.agent.weights.connections import MOST_CONNECTIONS
 from fleetctl.agent.weights.peers import connect
 from fleetctl.agent.weights.protocol import Proof
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
+from fleetctl.documents.weights import Weights
+from fleetctl.planner.weights import view_of
 
 pytestmark = pytest.mark.ray
 
@@ -89,6 +91,28 @@ def outcome(world: World, key: str) -> dict[str, Any]:
     [found] = [row for row in world.apply_result()["outcomes"] if row["model"] == key]
     assert found["outcome"] == "ready", found
     return dict(found)
+
+
+def test_each_member_of_a_gang_gets_the_files_of_all_its_ranks(
+    world: World, disks: dict[str, Path], origin: Path
+) -> None:
+    for rank in range(5):
+        shutil.copy(origin / "model.safetensors", origin / f"model-rank-{rank}-part-0.safetensors")
+    (origin / "model.safetensors").unlink()
+    weights = {**indexed(world, origin), "view": {"files": "model-rank-$(FLEETCTL_RANKS)-*"}}
+    members = [member("--plain", "--tensor-parallel-size", "4", gpus=2, node=node, role=role, weights=weights)
+               for node, role in (("b", "Leader"), ("a", "Worker"))]
+    world.write(model("gang", 1, *members))
+    outcome(world, "gang")
+    [running] = world.replicas()
+    for each, node, ranks in zip(running["members"], ("b", "a"), ((0, 1), (2, 3)), strict=True):
+        folder = disks[node] / weights["index"] / "views" / each["weights"]["view"]
+        names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        assert names == {"config.json", *(f"model-rank-{rank}-part-0.safetensors" for rank in ranks)}
+    written = Weights.model_validate(weights)
+    known = [{"FLEETCTL_RANK": str(rank), "FLEETCTL_RANKS": ranks, "FLEETCTL_GROUP_SIZE": "2"}
+             for rank, ranks in enumerate(("0,1", "2,3"))]
+    assert [each["weights"]["view"] for each in running["members"]] == [view_of(written, one) for one in known]
 
 
 def test_new_replicas_get_their_weights_from_running_replicas(

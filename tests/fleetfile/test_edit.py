@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -56,6 +57,9 @@ def test_a_count_from_a_base_is_overridden_in_the_given_file(tmp_path: Path, new
     assert over(base, text, tmp_path) == text.replace(f"{newline}# end", f"{newline}    replicas: 5{newline}# end")
     flow = f"{OVER}spec: {{models: [{{key: a}}]}}"
     assert over(base, flow, tmp_path) == flow.replace("{key: a", "{replicas: 5, key: a")
+    of_json = json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "extends": "base.yaml",
+                          "metadata": {"name": "lab"}, "spec": {"models": [{"key": "a"}]}})
+    assert over(base, of_json, tmp_path) == of_json.replace('{"key": "a"', '{"replicas": 5, "key": "a"')
 
 
 @pytest.mark.parametrize("written", ["&n 2", "*n"])

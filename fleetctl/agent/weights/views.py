@@ -8,6 +8,7 @@ No `from __future__ import annotations` here: `parse` reads the types of fields.
 
 import fnmatch
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -20,6 +21,9 @@ MODEL = "model.safetensors"
 WEIGHTS = (".safetensors", ".bin", ".pt")
 VERSION = 1
 MOST_HEADER = 100 << 20
+MOST_PATTERNS = 10_000
+_RANKS = "$(FLEETCTL_RANKS)"
+_BRACES_OR_RANKS = re.compile(r"\{[^{}]*\}|\$\$|" + re.escape(_RANKS))
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F64": 64, "F32": 32,
     "F16": 16, "BF16": 16, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E5M2FNUZ": 8, "F8_E4M3FNUZ": 8, "C64": 64,
@@ -86,6 +90,14 @@ class Layout(NamedTuple):
         return len(self.header) + sum(run.size for run in self.runs)
 
 
+def with_a_pattern_per_rank(document: Any) -> Any:
+    """Return a view as written, its variables not yet replaced: the ranks in `files` become one pattern for each."""
+    if not isinstance(document, Mapping) or _RANKS not in str(document.get("files")):
+        return document
+    files = _BRACES_OR_RANKS.sub(lambda match: "{%s}" % _RANKS if match[0] == _RANKS else match[0], document["files"])
+    return {**document, "files": files}
+
+
 def read_view(document: Any) -> Optional[View]:
     """Return the view that a plan or a receiver describes, its variables replaced; raises WrongDocument."""
     return parse(View, document) if document else None
@@ -124,10 +136,12 @@ def small_files(index: Index) -> Tuple[File, ...]:
 
 
 def files_view(index: Index, pattern: str) -> Index:
-    """Return the index of a view by file names; the pattern may have one list of alternatives, `{a,b}`."""
-    listed = re.search(r"\{([^{}]*)\}", pattern)
-    patterns = [pattern] if listed is None else [
-        pattern[:listed.start()] + one + pattern[listed.end():] for one in listed[1].split(",")]
+    """Return the index of a view by file names; the pattern may have lists of alternatives, `{a,b}`."""
+    parts = [part.split(",") if number % 2 else [part]
+             for number, part in enumerate(re.split(r"\{([^{}]*)\}", pattern))]
+    if math.prod(map(len, parts)) > MOST_PATTERNS:
+        raise WeightsError(f"{pattern} stands for more than {MOST_PATTERNS} patterns")
+    patterns = ["".join(one) for one in itertools.product(*parts)]
     chosen = [file for file in index.files if file.path.endswith(WEIGHTS) and any(
         fnmatch.fnmatchcase(name, one) for name in (file.path, file.path.split("/")[-1]) for one in patterns)]
     if not chosen:

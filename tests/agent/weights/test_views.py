@@ -15,7 +15,16 @@ from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
 
 from fleetctl.agent.weights import gather
 from fleetctl.agent.weights.index import File, Index, WeightsError
-from fleetctl.agent.weights.views import MODEL, View, files_view, read_header, read_view, tensor_view, view_id
+from fleetctl.agent.weights.views import (
+    MODEL,
+    View,
+    files_view,
+    read_header,
+    read_view,
+    tensor_view,
+    view_id,
+    with_a_pattern_per_rank,
+)
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["with NumPy", "without NumPy"])
@@ -126,11 +135,29 @@ def test_a_view_has_the_same_id_in_every_release(view: dict[str, Any], id_: str)
 @pytest.mark.parametrize(("pattern", "ranks"), [
     ("model-rank-{8,9,10}-*", (8, 9, 10)), ("model-rank-{1}-*", (1,)), ("model-rank-1-*", (1,)),
     ("model-rank-{1,1[01]}-part-0.*", (1, 10, 11)), ("*/model-rank-{9,12}-*", (9,)),
+    ("model-{rank,tank}-{8,9}-part-{0,1}.*", (8, 9)),
 ])
 def test_a_pattern_of_files_may_list_alternatives(pattern: str, ranks: tuple[int, ...]) -> None:
     index = Index(tuple(File(f"a/model-rank-{rank}-part-0.safetensors", 1, "0" * 64, ()) for rank in range(12)))
     assert {file.path for file in files_view(index, pattern).files} == {
         f"a/model-rank-{rank}-part-0.safetensors" for rank in ranks}
+
+
+@pytest.mark.parametrize(("written", "files"), [
+    ("model-rank-$(FLEETCTL_RANKS)-*", "model-rank-{$(FLEETCTL_RANKS)}-*"),
+    ("model-rank-{$(FLEETCTL_RANKS)}-*", "model-rank-{$(FLEETCTL_RANKS)}-*"),
+    ("{a,$(FLEETCTL_RANKS)}-$(FLEETCTL_RANKS)", "{a,$(FLEETCTL_RANKS)}-{$(FLEETCTL_RANKS)}"),
+    ("$$(FLEETCTL_RANKS)-$(FLEETCTL_RANK)", "$$(FLEETCTL_RANKS)-$(FLEETCTL_RANK)"),
+])
+def test_ranks_in_a_pattern_of_files_are_one_pattern_each(written: str, files: str) -> None:
+    assert with_a_pattern_per_rank({"files": written}) == {"files": files}
+    assert with_a_pattern_per_rank({"tensors": written}) == {"tensors": written}
+    assert with_a_pattern_per_rank(None) is None
+
+
+def test_a_pattern_that_stands_for_endless_patterns_is_refused() -> None:
+    with pytest.raises(WeightsError, match="more than 10000 patterns"):
+        files_view(Index(()), "{a,b}" * 40)
 
 
 def test_a_view_needs_more_than_small_files() -> None:
