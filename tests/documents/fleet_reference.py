@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.documents.schemas import default_words, json_schema, kind_words
 from fleetctl.fleetfile.rules_reference import INJECTED
-from fleetctl.problem import CODES, severity_of
+from fleetctl.problem import CODES
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
@@ -40,7 +40,9 @@ def fields() -> str:
     definitions = {"FleetDocument": schema, **schema["$defs"]}
     parts = {f"{name}Part" for name in TITLES}  # the same keys as a shape, but fewer are required
     assert set(definitions) - parts == set(TITLES)
-    return "\n".join(_table(title, definitions[name]) for name, title in TITLES.items())
+    defaults = definitions["ModelDefaults"]["properties"]
+    return "\n".join(_table(title, definitions[name], {} if name == "ModelDefaults" else defaults)
+                     for name, title in TITLES.items())
 
 
 def injected() -> str:
@@ -51,8 +53,8 @@ def injected() -> str:
 
 def codes() -> str:
     """All problem codes with their meanings."""
-    rows = (f"| {code} | {severity_of(code)} | {_cell(meaning)} |" for code, meaning in CODES.items())
-    return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
+    rows = (f"| {code} | {_cell(meaning)} |" for code, meaning in CODES.items())
+    return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
 
 KINDS = {
@@ -79,13 +81,15 @@ def refreshed(page: str) -> str:
     return page
 
 
-def _table(title: str, definition: dict[str, Any]) -> str:
+def _table(title: str, definition: dict[str, Any], defaults: dict[str, Any]) -> str:
     required = set(definition.get("required", ()))
     properties = sorted(definition["properties"].items(), key=lambda item: item[0] not in required)
-    rows = [f"| `{key}` | {_cell(kind_words(value, _kind))} | {_default(value, key in required)} | "
-            f"{_cell(value['description'])} |" for key, value in properties]
-    head = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, ""])
+    everywhere = defaults.keys() <= definition["properties"].keys()
+    rows = [f"| `{key}` | {_cell(kind_words(value, _kind))}{_default(value, key in required)} | "
+            f"{_cell(value['description'])} |" for key, value in properties if not (everywhere and key in defaults)]
+    also = ["", f"And every key of [{TITLES['ModelDefaults']}](#specdefaults)."] if everywhere and defaults else []
+    head = ["| key | value (default) | meaning |", "|---|---|---|"]
+    return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, *also, ""])
 
 
 def _kind(definition: str) -> str:
@@ -95,7 +99,7 @@ def _kind(definition: str) -> str:
 
 def _default(value: dict[str, Any], required: bool) -> str:
     words = default_words(value, required=required)
-    return words if required or not words else f"`{words}`"
+    return f", {words}" if required else f" (`{words}`)" if words else ""
 
 
 def _cell(text: str) -> str:
