@@ -53,8 +53,7 @@ def injected() -> str:
 
 def codes() -> str:
     """All problem codes with their meanings."""
-    rows = (f"| {code} | {_cell(meaning)} |" for code, meaning in CODES.items())
-    return "\n".join(["| code | meaning |", "|---|---|", *rows])
+    return "\n".join(["```text", *(f"{code}  {meaning}" for code, meaning in CODES.items()), "```"])
 
 
 KINDS = {
