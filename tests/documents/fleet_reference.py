@@ -83,12 +83,15 @@ def refreshed(page: str) -> str:
 def _table(title: str, definition: dict[str, Any], defaults: dict[str, Any]) -> str:
     required = set(definition.get("required", ()))
     properties = sorted(definition["properties"].items(), key=lambda item: item[0] not in required)
-    everywhere = defaults.keys() <= definition["properties"].keys()
-    rows = [f"| `{key}` | {_cell(kind_words(value, _kind))}{_default(value, key in required)} | "
-            f"{_cell(value['description'])} |" for key, value in properties if not (everywhere and key in defaults)]
-    also = ["", f"And every key of [{TITLES['ModelDefaults']}](#specdefaults)."] if everywhere and defaults else []
-    head = ["| key | value (default) | meaning |", "|---|---|---|"]
-    return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, *also, ""])
+    cells = [(key, f"{kind_words(value, _kind)}{_default(value, key in required)}", value["description"])
+             for key, value in properties]
+    head = [f"### {title}\n", f"{definition['description']}\n"]
+    if len(cells) == 1:
+        return "\n".join([*head, *(f"`{key}`, {kind}: {meaning}\n" for key, kind, meaning in cells)])
+    shared = defaults.keys() if defaults.keys() <= definition["properties"].keys() else set()
+    rows = [f"| `{key}` | {_cell(kind)} | {_cell(meaning)} |" for key, kind, meaning in cells if key not in shared]
+    also = [f"\nAnd every key of [{TITLES['ModelDefaults']}](#specdefaults)."] if shared else []
+    return "\n".join([*head, "| key | value (default) | meaning |", "|---|---|---|", *rows, *also, ""])
 
 
 def _kind(definition: str) -> str:
