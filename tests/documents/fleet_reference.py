@@ -35,7 +35,7 @@ TITLES = {
 
 
 def fields() -> str:
-    """One table per mapping of the format, in the order of TITLES."""
+    """One table per mapping of the format, or a list if it has few keys, in the order of TITLES."""
     schema = json_schema("fleet")
     definitions = {"FleetDocument": schema, **schema["$defs"]}
     parts = {f"{name}Part" for name in TITLES}  # the same keys as a shape, but fewer are required
@@ -86,8 +86,8 @@ def _table(title: str, definition: dict[str, Any], defaults: dict[str, Any]) -> 
     cells = [(key, f"{kind_words(value, _kind)}{_default(value, key in required)}", value["description"])
              for key, value in properties]
     head = [f"### {title}\n", f"{definition['description']}\n"]
-    if len(cells) == 1:
-        return "\n".join([*head, *(f"`{key}`, {kind}: {meaning}\n" for key, kind, meaning in cells)])
+    if len(cells) <= 3:
+        return "\n".join([*head, *(f"- `{key}`: {kind}; {meaning}" for key, kind, meaning in cells), ""])
     shared = defaults.keys() if defaults.keys() <= definition["properties"].keys() else set()
     rows = [f"| `{key}` | {_cell(kind)} | {_cell(meaning)} |" for key, kind, meaning in cells if key not in shared]
     also = [f"\nAnd every key of [{TITLES['ModelDefaults']}](#specdefaults)."] if shared else []
