@@ -25,10 +25,8 @@ SECTIONS = {
         "fmt": Listed("fleet_files", "Format fleet files: key order, indentation, blank lines."),
         "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
         "render": Listed("fleet_files", "Print a fleet as one document, with everything it extends."),
-        "schema": Listed("explain", "Print the JSON Schema of a document."),
         "import": Listed("import_fleet", "Write a fleet file from what already exists."),
         "diff": Listed("fleet_files", "Show what changed in meaning, and how it affects running replicas."),
-        "propose": Listed("propose", "Propose a change to the fleet file, for review."),
     },
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
@@ -61,20 +59,24 @@ SECTIONS = {
         "restart": Listed("explicit", "Restart engines in place, one replica after another."),
         "evict": Listed("explicit", "End the named replicas, and no others."),
     },
-    "Nodes and their disks": {
+    "Nodes": {
         "cordon": Listed("nodes", "Keep new replicas off a node; running replicas stay."),
         "uncordon": Listed("nodes", "Allow new replicas on a node again."),
-        "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),
         "drain": Listed("drain", "Replace the replicas of a node elsewhere, then list or end them."),
+    },
+    "fleetctl itself": {
+        "context": Listed("context", "Name clusters, and choose the one that commands use."),
+        "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
+    },
+    "Not needed at first": {
+        "propose": Listed("propose", "Propose a change to the fleet file, for review."),
+        "schema": Listed("explain", "Print the JSON Schema of a document."),
+        "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),
         "release-nodes": Listed("nodes", "Withdraw a fleet's node requests from Ray's autoscaler."),
         "weights": Listed("weights", "Index a model's files so that nodes can fetch and verify them."),
         "prefetch": Listed("disks", "Fetch a model's weights onto nodes before a replica needs them."),
         "prune": Listed("disks", "Remove weights that no fleet file names from the disks of nodes."),
-    },
-    "fleetctl itself": {
-        "context": Listed("context", "Name clusters, and choose the one that commands use."),
         "completion": Listed("completion", "Print the completion script for a shell."),
-        "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
     },
 }
 """The commands by purpose, in the order of the help."""

@@ -257,6 +257,14 @@ def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureF
     assert "Exit codes:" in text
 
 
+def test_the_help_lists_last_what_a_first_evening_does_not_need(capsys: pytest.CaptureFixture[str]) -> None:
+    later = ("propose", "schema", "slots", "release-nodes", "weights", "prefetch", "prune", "completion")
+    assert entry.run(["--help"]) == 0
+    before, _, last = capsys.readouterr().out.partition("\nNot needed at first:\n")
+    assert [name for name in later if f"\n  {name} " in before or f"\n  {name} " not in f"\n{last}"] == []
+    assert tuple(app.COMMANDS)[-len(later):] == later
+
+
 def test_a_command_is_listed_with_the_first_line_of_its_own_help() -> None:
     listed = {**app.COMMANDS, **{f"ci {name}": one for name, one in ci.COMMANDS.items()}}
     first_lines = {name: one.load(name.split()[-1]).help.partition("\n")[0] for name, one in listed.items()}

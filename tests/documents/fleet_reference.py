@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.documents.schemas import default_words, json_schema, kind_words
 from fleetctl.fleetfile.rules_reference import INJECTED
-from fleetctl.problem import CODES, severity_of
+from fleetctl.problem import CODES
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
@@ -35,12 +35,14 @@ TITLES = {
 
 
 def fields() -> str:
-    """One table per mapping of the format, in the order of TITLES."""
+    """One table per mapping of the format, or a list if it has few keys, in the order of TITLES."""
     schema = json_schema("fleet")
     definitions = {"FleetDocument": schema, **schema["$defs"]}
     parts = {f"{name}Part" for name in TITLES}  # the same keys as a shape, but fewer are required
     assert set(definitions) - parts == set(TITLES)
-    return "\n".join(_table(title, definitions[name]) for name, title in TITLES.items())
+    defaults = definitions["ModelDefaults"]["properties"]
+    return "\n".join(_table(title, definitions[name], {} if name == "ModelDefaults" else defaults)
+                     for name, title in TITLES.items())
 
 
 def injected() -> str:
@@ -51,8 +53,7 @@ def injected() -> str:
 
 def codes() -> str:
     """All problem codes with their meanings."""
-    rows = (f"| {code} | {severity_of(code)} | {_cell(meaning)} |" for code, meaning in CODES.items())
-    return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
+    return "\n".join(["```text", *(f"{code}  {meaning}" for code, meaning in CODES.items()), "```"])
 
 
 KINDS = {
@@ -79,13 +80,18 @@ def refreshed(page: str) -> str:
     return page
 
 
-def _table(title: str, definition: dict[str, Any]) -> str:
+def _table(title: str, definition: dict[str, Any], defaults: dict[str, Any]) -> str:
     required = set(definition.get("required", ()))
     properties = sorted(definition["properties"].items(), key=lambda item: item[0] not in required)
-    rows = [f"| `{key}` | {_cell(kind_words(value, _kind))} | {_default(value, key in required)} | "
-            f"{_cell(value['description'])} |" for key, value in properties]
-    head = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, ""])
+    cells = [(key, f"{kind_words(value, _kind)}{_default(value, key in required)}", value["description"])
+             for key, value in properties]
+    head = [f"### {title}\n", f"{definition['description']}\n"]
+    if len(cells) <= 3:
+        return "\n".join([*head, *(f"- `{key}`: {kind}; {meaning}" for key, kind, meaning in cells), ""])
+    shared = defaults.keys() if defaults.keys() <= definition["properties"].keys() else set()
+    rows = [f"| `{key}` | {_cell(kind)} | {_cell(meaning)} |" for key, kind, meaning in cells if key not in shared]
+    also = [f"\nAnd every key of [{TITLES['ModelDefaults']}](#specdefaults)."] if shared else []
+    return "\n".join([*head, "| key | value (default) | meaning |", "|---|---|---|", *rows, *also, ""])
 
 
 def _kind(definition: str) -> str:
@@ -95,7 +101,7 @@ def _kind(definition: str) -> str:
 
 def _default(value: dict[str, Any], required: bool) -> str:
     words = default_words(value, required=required)
-    return words if required or not words else f"`{words}`"
+    return f", {words}" if required else f" (`{words}`)" if words else ""
 
 
 def _cell(text: str) -> str:
