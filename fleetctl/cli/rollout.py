@@ -114,8 +114,8 @@ class Rollout:
     def run(self) -> int | None:
         """Ask once, then update model after model; returns the exit code. None = the answer was no."""
         fleet = self.loaded.sound()
-        for key in self.options.targets:
-            model_of(fleet, key)
+        self.options = dataclasses.replace(
+            self.options, targets=tuple(model_of(fleet, name).key for name in self.options.targets))
         keys = [one.key for one in fleet.models if one.replicas and self.options.left_out(one.key, one.labels) is None]
         self.loaded = self._with_surge(keys)
         with one_command("rollout"):

@@ -131,9 +131,14 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
 def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
     """Return the running replicas that do not match the `files`; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
-    first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
-    note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
-    note += f"; the same for {count_of(len(others), 'more model')}: {some(others)}" if others else ""
+    outdated = [one.model for one in drift if is_replaceable(one, surplus)]
+    models = list(dict.fromkeys(outdated))
+    note = ""
+    if len(models) == 1:
+        note = f"to replace an outdated one: {replace_command(models[0], files)}"
+    elif models:
+        note = (f"`fleetctl rollout {file_flags(files)}` would replace {count_of(len(outdated), 'replica')} of "
+                f"{count_of(len(models), 'model')}: {some(models)}; it starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
 
