@@ -162,8 +162,9 @@ class Life:
 
     def _note(self) -> None:
         node = self.rng.choice(self._nodes)
-        self._carry_out(Step(self.rng.choice([["cordon", node, "--reason", "a step"], ["uncordon", node],
-                                              ["slots", node, "1"], ["slots", node, "--clear"]])), disturbed=False)
+        chosen = self.rng.choice([["cordon", node, "--reason", "a step"], ["uncordon", node],
+                                  ["slots", node, "1", "--yes"], ["slots", node, "--clear"]])
+        self._carry_out(Step(chosen), disturbed=False)
 
     def _crash(self) -> None:
         self._hit("")

@@ -74,8 +74,8 @@ def test_schema_prints_the_committed_schema(run_cli, name):
     assert run_cli("schema", name).stdout == committed.read_text()
 
 
-def test_schema_of_something_else_is_a_usage_error(run_cli):
-    assert run_cli("schema", "moon").returncode == 64
+def test_schema_of_something_else_is_an_error(run_cli):
+    assert run_cli("schema", "moon").returncode == 1
 
 
 def test_fmt_writes_in_place_keeps_the_mode_and_follows_a_link(run_cli, path):

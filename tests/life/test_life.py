@@ -199,7 +199,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=NODE, note=st.sampled_from(["cordon", "uncordon", 1, 2, 3, "--clear"]))
     def note(self, node: str, note: Any) -> None:
-        self.run(*((note, node) if note in ("cordon", "uncordon") else ("slots", node, note)))
+        self.run(*((note, node) if note in ("cordon", "uncordon") else ("slots", node, note, "--yes")))
 
     @rule(what=st.sampled_from(["crash", "crash", "lose", "return"]), which=WHICH, seconds=st.integers(0, 12))
     def fault(self, what: str, which: int, seconds: int) -> None:
