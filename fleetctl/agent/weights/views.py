@@ -90,12 +90,12 @@ class Layout(NamedTuple):
         return len(self.header) + sum(run.size for run in self.runs)
 
 
-def with_a_pattern_per_rank(document: Any) -> Any:
+def with_a_pattern_per_rank(view: Any) -> Any:
     """Return a view as written, its variables not yet replaced: the ranks in `files` become one pattern for each."""
-    if not isinstance(document, Mapping) or _RANKS not in str(document.get("files")):
-        return document
-    files = _BRACES_OR_RANKS.sub(lambda match: "{%s}" % _RANKS if match[0] == _RANKS else match[0], document["files"])
-    return {**document, "files": files}
+    if not isinstance(view, Mapping):
+        return view
+    return {kind: _BRACES_OR_RANKS.sub(lambda found: "{%s}" % _RANKS if found[0] == _RANKS else found[0], written)
+            if kind == "files" and isinstance(written, str) else written for kind, written in view.items()}
 
 
 def read_view(document: Any) -> Optional[View]:
