@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLUSTER = "http://ray-head:8265"
 EXAMPLES = sorted(path.stem for path in (ROOT / "fleets").iterdir())
-MAY_BE_PARTIAL = {"apply", "ci", "deploy", "drain", "import", "replace", "scale"}
+MAY_BE_PARTIAL = {"apply", "ci", "deploy", "drain", "import", "replace", "rollout", "scale"}
 """Commands that may exit with 3 for a partial result, even without --detailed-exitcode."""
 
 
