@@ -34,8 +34,8 @@ PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  m
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-CONFIRMED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "rollout", "scale",
-          "stop"}
+CONFIRMED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "rollout",
+             "scale", "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
