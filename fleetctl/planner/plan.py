@@ -144,7 +144,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     from fleetctl.planner.growth import Growing
 
     growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
-    growth, blocked, new = growing.find(quotas.allowed(short, placed=placed), state, placed, blocked)
+    beside = quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
+    growth, blocked, new = growing.find(short, beside, state, placed, blocked)
     certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
     return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
 
