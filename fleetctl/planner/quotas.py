@@ -121,6 +121,20 @@ class Quotas:
             most[one.demand.place] = max(one.gpus, most.get(one.demand.place, 0))
         return Totals(self._fleet, self._usages(found), most)
 
+    def allow(self, shape: ReplicaShape, gpus: Sequence[int]) -> tuple[int, str]:
+        """Return how many new replicas of a shape are allowed, with the GPUs of each in this order; why not one more.
+
+        The text is empty if one more is allowed.
+        """
+        own, count = self._usages().get(shape.key, []), 0
+        while count < len(gpus) and all(usage.more(gpus[count]) for usage in own):
+            for usage in own:
+                usage.add(1, gpus[count])
+            count += 1
+        need = gpus[count] if count < len(gpus) else max(gpus, default=0)
+        demand, totals = Demand(shape, 1, 1, 0, 0), Totals(self._fleet, {shape.key: own}, {0: need})
+        return count, "" if totals.leave(demand) else totals.why(demand, "new")
+
     def _usages(self, placed: Iterable[Placed] = ()) -> dict[str, list[_Usage]]:
         """Return copies of the quotas of each model: those before a plan, plus what is `placed`."""
         copies = [replace(one) for one in self._quotas]

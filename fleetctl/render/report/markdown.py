@@ -35,7 +35,9 @@ AROUND = 60
 TEXT_LIMIT = 500
 """The longest text, in characters; many longer ones would displace the rest of the report."""
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
-_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
+_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)*[.,;:]?)")
+_WORD = re.compile(r"(?:\S\([^()]*\)|\S)+")
+"""A word; the spaces in parentheses that open inside it, as in `pool=in(a, b)`, belong to it."""
 _LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
 """Words that forges turn into a link: a possible commit or host name."""
 
@@ -168,7 +170,7 @@ def prose(text: str, limit: int = TEXT_LIMIT) -> str:
     shown = cut_visible(text, limit)
     if shown != " ".join(shown.split()):
         return code(shown, len(shown))
-    return " ".join(word if _is_plain(word) else _quoted(word) for word in shown.split(" "))
+    return " ".join(word if _is_plain(word) else _quoted(word) for word in _WORD.findall(shown))
 
 
 def tagged(text: str) -> str:
@@ -195,6 +197,8 @@ def _quoted(word: str) -> str:
     """Return a word as code, without the punctuation of the sentence around it."""
     found = _AROUND.fullmatch(word)
     before, inside, after = found.groups() if found else ("", word, "")
+    while after.startswith(")") and inside.count("(") > inside.count(")"):  # it closes one of the word itself
+        inside, after = f"{inside})", after[1:]
     return f"{before}{code(inside, len(inside))}{after}"
 
 

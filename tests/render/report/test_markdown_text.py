@@ -72,6 +72,13 @@ def test_a_sentence_stays_readable_and_only_its_names_are_code() -> None:
         "needs 8 free GPUs on one node; best is 6 on `node-7` (4 nodes: `INSUFFICIENT_GPU`), short 79.65Gi.")
 
 
+def test_a_name_with_parentheses_is_one_span_and_those_of_the_sentence_stay_outside() -> None:
+    assert prose("need a node with ray.io/accelerator-type=in(A100, H100) (x, y); found (l4)") == (
+        "need a node with `ray.io/accelerator-type=in(A100, H100)` (x, y); found (`l4`)")
+    assert prose("no node has a=!in(x, y), f(g) or b(1, 2 (nor c=in(d))") == (
+        "no node has `a=!in(x, y)`, `f(g)` or `b(1`, 2 (nor `c=in(d)`)")
+
+
 def test_text_that_a_forge_would_link_is_code() -> None:
     assert prose("see deadbee and #1 of @you at www.example.com.") == (
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")
