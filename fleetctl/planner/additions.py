@@ -18,11 +18,11 @@ from fleetctl.documents.plan import Addition, Blocked
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.reasons.node_shapes import ANY_VALUE, empty
 
-WORK = 1_200
-"""The most work of all trials of one plan: for each its missing replicas, a quarter of its nodes, and the added ones.
+MOST_TRIALS, WORK = 20, 1_000
+"""The most trials of one plan, and their work: each one's missing replicas, a quarter of its nodes, and the added ones.
 
-That is some twenty trials for ten nodes with 50 missing replicas, four for 1,000 nodes with a few, and none for 1,000
-nodes with thousands.
+That is 14 trials for ten nodes with 50 missing replicas, three for 1,000 nodes with a few, and none for 1,000 nodes
+with a thousand, where each would take as long as the plan itself.
 """
 DOUBLINGS = 4
 """How many times a number that is not enough is doubled."""
@@ -50,7 +50,8 @@ class Additions:
         Those for one replica are tried before those for all, higher priorities first.
         """
         rows = {row.model: row for row in blocked}
-        told = sorted((row.model for row in blocked if row.would_fit), key=lambda key: (-models[key][1], models[key][0]))
+        told = [row.model for row in blocked if row.would_fit]
+        told.sort(key=lambda key: (-models[key][1], models[key][0]))
         for step in (self._for_one, self._for_all):
             for key in told:
                 rows[key] = step(rows[key], models[key][0])
@@ -113,7 +114,7 @@ class Additions:
         key = tuple((_kind(one), number) for one, number in zip(parts, counts, strict=True) if number)
         if key not in self._known:
             work = len(self.nodes) // 4 + self.missing + sum(counts)
-            if work > self._left:
+            if work > self._left or len(self._known) == MOST_TRIALS:
                 return None
             self._left -= work
             models = [_node(one, self.nodes) for one, number in zip(parts, counts, strict=True) for _ in range(number)]

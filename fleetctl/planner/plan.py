@@ -30,7 +30,7 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
-from fleetctl.documents.quantity import some
+from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
@@ -80,6 +80,8 @@ class _Decided:
     waiting: Sequence[Placed]
     """Replicas that would run on new nodes."""
     reloads: Reloads
+    avoided: Mapping[int, str]
+    """Which nodes the breaker keeps models off whose replicas are placed, and why; by place of the model."""
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -123,7 +125,7 @@ def _decide(
     inquiry, repacked = None, None
     if not explained:
         return _Decided(fleet, state, shapes, ledger, demands, with_id,
-                        certify(demands, placed, most, packing.method), (), (), (), Reloads())
+                        certify(demands, placed, most, packing.method), (), (), (), Reloads(), {})
     if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.reasons.remedies import Inquiry
         from fleetctl.planner.repacked import repacked_bound
@@ -141,7 +143,10 @@ def _decide(
 
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
-    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads)
+    taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
+                    ) if limits.left_out or limits.closed else {}
+    avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
+    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads, avoided)
     if not fleet.cluster.grow:
         return _with_additions(decided, inventory, options) if inquiry else decided
     created = Counter(one.demand.place for one in placed)
@@ -227,7 +232,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     rows = with_fetches([
         model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
                   in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
-                  left_out=options.left_out(model.key, model.labels))
+                  left_out=options.left_out(model.key, model.labels), avoided=decided.avoided.get(place, ""))
         for place, model in enumerate(fleet.models)], floor)
     promotes = sum(action["op"] == "promote" for action in actions)
     waiting = Counter(one.demand.shape.key for one in decided.waiting)
@@ -331,9 +336,12 @@ def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
 
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
-    reload: int = 0, in_place: str = "",
+    reload: int = 0, in_place: str = "", avoided: str = "",
 ) -> ModelRow:
-    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads."""
+    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
+
+    `avoided` = which nodes the breaker keeps its new replicas off.
+    """
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
@@ -347,7 +355,7 @@ def model_row(
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), paused)))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), avoided, paused)))})
 
 
 def _reason(

@@ -165,7 +165,8 @@ class Totals:
         live, new = one.live_replicas, one.new_replicas
         selected = ", ".join(f"{key}={value}" for key, value in one.quota.selector.items()) or "every model"
         if one.quota.replicas is not None and live + new >= one.quota.replicas:
-            sums = f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, {new} {new_word}"
+            sums = (f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, "
+                    f"{new} {new_word}")
         else:
             limit = one.quota.gpus or 0
             known = need != _least_gpus(demand.shape) or need == demand.shape.gpu_units

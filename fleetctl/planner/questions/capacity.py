@@ -1,7 +1,7 @@
 """Capacity: how many more replicas of a model or shape would fit; where; and what prevents one more.
 
-Each model or shape is counted by itself, on what is free now and on what the plan leaves, and no further than the quotas
-of the fleet allow. Every count is undone.
+Each model or shape is counted by itself, on what is free now and on what the plan leaves, and no further than the
+quotas of the fleet allow. Every count is undone.
 """
 
 from __future__ import annotations
