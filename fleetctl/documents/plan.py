@@ -285,7 +285,7 @@ class Addition(Stored):
     cpus: int = Field(0, description="1/10000")
     memory: int = 0
     labels: dict[str, str] = Field(default_factory=dict, description="labels it needs, besides those of `like`")
-    one_value_of: str | None = Field(None, description="a label of which all the nodes need one value; any value will do")
+    one_value_of: str | None = Field(None, description="a label of which all the nodes need one value, whichever")
 
 
 class Blocked(Stored):

@@ -1,4 +1,4 @@
-"""How many nodes a blocked model would need, tried: plans are made with these nodes added, and the number told is theirs.
+"""How many nodes would help a blocked model: plans are made with nodes added, and the number told is what these need.
 
 The reasons estimate a number for one model alone. A plan with the nodes also gives them to models that come first, and
 places new replicas of lower priority elsewhere, so only a plan knows: with the number told it places the replica, with

@@ -133,7 +133,8 @@ class Growing:
         self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth], totals: Totals
     ) -> Blocked:
         """Return the row with the new nodes it would run on, or with the limits that rule these out."""
-        mine, no_remedy = [one for one in on_new if one.model == row.model], {"make_room": [], "would_fit": []}
+        mine = [one for one in on_new if one.model == row.model]
+        no_remedy: dict[str, object] = {"make_room": [], "would_fit": []}
         if not mine and not totals.leave(demand):
             return row.model_copy(update={"code": "QUOTA", "message": totals.why(demand), "no_remedy": "", **no_remedy})
         limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""

@@ -1,4 +1,4 @@
-"""The nodes that a blocked model is told to add, as `what-if` sees them: with that many it is placed, with one less not."""
+"""The nodes that a blocked model is told to add, by `what-if`: with that many it is placed, with one less it is not."""
 
 from __future__ import annotations
 

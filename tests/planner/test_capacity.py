@@ -195,7 +195,8 @@ def test_no_count_exceeds_its_bound_and_a_lower_count_has_a_reason(inputs: Plann
 
 def test_a_quota_limits_the_count_and_is_named_with_its_arithmetic() -> None:
     models = [{"key": "m", "replicas": 3, "gpus": 1, "labels": {"team": "a"}},
-              {"key": "n", "replicas": 0, "gpus": 2, "labels": {"team": "a"}}, {"key": "free", "replicas": 0, "gpus": 2}]
+              {"key": "n", "replicas": 0, "gpus": 2, "labels": {"team": "a"}},
+              {"key": "free", "replicas": 0, "gpus": 2}]
     fleet = replace(short_fleet({"models": models}), policy=Policy.model_validate(
         {"quotas": [{"selector": {"team": "a"}, "gpus": 6}]}))
     replicas = [{"model": "m", "id": 0, "node": "a", "gpus": 1}]

@@ -144,13 +144,12 @@ def test_replicas_that_a_quota_stops_name_the_quota_and_not_the_missing_nodes() 
         plan = plan_for(replace(fleet, policy=policy), short_inventory({"nodes": [{"name": "small", "gpus": 1}]}))
         return [(one.code, one.on_new_nodes, one.message) for one in plan.blocked]
 
-    assert blocked(gpus=5) == [("WAITS_FOR_NODES", 1, (
-        "1 of 2 would run on 2 new p nodes (2 of 4); for the others: needs 2 GPUs, 1 left of 5 GPUs: 0 live, 4 planned; "
-        "spec.policy.quotas: team=nlp"))] * 2
+    five = "needs 2 GPUs, 1 left of 5 GPUs: 0 live, 4 planned; spec.policy.quotas: team=nlp"
+    one = "needs 1 replica, 0 left of 1 replica: 0 live, 1 planned; spec.policy.quotas: team=nlp"
+    assert blocked(gpus=5) == [
+        ("WAITS_FOR_NODES", 1, f"1 of 2 would run on 2 new p nodes (2 of 4); for the others: {five}")] * 2
     assert blocked(replicas=1) == [
-        ("WAITS_FOR_NODES", 1, "1 of 2 would run on 1 new p node (1 of 4); for the others: needs 1 replica, 0 left of "
-                               "1 replica: 0 live, 1 planned; spec.policy.quotas: team=nlp"),
-        ("QUOTA", 0, "needs 1 replica, 0 left of 1 replica: 0 live, 1 planned; spec.policy.quotas: team=nlp")]
+        ("WAITS_FOR_NODES", 1, f"1 of 2 would run on 1 new p node (1 of 4); for the others: {one}"), ("QUOTA", 0, one)]
     assert blocked(gpus=8) == [("WAITS_FOR_NODES", 2, "would run on 4 new p nodes (4 of 4)")] * 2
 
 

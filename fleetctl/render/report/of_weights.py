@@ -90,7 +90,7 @@ def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
 
 
 def _planned(weights: PlannedWeights, node: str | None = None, promoted: bool = False) -> str:
-    """Return the source of a member's weights; `promoted` = its WARM replica on the `node` has the artifact in memory."""
+    """Return the source of a member's weights; `promoted` = its WARM replica on the `node` has them in memory."""
     here = next((one for one in weights.sources[:1] if one.node == node), None)
     if promoted and (here is None or here.bytes is not None):  # bytes are known only of the same part of the files
         return f"memory on {node} (nothing to fetch)"
