@@ -187,8 +187,9 @@ def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> 
     """Raise PolicyRefused if the given fleet file protects one of the models."""
     for replica in chosen if fleet else ():
         if fleet and (pattern := protecting(fleet.policy.protected_models, replica.model)) is not None:
+            entry = fleet.policy.protected_models.index(pattern)
             raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: "
-                                f"{policy_at(fleet, 'protectedModels', pattern)} protects it",
+                                f"{policy_at(fleet, 'protectedModels', pattern, entry)} protects it",
                                 hint="no flag lifts this; change spec.policy in a separate review")
 
 

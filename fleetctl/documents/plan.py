@@ -269,10 +269,15 @@ class InTheWay(Stored):
 
 
 class Addition(Stored):
-    """Empty nodes of one shape that would have to be added: the smallest addition found. Amounts are per node."""
+    """Empty nodes of one shape that would have to be added: the smallest addition found. Amounts are per node.
+
+    A plan with these nodes places the replica, and one with fewer does not, unless the number is estimated.
+    """
 
     nodes: int = Field(description="for one more replica")
-    nodes_for_all: int = Field(description="for all blocked replicas of the model; this number always suffices")
+    nodes_for_all: int = Field(description="for all blocked replicas of the model; 0 = not known")
+    estimated: bool = Field(False, description="no plan was made with `nodes`: too much is blocked to try them all")
+    estimated_for_all: bool = Field(False, description="the same for `nodesForAll`")
     shape: str = Field(description="in words, such as 8xH200")
     like: str | None = Field(None, description="a node of this shape; null = no such node, the amounts are the claim's")
     gpus: int = Field(0, description="1/10000")
@@ -280,12 +285,13 @@ class Addition(Stored):
     cpus: int = Field(0, description="1/10000")
     memory: int = 0
     labels: dict[str, str] = Field(default_factory=dict, description="labels it needs, besides those of `like`")
+    one_value_of: str | None = Field(None, description="a label of which all the nodes need one value, whichever")
 
 
 class Blocked(Stored):
     """Replicas of one model that could not be placed for one reason, and what would help.
 
-    The remedy is for this model alone: those of two blocked models may name the same capacity.
+    The remedies of two blocked models may name the same capacity.
     """
 
     model: str

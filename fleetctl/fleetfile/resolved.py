@@ -75,8 +75,9 @@ class ResolvedModel:
 class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
-    `policy_places` = the place of each key set in `policy`, by its name in the file; `house_rules` = the files named
-    by `policy.schemas`, in order. `history` is None if no file sets it. `warnings` = the problems of its files.
+    `policy_places` = the place of each key set in `policy` and of each entry below it, by its name in the file:
+    `quotas`, `quotas[1]`, `allowedSelectors[pool]`. `house_rules` = the files named by `policy.schemas`, in order.
+    `history` is None if no file sets it. `warnings` = the problems of its files.
     """
 
     name: str
@@ -132,9 +133,12 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         models=tuple(models),
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
-        policy_places={key: document.place(("spec", "policy", key))
+        policy_places={name: document.place(("spec", "policy", *steps))
                        for document, fleet in checked if fleet.spec.policy is not None
-                       for key in document.value["spec"]["policy"]},
+                       for key, value in document.value["spec"]["policy"].items()
+                       for name, steps in ((key, (key,)), *((f"{key}[{entry}]", (key, entry)) for entry in (
+                           value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())))
+                       },
         house_rules=tuple(house_rules),
         history=next((spec.history for spec in specs if spec.history is not None), None),
         warnings=tuple(warnings),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.documents.plan import Blocked
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.documents.quantity import grouped, some
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import IMAGE_MISSING, Cooled, Cooling, find_cooled, usable_nodes
 from fleetctl.planner.failures import cooling_text, missing_image_text
 from fleetctl.planner.live import ModelState
@@ -78,6 +79,17 @@ class Limits:
         """Return the demands, limited to the number of replicas that may be tried."""
         return [replace(one, missing=min(one.missing, self.most[one.place])) if one.place in self.most else one
                 for one in demands]
+
+    def avoided(self, model: ResolvedModel, place: int, inventory: Inventory, taken: Collection[str]) -> str:
+        """Return which nodes that could take the model get no replica of it for now, and why; empty if there are none.
+
+        `taken` = the ids of the nodes on which the plan places it.
+        """
+        own, because = self.left_out.get(place, {}), self.because.get(place, {})
+        by_reason = grouped((because[node.id] if node.id in own else self.closed[node.id], node.name)
+                            for node in usable_nodes(model, inventory.nodes) if node.id not in taken
+                            and (own.get(node.id) == AVOIDED or node.id in self.closed))
+        return "; ".join(f"{some(sorted(names))} avoided: {why}" for why, names in by_reason.items())
 
     def waiting(self, key: str, replicas: int, place: int) -> Blocked:
         """Return the entry of replicas that are not tried yet."""

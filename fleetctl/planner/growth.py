@@ -22,9 +22,11 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape
 from fleetctl.planner.placement.reasons.trial import fewest, ledger_with
+from fleetctl.planner.quotas import Quotas, Totals, pack_within
 
 AT_MAX = "MAX_NODES"
 REPORTED_S = 60.0
@@ -61,22 +63,31 @@ class Growing:
         return [NodeShape(next_node(one, nodes), None) for one, nodes in zip(self.types, self._living, strict=True)]
 
     def find(
-        self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
+        self, short: Sequence[Demand], quotas: Quotas, state: LiveState, placed: Sequence[Placed],
+        blocked: Sequence[Blocked],
     ) -> tuple[list[Growth], list[Blocked], list[Placed]]:
         """Return a row per type, the blocked replicas with updated reasons, and the replicas for new nodes.
 
-        `short` = the demands that found no room.
+        `short` = the demands that found no room; `quotas` count all of `placed`.
         """
         wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         joined = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
+
+        def packed(asked: Sequence[Demand]) -> list[_OnNew]:
+            return self._packed(asked, self._fewest(asked, self._at_most(asked, joined)))
+
+        within = pack_within(quotas, short, lambda asked: Packing([one.placed for one in packed(asked)], 0),
+                             lambda: None)
+        short = within.asked
         counts = self._fewest(short, self._at_most(short, joined))
         on_new = self._packed(short, counts)
+        totals = quotas.after(one.placed for one in on_new)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
         rows = [self._row(at, used, short=counts[at], count=max(0, counts[at] - joined[at]), on_new=on_new)
                 for at in range(len(self.types))]
         demands = {one.shape.key: one for one in short}
-        explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
+        explained = [self._explained(row, demands[row.model], on_new, rows, totals) if row.model in demands else row
                      for row in blocked]
         return rows, explained, [one.placed for one in on_new]
 
@@ -118,10 +129,17 @@ class Growing:
                       nodes=count, max=one.max,
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
-    def _explained(self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]) -> Blocked:
-        """Return the row with the new nodes it would run on, or with the limit that rules these out."""
+    def _explained(
+        self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth], totals: Totals
+    ) -> Blocked:
+        """Return the row with the new nodes it would run on, or with the limits that rule these out."""
         mine = [one for one in on_new if one.model == row.model]
+        no_remedy: dict[str, object] = {"make_room": [], "would_fit": []}
+        if not mine and not totals.leave(demand):
+            return row.model_copy(update={"code": "QUOTA", "message": totals.why(demand), "no_remedy": "", **no_remedy})
         limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
+        if mine and totals.leave(demand) < row.replicas - len(mine):
+            limits = "; ".join(filter(None, (limits, totals.why(demand))))
         if not mine:
             return row.model_copy(update={"code": AT_MAX, "message": f"{limits}; {row.message}"}) if limits else row
         nodes = ", ".join(self._nodes_text(rows[at], at) for at in sorted({at for one in mine for at in one.types}))
@@ -129,7 +147,7 @@ class Growing:
         if len(mine) < row.replicas:
             message = f"{len(mine)} of {row.replicas} {message}; for the others: {limits or row.message}"
         return row.model_copy(update={"code": WAITS_FOR_NODES, "message": message, "on_new_nodes": len(mine),
-                                      "make_room": [], "would_fit": [], "no_remedy": ADVICE})
+                                      "no_remedy": ADVICE, **no_remedy})
 
     def _nodes_text(self, row: Growth, at: int) -> str:
         if not row.nodes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, clock_text
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, serves, was_restarted_recently
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, serves, was_restarted_recently
 from fleetctl.documents.plan import (
     NEWEST_PLAN,
     Blocked,
@@ -30,7 +30,7 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
-from fleetctl.documents.quantity import some
+from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
@@ -80,6 +80,8 @@ class _Decided:
     waiting: Sequence[Placed]
     """Replicas that would run on new nodes."""
     reloads: Reloads
+    avoided: Mapping[int, str]
+    """Which nodes the breaker keeps models off whose replicas are placed, and why; by place of the model."""
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -97,7 +99,10 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
         return _write(_decide(fleet, inventory, options), inventory, options, facts)
 
 
-def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
+def _decide(
+    fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, *, explained: bool = True
+) -> _Decided:
+    """Decide what is placed where; without `explained` nothing is said of what is not, and no nodes are added."""
     shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
@@ -118,6 +123,9 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     with_id = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
     placed, most = [one for one, _ in with_id], packing.most + len(limits.tries)
     inquiry, repacked = None, None
+    if not explained:
+        return _Decided(fleet, state, shapes, ledger, demands, with_id,
+                        certify(demands, placed, most, packing.method), (), (), (), Reloads(), {})
     if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.reasons.remedies import Inquiry
         from fleetctl.planner.repacked import repacked_bound
@@ -126,7 +134,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
                                 {model.key: model for model in fleet.models})
         occupants.replicas += new_occupants(with_id, fleet.models)
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
-        inquiry = Inquiry(placer, occupants, fleet.policies)
+        inquiry = Inquiry(placer, occupants, fleet.policies, before, placed)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in demands)
     waiting = "models that cool down wait" if limits.most else NONE_WHILE_PAUSED if paused else ""
@@ -135,18 +143,39 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
-    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads)
+    taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
+                    ) if limits.left_out or limits.closed else {}
+    avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
+    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads, avoided)
     if not fleet.cluster.grow:
-        return decided
+        return _with_additions(decided, inventory, options) if inquiry else decided
     created = Counter(one.demand.place for one in placed)
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in allowed if one.place in found.no_room]
     from fleetctl.planner.growth import Growing
 
     growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
-    growth, blocked, new = growing.find(quotas.allowed(short, placed=placed), state, placed, blocked)
+    beside = quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
+    growth, blocked, new = growing.find(short, beside, state, placed, blocked)
     certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
-    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
+    decided = replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
+    return _with_additions(decided, inventory, options) if inquiry else decided
+
+
+def _with_additions(decided: _Decided, inventory: Inventory, options: PlanOptions) -> _Decided:
+    """Return the decisions with the numbers of nodes to add that plans with them need."""
+    if not any(row.would_fit for row in decided.blocked):
+        return decided
+    from fleetctl.planner.additions import Additions
+
+    def created(nodes: Sequence[Node]) -> Counter[int]:
+        grown = inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]})
+        return Counter(one.demand.place for one, _ in _decide(decided.fleet, grown, options, explained=False).placed)
+
+    additions = Additions(inventory.nodes, sum(one.missing for one in decided.demands),
+                          Counter(one.demand.place for one, _ in decided.placed), created)
+    return replace(decided, blocked=additions.tried(decided.blocked, {
+        model.key: (place, model.priority) for place, model in enumerate(decided.fleet.models)}))
 
 
 def _blocked(
@@ -203,7 +232,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     rows = with_fetches([
         model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
                   in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
-                  left_out=options.left_out(model.key, model.labels))
+                  left_out=options.left_out(model.key, model.labels), avoided=decided.avoided.get(place, ""))
         for place, model in enumerate(fleet.models)], floor)
     promotes = sum(action["op"] == "promote" for action in actions)
     waiting = Counter(one.demand.shape.key for one in decided.waiting)
@@ -308,9 +337,12 @@ def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
 
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
-    reload: int = 0, in_place: str = "",
+    reload: int = 0, in_place: str = "", avoided: str = "",
 ) -> ModelRow:
-    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads."""
+    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
+
+    `avoided` = which nodes the breaker keeps its new replicas off.
+    """
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
@@ -324,7 +356,7 @@ def model_row(
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), paused)))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), avoided, paused)))})
 
 
 def _reason(

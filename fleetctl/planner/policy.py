@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.names import flag_with
 from fleetctl.documents.plan import PolicyFinding
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -64,10 +65,18 @@ def protecting(patterns: Sequence[str], key: str) -> str | None:
     return next((pattern for pattern in patterns if matches_pattern(pattern, key)), None)
 
 
-def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
-    """Return a policy with its value and position: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`."""
-    place = fleet.policy_places.get(key)
+def policy_at(fleet: ResolvedFleet, key: str, value: str, entry: int | str | None = None) -> str:
+    """Return a policy with its value and position: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`.
+
+    `entry` = the number or the key of the entry below `key` that is meant; None = all of them.
+    """
+    place = _place(fleet, key, entry)
     return f"spec.policy.{key}: {value}" + (f" at {place}" if place else "")
+
+
+def _place(fleet: ResolvedFleet, key: str, entry: int | str | None) -> Position | None:
+    own = None if entry is None else fleet.policy_places.get(f"{key}[{entry}]")
+    return own or fleet.policy_places.get(key)
 
 
 def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[PolicyFinding]:
@@ -95,7 +104,8 @@ def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedMo
         if pattern is not None:
             yield _finding(fleet, "PROTECTED_MODEL", "protectedModels", pattern,
                            f"creates {count_of(doing.created[model.key], 'replica')} of {model.key}",
-                           f"{NOT_LIFTED}; {flag_with('--exclude', model.key)} plans the rest", model=model.key)
+                           f"{NOT_LIFTED}; {flag_with('--exclude', model.key)} plans the rest", model=model.key,
+                           entry=fleet.policy.protected_models.index(pattern))
 
 
 def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:
@@ -111,7 +121,8 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
                 limit, found = f"{key}: {_listed(allowed[key])}", f"selects nodes of {model.key} by {key}: {expression}"
             else:
                 continue
-            yield _finding(fleet, "SELECTOR_NOT_ALLOWED", "allowedSelectors", limit, found, NOT_LIFTED, model=model.key)
+            yield _finding(fleet, "SELECTOR_NOT_ALLOWED", "allowedSelectors", limit, found, NOT_LIFTED, model=model.key,
+                           entry=key)
 
 
 def _within(expression: str, allowed: Collection[str]) -> bool:
@@ -124,12 +135,12 @@ def _within(expression: str, allowed: Collection[str]) -> bool:
 
 def _finding(
     fleet: ResolvedFleet, code: str, key: str, limit: str, found: str, how: str, *, model: str | None = None,
-    liftable: bool = False, lifted: bool = False,
+    liftable: bool = False, lifted: bool = False, entry: int | str | None = None,
 ) -> PolicyFinding:
     return PolicyFinding.model_validate({
         "code": code, "key": f"spec.policy.{key}", "model": model, "limit": limit, "found": found,
-        "message": f"the plan {found}, against {policy_at(fleet, key, limit)}; {how}",
-        "liftable": liftable, "lifted": lifted, "source": fleet.policy_places.get(key),
+        "message": f"the plan {found}, against {policy_at(fleet, key, limit, entry)}; {how}",
+        "liftable": liftable, "lifted": lifted, "source": _place(fleet, key, entry),
     })
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Quota
@@ -28,9 +29,10 @@ ROUNDS = 8
 
 @dataclass(slots=True)
 class _Usage:
-    """One quota, and what counts toward it; GPUs in 1/10000."""
+    """One quota, its number in the file, and what counts toward it; GPUs in 1/10000."""
 
     quota: Quota
+    number: int
     live_replicas: int
     live_gpus: int
     new_replicas: int = 0
@@ -60,9 +62,22 @@ class Quotas:
             keys = [model.key for model in fleet.models if matches(quota.selector, model.labels)]
             live = [replica for key in keys for replica in state.models[key].live]
             gpus = sum(member.gpus for replica in live for member in replica.members)
-            self._quotas.append(_Usage(quota, len(live), gpus))
+            self._quotas.append(_Usage(quota, number, len(live), gpus))
             for key in keys:
                 self._of.setdefault(key, []).append(number)
+
+    def limits(self, key: str) -> bool:
+        """Return whether a quota counts the replicas of this model."""
+        return key in self._of
+
+    def beside(self, taken: Iterable[tuple[str, int]]) -> Quotas:
+        """Return these quotas with new replicas counted too: the model and the GPUs of each."""
+        found = copy(self)
+        found._quotas = [replace(one) for one in self._quotas]
+        for key, gpus in taken:
+            for number in self._of.get(key, ()):
+                found._quotas[number].add(1, gpus)
+        return found
 
     def allowed(
         self, demands: Sequence[Demand], at_most: Mapping[int, int] = NO_MOST, placed: Iterable[Placed] = ()
@@ -106,6 +121,20 @@ class Quotas:
             most[one.demand.place] = max(one.gpus, most.get(one.demand.place, 0))
         return Totals(self._fleet, self._usages(found), most)
 
+    def allow(self, shape: ReplicaShape, gpus: Sequence[int]) -> tuple[int, str]:
+        """Return how many new replicas of a shape are allowed, with the GPUs of each in this order; why not one more.
+
+        The text is empty if one more is allowed.
+        """
+        own, count = self._usages().get(shape.key, []), 0
+        while count < len(gpus) and all(usage.more(gpus[count]) for usage in own):
+            for usage in own:
+                usage.add(1, gpus[count])
+            count += 1
+        need = gpus[count] if count < len(gpus) else max(gpus, default=0)
+        demand, totals = Demand(shape, 1, 1, 0, 0), Totals(self._fleet, {shape.key: own}, {0: need})
+        return count, "" if totals.leave(demand) else totals.why(demand, "new")
+
     def _usages(self, placed: Iterable[Placed] = ()) -> dict[str, list[_Usage]]:
         """Return copies of the quotas of each model: those before a plan, plus what is `placed`."""
         copies = [replace(one) for one in self._quotas]
@@ -129,22 +158,23 @@ class Totals:
         need = self._need(demand)
         return min((one.more(need) for one in self.usages.get(demand.shape.key, ())), default=NO_LIMIT)
 
-    def why(self, demand: Demand) -> str:
-        """Return the arithmetic of the quota that allows no more of this demand."""
+    def why(self, demand: Demand, new_word: str = "planned") -> str:
+        """Return the arithmetic of the quota that allows no more of this demand; `new_word` = what new replicas are."""
         need, usages = self._need(demand), self.usages[demand.shape.key]
         one = next((one for one in usages if not one.more(need)), usages[0])
         live, new = one.live_replicas, one.new_replicas
         selected = ", ".join(f"{key}={value}" for key, value in one.quota.selector.items()) or "every model"
         if one.quota.replicas is not None and live + new >= one.quota.replicas:
-            sums = f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, {new} planned"
+            sums = (f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, "
+                    f"{new} {new_word}")
         else:
             limit = one.quota.gpus or 0
             known = need != _least_gpus(demand.shape) or need == demand.shape.gpu_units
             left = format_share(max(0, limit - one.live_gpus - one.new_gpus))
             amount = amount_of(need, "GPU") if known else "a share of a card"
             sums = (f"needs {amount}, {left} left of {amount_of(limit, 'GPU')}: {format_share(one.live_gpus)} live, "
-                    f"{format_share(one.new_gpus)} planned")
-        return f"{sums}; {policy_at(self.fleet, 'quotas', selected)}"
+                    f"{format_share(one.new_gpus)} {new_word}")
+        return f"{sums}; {policy_at(self.fleet, 'quotas', selected, one.number)}"
 
     def _need(self, demand: Demand) -> int:
         return max(_least_gpus(demand.shape), self.most.get(demand.place, 0))

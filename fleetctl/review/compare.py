@@ -7,16 +7,16 @@ Reads nothing and writes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
-from fleetctl.documents.fleet import Cluster, History
+from fleetctl.documents.fleet import Cluster, History, Quota
 from fleetctl.documents.position import Path, Position, path_text
-from fleetctl.documents.quantity import amount_of, count_of, grouped
+from fleetctl.documents.quantity import amount_of, count_of, grouped, some
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.address import without_secret
@@ -153,6 +153,8 @@ def _difference(steps: Steps, before: WrittenFleet, after: WrittenFleet) -> Diff
     if old == new and steps == ("policy", "schemas"):
         old, new = _house_rules(before.fleet), _house_rules(after.fleet)
     effect, message = _effect(steps, old, new)
+    if steps == ("policy", "quotas") and (raised := _raised(before.fleet.policy.quotas, after.fleet.policy.quotas)):
+        effect, message = "additive", f"more replicas may be created: the quota of {some(raised)} allows more"
     return Difference(
         path=path_text(steps), effect=effect, message=message, old=old, new=new,
         kind="added" if old is None else "removed" if new is None else "changed",
@@ -175,6 +177,19 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
     return "none", _HISTORY if steps[0] == "history" else _POLICY
+
+
+def _raised(before: Sequence[Quota], after: Sequence[Quota]) -> list[str]:
+    """Return the selectors of the quotas of which a limit was raised or dropped."""
+    was, now = ({(_selector_text(one.selector, "every model"), key): limit for one in reversed(quotas)
+                 for key, limit in (("gpus", one.gpus), ("replicas", one.replicas)) if limit is not None}
+                for quotas in (before, after))
+    return list(dict.fromkeys(selector for (selector, key), limit in reversed(was.items())
+                              if now.get((selector, key), limit + 1) > limit))
+
+
+def _selector_text(selector: Mapping[str, str], everything: str) -> str:
+    return ", ".join(f"{key}={text}" for key, text in sorted(in_one_spelling(selector).items())) or everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +258,12 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
     seen: Counter[str] = Counter()
     found = {}
     for number, policy in enumerate(written.fleet.policies):
-        selector = ", ".join(f"{key}={text}" for key, text in sorted(in_one_spelling(policy.selector).items()))
+        selector = _selector_text(policy.selector, "every node")
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
             _WARM: policy.warm, _PORTS: policy.weights_ports}
-        found[selector or "every node", seen[selector]] = _Entry(written, number, settings)
+        found[selector, seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return found
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from applied import apply_plan
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from planning_inputs import PlanningInputs, planning_inputs
 from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import simulate
 
 from fleetctl.documents.answers import CapacityRow, Room
-from fleetctl.documents.fleet import Spread
+from fleetctl.documents.fleet import Policy, Spread
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import FleetctlError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -189,3 +191,49 @@ def test_no_count_exceeds_its_bound_and_a_lower_count_has_a_reason(inputs: Plann
             assert found.message
             members = sum(equal.members_each * len(equal.nodes) for equal in found.where)
             assert members >= found.fits
+
+
+def test_a_quota_limits_the_count_and_is_named_with_its_arithmetic() -> None:
+    models = [{"key": "m", "replicas": 3, "gpus": 1, "labels": {"team": "a"}},
+              {"key": "n", "replicas": 0, "gpus": 2, "labels": {"team": "a"}},
+              {"key": "free", "replicas": 0, "gpus": 2}]
+    fleet = replace(short_fleet({"models": models}), policy=Policy.model_validate(
+        {"quotas": [{"selector": {"team": "a"}, "gpus": 6}]}))
+    replicas = [{"model": "m", "id": 0, "node": "a", "gpus": 1}]
+    answer = capacity(Scenario(fleet, short_inventory({**TWO_NODES, "replicas": replicas})))
+    rows = {row.model: (row.now.fits, row.after_plan.fits, row.after_plan.at_most, row.after_plan.code)
+            for row in answer.rows if row.after_plan}
+    assert rows == {"m": (5, 3, 3, "QUOTA"), "n": (2, 1, 1, "QUOTA"), "free": (5, 4, 4, "INSUFFICIENT_GPU")}
+    after = next(row.after_plan for row in answer.rows if row.model == "n")
+    assert after is not None
+    assert after.message == "needs 2 GPUs, 1 left of 6 GPUs: 1 live, 4 new; spec.policy.quotas: team=a"
+
+
+def test_a_quota_of_gpus_counts_the_shares_that_a_claim_of_vram_takes() -> None:
+    fleet = replace(short_fleet({"models": [{"key": "m", "replicas": 0, "vram": "60Gi"}]}),
+                    policy=Policy.model_validate({"quotas": [{"gpus": 2}]}))
+    [row] = capacity(Scenario(fleet, short_inventory(TWO_NODES))).rows
+    assert (row.now.fits, row.now.at_most, row.now.code) == (2, 2, "QUOTA")
+    assert row.now.message.startswith("needs 0.75 GPU, 0.5 left of 2 GPUs: 0 live, 1.5 new; ")
+
+
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
+@given(planning_inputs(), st.lists(st.fixed_dictionaries({"selector": st.sampled_from([{}, {"team": "a"}])}, optional={
+    "gpus": st.sampled_from([0, 0.25, 1, 2, 5]), "replicas": st.integers(0, 6)}).filter(lambda one: len(one) > 1),
+    min_size=1, max_size=2))
+def test_a_plan_within_quotas_places_as_many_as_were_counted_and_no_more(
+    inputs: PlanningInputs, quotas: list[dict[str, Any]]
+) -> None:
+    fleet, inventory = inputs
+    fleet = replace(fleet, policy=Policy.model_validate({"quotas": quotas}), models=tuple(
+        replace(one, replicas=0, surge=0, labels={"team": "a"} if number % 2 else {})
+        for number, one in enumerate(fleet.models)))
+    state = Scenario(fleet, inventory).sorted_out()
+    for number, (row, model) in enumerate(zip(capacity(Scenario(fleet, inventory)).rows, fleet.models, strict=True)):
+        live = len(state.models[model.key].live)
+        wanted = replace(model, replicas=live + row.now.fits + 1)
+        plan = plan_for(replace(fleet, models=(*fleet.models[:number], wanted, *fleet.models[number + 1:])), inventory)
+        only_vram = any(member.resources.vram and not member.resources.gpus
+                        for group in model.workers for member in group.members)
+        assert only_vram or plan.models[number].create == row.now.fits, row.now
+        assert row.now.code != "QUOTA" or only_vram or plan.blocked[0].code == "QUOTA"

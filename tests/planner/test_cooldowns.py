@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from short_forms import before, short_fleet, short_inventory
+from short_forms import before, plan_for, short_fleet, short_inventory
 
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, usable_nodes
 from fleetctl.planner.failures import what_cools
@@ -311,3 +311,17 @@ def test_a_model_that_cools_on_a_node_is_said_to_be_possible_elsewhere_only_wher
     [one] = what_cools(fleet, inventory)
     assert (one.name, one.node, one.why.endswith(ELSEWHERE)) == ("m", "", elsewhere)
     assert "(a)" in one.why
+
+
+def test_a_plan_names_the_node_that_a_model_avoids_though_its_replica_is_placed_elsewhere() -> None:
+    fleet = short_fleet({"models": [{"key": key, "replicas": 1, "gpus": 1, "hash": "h"} for key in "mn"]})
+    nodes = [{"name": name, "gpus": 2} for name in "ab"]
+    failures = [{"model": "m", "hash": "h", "node": "a", "ago": one} for one in ("4m", "3m", "2m")]
+    rows = {row.key: row for row in plan_for(fleet, short_inventory({"nodes": nodes, "failures": failures})).models}
+    assert (rows["m"].create, rows["n"].create) == (1, 1)
+    assert "; a avoided: cooling until 00:03 UTC, 3 x ENGINE_EXITED: " in rows["m"].reason
+    assert "avoided" not in rows["n"].reason
+    pinned = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h", "selector": {"pool": "x"}}]})
+    nodes = [{"name": "a", "gpus": 2}, {"name": "b", "gpus": 2, "labels": {"pool": "x"}}]
+    [row] = plan_for(pinned, short_inventory({"nodes": nodes, "failures": failures})).models
+    assert (row.create, "avoided" in row.reason) == (1, False), "it could not have run there anyway"

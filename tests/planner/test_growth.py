@@ -133,3 +133,29 @@ def test_what_if_counts_replicas_that_would_run_on_new_nodes() -> None:
     full = what_if(growing(4, "a", "b"), Changes(), each_node=True).each_node
     assert full
     assert [(model.missing, model.on_new_nodes) for loss in full for model in loss.models] == [(1, 1)]
+
+
+def test_replicas_that_a_quota_stops_name_the_quota_and_not_the_missing_nodes() -> None:
+    models = [{"key": key, "replicas": 2, "gpus": 2, "selector": LABELS, "labels": {"team": "nlp"}} for key in "ab"]
+    fleet = short_fleet({"grow": [TYPE], "models": models})
+
+    def blocked(**quota: Any) -> list[tuple[str, int, str]]:
+        policy = Policy.model_validate({"quotas": [{"selector": {"team": "nlp"}, **quota}]})
+        plan = plan_for(replace(fleet, policy=policy), short_inventory({"nodes": [{"name": "small", "gpus": 1}]}))
+        return [(one.code, one.on_new_nodes, one.message) for one in plan.blocked]
+
+    five = "needs 2 GPUs, 1 left of 5 GPUs: 0 live, 4 planned; spec.policy.quotas: team=nlp"
+    one = "needs 1 replica, 0 left of 1 replica: 0 live, 1 planned; spec.policy.quotas: team=nlp"
+    assert blocked(gpus=5) == [
+        ("WAITS_FOR_NODES", 1, f"1 of 2 would run on 2 new p nodes (2 of 4); for the others: {five}")] * 2
+    assert blocked(replicas=1) == [
+        ("WAITS_FOR_NODES", 1, f"1 of 2 would run on 1 new p node (1 of 4); for the others: {one}"), ("QUOTA", 0, one)]
+    assert blocked(gpus=8) == [("WAITS_FOR_NODES", 2, "would run on 4 new p nodes (4 of 4)")] * 2
+
+
+def test_the_shares_that_replicas_take_on_new_nodes_count_toward_a_quota() -> None:
+    fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 4, "vram": "60Gi", "selector": LABELS}]})
+    policy = Policy.model_validate({"quotas": [{"gpus": 2}]})
+    [row] = plan_for(replace(fleet, policy=policy), short_inventory({"nodes": [{"name": "small"}]})).blocked
+    assert row.on_new_nodes == 2
+    assert "for the others: needs 0.75 GPU, 0.5 left of 2 GPUs: 0 live, 1.5 planned; spec.policy.quotas" in row.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 from fleetctl.documents.fleet import Policy
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.policy import detailed_exit_code, protecting, refusing
 
@@ -166,6 +168,40 @@ def test_a_value_that_is_not_allowed_is_reported_with_the_allowed_ones() -> None
     [message] = selecting({"pool": "x"}, pool=["y", "z"])
     assert message == ("the plan selects nodes of m by pool: x, against spec.policy.allowedSelectors: pool: [y, z] at "
                        "prod.yaml:6:21; no flag lifts this")
+
+
+def test_a_reason_points_at_its_own_entry_of_a_list_or_mapping(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("""\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  policy:
+    protectedModels:
+      - other/*
+      - org/*
+    allowedSelectors:
+      zone: []
+      pool: [y]
+    quotas:
+      - {selector: {team: a}, gpus: 4}
+      - {selector: {team: b}, replicas: 0}
+  models:
+    - key: org/m
+      replicas: 1
+      workers: [{name: main, members: [{nodeSelector: {pool: x}, resources: {gpus: 1}, engine: {command: [run]}}]}]
+    - key: b
+      replicas: 1
+      labels: {team: b}
+      workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [run]}}]}]
+""")
+    plan = plan_for(load_fleet([str(file)]), short_inventory({"nodes": NODES}))
+    at = {one.key: (one.source.line, one.source.column) if one.source else None for one in plan.policy}
+    assert at == {"spec.policy.protectedModels": (8, 9), "spec.policy.allowedSelectors": (11, 13)}
+    assert all(f"{one.source}" in one.message for one in plan.policy)
+    [quota] = plan.blocked
+    assert quota.message.endswith(f"spec.policy.quotas: team=b at {file}:14:9")
 
 
 def test_models_without_a_selector_or_without_actions_are_not_checked() -> None:

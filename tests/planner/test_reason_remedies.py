@@ -77,37 +77,6 @@ def _size(model: ResolvedModel) -> int:
 
 @many
 @given(crowded_or_not)
-def test_the_added_nodes_make_one_replica_fit_and_those_for_all_make_all_fit(inputs: PlanningInputs) -> None:
-    fleet, inventory = inputs
-    plan = plan_for(fleet, inventory)
-    after = apply_plan(plan, fleet, inventory)
-    for blocked, model in _explained(plan, fleet):
-        one, everything = [add.nodes for add in blocked.would_fit], [add.nodes_for_all for add in blocked.would_fit]
-        if not blocked.would_fit:
-            continue
-        assert _would_create(fleet, model, extended(after, blocked.would_fit, one), 1) == 1
-        grown = extended(after, blocked.would_fit, everything)
-        assert _would_create(fleet, model, grown, blocked.replicas) == blocked.replicas
-
-
-@many
-@given(crowded_or_not)
-def test_one_node_fewer_than_the_addition_is_not_enough(inputs: PlanningInputs) -> None:
-    fleet, inventory = inputs
-    plan = plan_for(fleet, inventory)
-    after = apply_plan(plan, fleet, inventory)
-    for blocked, model in _explained(plan, fleet):
-        if len(blocked.would_fit) != 1:
-            continue
-        [add] = blocked.would_fit
-        fewer = extended(after, [add], [add.nodes - 1])
-        assert _would_create(fleet, model, fewer, 1) == 0
-        fewer = extended(after, [add], [add.nodes_for_all - 1])
-        assert _would_create(fleet, model, fewer, blocked.replicas) < blocked.replicas
-
-
-@many
-@given(crowded_or_not)
 def test_without_the_replicas_in_the_way_one_more_fits(inputs: PlanningInputs) -> None:
     fleet, inventory = inputs
     plan = plan_for(fleet, inventory)

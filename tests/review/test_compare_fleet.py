@@ -50,8 +50,16 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
     "known card memory": ("", entries("gpuMemory: 24Gi"), ("nodes[0].gpuMemory", "added", "additive", None, "24Gi")),
     "smaller cards": (entries("gpuMemory: 24Gi"), entries("gpuMemory: 23Gi"),
                       ("nodes[0].gpuMemory", "changed", "none", "24Gi", "23Gi")),
-    "a quota": ("policy: {quotas: [{gpus: 3}]}\n", "policy: {quotas: [{gpus: 5}]}\n",
-                ("policy.quotas", "changed", "none", [{"gpus": 3}], [{"gpus": 5}])),
+    "a raised quota": ("policy: {quotas: [{gpus: 3}]}\n", "policy: {quotas: [{gpus: 5}]}\n",
+                       ("policy.quotas", "changed", "additive", [{"gpus": 3}], [{"gpus": 5}])),
+    "a lower quota": ("policy: {quotas: [{gpus: 5, replicas: 2}]}\n", "policy: {quotas: [{gpus: 3, replicas: 2}]}\n", (
+        "policy.quotas", "changed", "none", [{"gpus": 5, "replicas": 2}], [{"gpus": 3, "replicas": 2}])),
+    "a quota without one of its limits": (
+        "policy: {quotas: [{gpus: 5, replicas: 2}]}\n", "policy: {quotas: [{gpus: 4}]}\n",
+        ("policy.quotas", "changed", "additive", [{"gpus": 5, "replicas": 2}], [{"gpus": 4}])),
+    "a new quota": ("", "policy: {quotas: [{gpus: 4}]}\n", ("policy.quotas", "added", "none", None, [{"gpus": 4}])),
+    "no quota any more": ("policy: {quotas: [{gpus: 4}]}\n", "", (
+        "policy.quotas", "removed", "additive", [{"gpus": 4}], None)),
     "a threshold": ("policy: {maxNewReplicas: 3}\n", "policy: {maxNewReplicas: 5}\n",
                     ("policy.maxNewReplicas", "changed", "none", 3, 5)),
     "a shorter history": ("history: {keepRuns: 50, keepFor: 7d}\n", "history: {keepRuns: 50, keepFor: 2d}\n",

@@ -70,6 +70,11 @@ class Occupant(NamedTuple):
             for one in new:
                 yield place, one.gpus, one.claim.cpus, one.claim.memory
 
+    @property
+    def gpus(self) -> int:
+        """The GPU share of all its members, in 1/10000."""
+        return sum(gpus for _, gpus, _, _ in self.holds())
+
     def units(self, place: int) -> int:
         """Return the GPU share it holds on one node, in 1/10000."""
         return sum(member.gpus for member in self.live.get(place, ())) + sum(

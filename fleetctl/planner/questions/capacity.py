@@ -1,6 +1,7 @@
 """Capacity: how many more replicas of a model or shape would fit; where; and what prevents one more.
 
-Each model or shape is counted by itself, on what is free now and on what the plan leaves. Every count is undone.
+Each model or shape is counted by itself, on what is free now and on what the plan leaves, and no further than the
+quotas of the fleet allow. Every count is undone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_no
 from fleetctl.planner.questions.new_node import hardware, need_text
 from fleetctl.planner.questions.scenario import Scenario, take_planned
 from fleetctl.planner.questions.shape_syntax import typed_shape
+from fleetctl.planner.quotas import Quotas
 
+ALLOWED = "the quotas allow no more"
 LIMIT = 100_000
 """Counting stops here: no fleet file may ask for more replicas of one model."""
 
@@ -40,19 +43,21 @@ def capacity(
     """
     chosen = _chosen(scenario, models, everything=not shapes)
     typed = [typed_shape(text) for text in shapes]
-    claims = {key: model.claim for key, model in scenario.sorted_out().models.items()}
-    now = _Counter(scenario, scenario.ledger(), limit, claims)
+    state = scenario.sorted_out()
+    claims = {key: model.claim for key, model in state.models.items()}
+    quotas = Quotas(scenario.fleet, state)
+    now = _Counter(scenario, scenario.ledger(), limit, claims, quotas)
     after, grown, rows = None, None, dict[str, ModelRow]()
     if scenario.named:
         plan, ledger = scenario.plan(), scenario.ledger()
-        take_planned(plan, ledger)
-        after, rows = _Counter(scenario, ledger, limit, claims), {row.key: row for row in plan.models}
+        quotas = quotas.beside((one.model, one.gpus) for one in take_planned(plan, ledger))
+        after, rows = _Counter(scenario, ledger, limit, claims, quotas), {row.key: row for row in plan.models}
         if scenario.fleet.cluster.grow:  # with all nodes that may be added, the plan, and the replicas waiting for them
             whole = with_new_nodes(scenario, most_new(scenario))
             ledger = whole.ledger()
             take_planned(plan, ledger)
-            take_waiting(whole, plan, ledger)
-            grown = _Counter(whole, ledger, limit, claims)
+            quotas = quotas.beside((one.model, one.gpus) for one in take_waiting(whole, plan, ledger))
+            grown = _Counter(whole, ledger, limit, claims, quotas)
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
         rows=[_row(shape, now, after, grown, rows.get(shape.key)) for shape in (*chosen, *typed)],
@@ -87,6 +92,8 @@ class _Counter:
     limit: int
     claims: Mapping[str, str]
     """Why models get no replicas while other fleets run them, by key."""
+    quotas: Quotas
+    """With the replicas on the ledger that do not run yet."""
     _known: dict[ReplicaShape, Room] = field(default_factory=dict)
     _hardware: dict[str, str] = field(default_factory=dict)
 
@@ -94,7 +101,8 @@ class _Counter:
         """Return how many more of `shape` fit, none if another fleet runs the model; the ledger is not changed."""
         if claim := self.claims.get(shape.key):
             return Room(fits=0, at_most=0, status="optimal", method=NOT_TWICE, code=CLAIMED, message=claim)
-        alike = shape if self.ledger.tells_apart(shape) else replace(shape, key="")
+        own = self.quotas.limits(shape.key) or self.ledger.tells_apart(shape)
+        alike = shape if own else replace(shape, key="")
         if alike not in self._known:
             mark = self.ledger.mark()
             try:
@@ -104,9 +112,17 @@ class _Counter:
         return self._known[alike]
 
     def _count(self, shape: ReplicaShape) -> Room:
+        mark = self.ledger.mark()
         filled = fill(shape, self.ledger, self.limit)
+        count, quota = self.quotas.allow(shape, filled.gpus)
+        while count < filled.replicas:  # again, since fewer replicas may take other cards, and so other shares
+            self.ledger.undo(mark)
+            equal = len({*filled.gpus}) == 1
+            fewer = fill(shape, self.ledger, count)
+            filled = replace(fewer, at_most=fewer.at_most if equal else filled.at_most, method=ALLOWED)
+            count, quota = self.quotas.allow(shape, filled.gpus)
         capped = filled.replicas >= self.limit
-        code, message = (None, "") if capped else explain(shape, Placer(self.ledger))[:2]
+        code, message = (None, "") if capped else ("QUOTA", quota) if quota else explain(shape, Placer(self.ledger))[:2]
         return Room(
             fits=filled.replicas, at_most=filled.at_most, method=filled.method, capped=capped, code=code,
             status="optimal" if filled.replicas == filled.at_most and not capped else "feasible", message=message,
@@ -128,12 +144,13 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How many replicas were taken, an upper bound, and the number of members by node."""
+    """How many replicas were taken, an upper bound, the number of members by node, and the GPUs of each replica."""
 
     replicas: int
     at_most: int
     method: str
     members: dict[int, int]
+    gpus: list[int]
 
 
 def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
@@ -145,7 +162,8 @@ def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     limited = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
     placed = pack([limited], Placer(ledger)).placed
     members = Counter(assigned.node for one in placed for assigned in one.assignments)
-    return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
+    return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members),
+                  [one.gpus for one in placed])
 
 
 def _is_single(shape: ReplicaShape, ledger: Ledger) -> bool:
@@ -160,16 +178,18 @@ def _is_single(shape: ReplicaShape, ledger: Ledger) -> bool:
 
 def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     (seat,) = shape.seats
-    members: dict[int, int] = {}
+    members, gpus = dict[int, int](), list[int]()
     left = limit
     allowed = Placer(ledger).allowed(shape)
     for node in ledger.selected(seat.selector):
         count = 0
-        while count < left and (allowed is None or allowed(node)) and ledger.take(node, seat.claim) is not None:
+        while count < left and (allowed is None or allowed(node)) and (
+                taken := ledger.take(node, seat.claim)) is not None:
             count += 1
+            gpus.append(taken.gpus)
             if allowed is not None:  # without a cap, slots do not matter
                 ledger.take_slots(shape.key, (node,))
         if count:
             members[node] = count
             left -= count
-    return Filled(limit - left, limit - left, "each node counted by itself", members)
+    return Filled(limit - left, limit - left, "each node counted by itself", members, gpus)

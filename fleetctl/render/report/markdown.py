@@ -36,7 +36,8 @@ MOST_IN_BRACKETS = 40
 TEXT_LIMIT = 500
 """The longest text, in characters; many longer ones would displace the rest of the report."""
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
-_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
+_AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)*[.,;:]?)")
+"""A word; the spaces in parentheses that open inside it, as in `pool=in(a, b)`, belong to it."""
 _LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
 """Words that forges turn into a link: a possible commit or host name."""
 
@@ -212,7 +213,7 @@ def _quoted(word: str) -> str:
     """Return a word as code, without the punctuation of the sentence around it."""
     found = _AROUND.fullmatch(word)
     before, inside, after = found.groups() if found else ("", word, "")
-    if after.startswith(")") and inside.count("(") > inside.count(")"):
+    while after.startswith(")") and inside.count("(") > inside.count(")"):  # it closes one of the word itself
         inside, after = f"{inside})", after[1:]
     return f"{before}{code(inside, len(inside))}{after}"
 

@@ -12,6 +12,7 @@ from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
 
+QUOTA = "QUOTA"
 PLACES_SHOWN = 6
 """The most lines of `where` per model if there are several models; a single model is shown in full."""
 
@@ -77,8 +78,10 @@ def _sentence(row: CapacityRow, room: Room) -> str:
     if row.with_new_nodes:
         context += " with all new nodes that may be added"
     if not room.at_most:
-        return f"no more fit{context}"
-    if room.status == "optimal":
+        return f"a quota allows no more{context}" if room.code == QUOTA else f"no more fit{context}"
+    if room.code == QUOTA:
+        proof = "and a quota allows no more"
+    elif room.status == "optimal":
         proof = "and no placement holds more"
     elif room.capped:
         proof = "or more"
@@ -99,7 +102,7 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
     if rest:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
     yield (f"counting stopped at {answer.limit}" if room.capped
-           else f"one more does not fit: {room.message} ({room.code})")
+           else f"one more {'is not allowed' if room.code == QUOTA else 'does not fit'}: {room.message} ({room.code})")
 
 
 def what_if_report(answer: WhatIf) -> Report:

@@ -39,7 +39,8 @@ RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("new
 def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
     """Return the weights' source for each replica that starts or reloads; replicas with the same source share a row."""
     by_source = grouped(((action.model, ", ".join(dict.fromkeys(sources))), action.replica_id) for action in actions
-                        if (sources := [_planned(member.weights) for member in action.members if member.weights]))
+                        if (sources := [_planned(one.weights, one.node, getattr(action, "op", "") == "promote")
+                                        for one in action.members if one.weights]))
     rows = [(f"{model}/{ids_text(ids)}", source) for (model, source), ids in by_source.items()]
     return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
@@ -88,7 +89,13 @@ def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
     return Table("wrong", "Wrong weights on disks", WRONG, tuple(rows))
 
 
-def _planned(weights: PlannedWeights) -> str:
+def _planned(weights: PlannedWeights, node: str | None = None, promoted: bool = False) -> str:
+    """Return the source of a member's weights; `promoted` = its WARM replica on the `node` has them in memory."""
+    here = next((one for one in weights.sources[:1] if one.node == node), None)
+    if promoted and (here is None or here.bytes is not None):  # bytes are known only of the same part of the files
+        return f"memory on {node} (nothing to fetch)"
+    if here is not None and here.bytes is not None:
+        return f"{here.replica} on {here.node} (on this node already, nothing to fetch)"
     if not weights.sources:
         return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
     best = weights.sources[0]

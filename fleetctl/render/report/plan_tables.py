@@ -267,7 +267,7 @@ def _reason(reason: Reason, message: str) -> str:
 def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
     """Yield the remedies of a blocked model, one line each."""
     if blocked.would_fit:
-        added = " and ".join(_addition(one, one.nodes) for one in blocked.would_fit if one.nodes)
+        added = " and ".join(_addition(one, one.nodes, one.estimated) for one in blocked.would_fit if one.nodes)
         yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
     if blocked.make_room:
         gone = some([_replica(one) for one in blocked.make_room])
@@ -279,19 +279,22 @@ def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
         yield blocked.no_remedy
 
 
-def _addition(one: Addition, nodes: int) -> str:
+def _addition(one: Addition, nodes: int, estimated: bool) -> str:
     labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
     shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
-    return f"{count_of(nodes, 'more node')} ({shape})" + (f" labeled {labels}" if labels else "")
+    count = f"{'about ' if estimated else ''}{count_of(nodes, 'more node')}"
+    shared = f" with one value of {one.one_value_of}" if one.one_value_of else ""
+    return f"{count} ({shape})" + (f" labeled {labels}" if labels else "") + shared
 
 
 def _for_all(blocked: Blocked) -> str:
-    if blocked.replicas == 1:
+    if blocked.replicas == 1 or not any(one.nodes_for_all for one in blocked.would_fit):
         return ""
     all_replicas = "both" if blocked.replicas == 2 else f"all {blocked.replicas}"
     shapes_named = all(one.nodes for one in blocked.would_fit)  # earlier in the line; numbers are enough here
     return f"; {all_replicas} with " + " and ".join(
-        str(one.nodes_for_all) if shapes_named else _addition(one, one.nodes_for_all) for one in blocked.would_fit)
+        f"{'about ' if one.estimated_for_all else ''}{one.nodes_for_all}" if shapes_named
+        else _addition(one, one.nodes_for_all, one.estimated_for_all) for one in blocked.would_fit if one.nodes_for_all)
 
 
 def _replica(one: InTheWay) -> str:

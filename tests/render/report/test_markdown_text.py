@@ -81,6 +81,13 @@ def test_a_name_with_blanks_in_its_brackets_is_one_piece_of_code() -> None:
     assert prose("an open { bracket and f( too") == "an open `{` bracket and `f(` too"
 
 
+def test_a_name_with_parentheses_is_one_span_and_those_of_the_sentence_stay_outside() -> None:
+    assert prose("need a node with ray.io/accelerator-type=in(A100, H100) (x, y); found (l4)") == (
+        "need a node with `ray.io/accelerator-type=in(A100, H100)` (x, y); found (`l4`)")
+    assert prose("no node has a=!in(x, y), f(g) or b(1, 2 (nor c=in(d))") == (
+        "no node has `a=!in(x, y)`, `f(g)` or `b(1`, 2 (nor `c=in(d)`)")
+
+
 def test_text_that_a_forge_would_link_is_code() -> None:
     assert prose("see deadbee and #1 of @you at www.example.com.") == (
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")

@@ -151,3 +151,12 @@ def test_hostile_names_are_shown_as_text() -> None:
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "[red]x[/red]\\x1b[2J\\u202e" in text
+
+
+def test_what_a_quota_prevents_is_not_called_a_lack_of_room() -> None:
+    rows = [CapacityRow(model=f"m{fits}", need="1 GPU", create=0, blocked=0, now=room(5),
+                        after_plan=room(fits, code="QUOTA", message="needs 1 GPU, 0 left")) for fits in (0, 2)]
+    text = printed(capacity_report(capacity(*rows)))
+    assert "m0: a quota allows no more after the plan\n    one more is not allowed: needs 1 GPU, 0 left (QUOTA)" in text
+    assert "m2: 2 more fit after the plan, and a quota allows no more\n" in text
+    assert "no placement" not in text

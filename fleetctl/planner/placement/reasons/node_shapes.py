@@ -24,6 +24,8 @@ from fleetctl.planner.placement.reasons.trial import Fresh
 NAME_LABEL = "fleet.io/node"
 Labels = Mapping[str, str]
 NO_LABELS: Labels = {}
+ANY_VALUE = "any-new-value"
+"""Stands for a label value that no node has: nodes with it are told apart from all others. It is told to nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,23 @@ from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.planner.placement.claims import Kind, ReplicaShape
+from fleetctl.planner.placement.demand import Placed
+from fleetctl.planner.placement.greedy.greedy import take_again
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.explain import Explanation, explain, fitting_by_value
-from fleetctl.planner.placement.reasons.node_shapes import NO_LABELS, Labels, NodeShape, NodeShapes, names_a_node
+from fleetctl.planner.placement.reasons.node_shapes import (
+    ANY_VALUE,
+    NO_LABELS,
+    Labels,
+    NodeShape,
+    NodeShapes,
+    names_a_node,
+)
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.removal import Removal, RemovalSearch
+from fleetctl.planner.placement.reasons.removal import HOPELESS, Removal, RemovalSearch
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, fewest, helpful_places
 
@@ -36,16 +46,22 @@ Parts = Sequence[tuple[NodeShape, int]]
 class Inquiry:
     """Reads the ledger of `placer` as packing left it; `occupants` = what holds what once the plan is applied.
 
-    `search` finds replicas in the way for all models, since its steps are limited.
+    `search` finds replicas in the way for all models, since its steps are limited. `before` = the ledger before the
+    plan, `placed` = the new replicas.
     """
 
-    def __init__(self, placer: Placer, occupants: Occupants, policies: Sequence[NodePolicy]) -> None:
+    def __init__(
+        self, placer: Placer, occupants: Occupants, policies: Sequence[NodePolicy], before: Ledger | None = None,
+        placed: Sequence[Placed] = (),
+    ) -> None:
         self.placer, self.occupants, self.table = placer, occupants, NodeTable(placer.ledger)
         self.search = RemovalSearch(occupants)
-        self._shapes = NodeShapes(self.table, occupants.nodes, policies)
+        self._policies, self._before, self._placed = policies, before, placed
+        self._lowest = min((one.demand.priority for one in placed), default=0)
+        self._shapes: dict[int | None, NodeShapes] = {}
         self._own_models = frozenset(one.model for one in occupants.replicas if one.ours)
         self._why: dict[ReplicaShape, Explanation] = {}
-        self._additions: dict[tuple[ReplicaShape, int], list[Addition] | str] = {}
+        self._additions: dict[tuple[ReplicaShape, int, int], list[Addition] | str] = {}
         self._removals: dict[tuple[ReplicaShape, int], Removal | str] = {}
 
     def blocked(self, shape: ReplicaShape, replicas: int, priority: int) -> Blocked:
@@ -56,7 +72,9 @@ class Inquiry:
         why = self._why[alike]
         # a model's own replicas are never named, so a model that runs or will run has an answer of its own
         removal = self._removal(shape if shape.key in self._own_models else alike, why, priority)
-        added = self._addition(alike, why, replicas)
+        added = self._addition(alike, why, replicas, priority)
+        if not isinstance(added, str) and isinstance(removal, str) and removal.endswith(HOPELESS):
+            removal = ""  # true of the nodes that there are, and read as one of all nodes beside an addition
         return Blocked(
             model=shape.key, replicas=replicas, code=why.code, message=why.message, reasons=why.reasons,
             counted=why.counted, make_room=[] if isinstance(removal, str) else list(self._in_the_way(removal)),
@@ -71,16 +89,33 @@ class Inquiry:
             self._removals[shape, priority] = self.search.find(replace(why.missing, shape=shape), priority)
         return self._removals[shape, priority]
 
-    def _addition(self, shape: ReplicaShape, why: Explanation, replicas: int) -> list[Addition] | str:
+    def _addition(
+        self, shape: ReplicaShape, why: Explanation, replicas: int, priority: int
+    ) -> list[Addition] | str:
         if why.misspelled:
             return "no addition is suggested while a label looks misspelled"
         if ONE_EACH.source in why.message:
             return "would fit with a higher maxReplicasPerModel of the nodes, in spec.nodes"
         if why.missing is None:
             return ""
-        if (shape, replicas) not in self._additions:
-            self._additions[shape, replicas] = find_addition(why.missing, replicas, self._shapes)
-        return self._additions[shape, replicas]
+        key = shape, replicas, priority
+        if key not in self._additions:
+            self._additions[key] = find_addition(why.missing, replicas, self._shapes_for(priority)) or find_addition(
+                why.missing, replicas, self._shapes_for(None))
+        return self._additions[key]
+
+    def _shapes_for(self, priority: int | None) -> NodeShapes:
+        """Return the shapes, with what is free before new replicas of a lower priority; None = after all of them."""
+        if self._before is None or (priority is not None and priority <= self._lowest):
+            priority = None
+        if priority not in self._shapes:
+            table = self.table
+            if priority is not None and self._before is not None:
+                ledger = self._before.copied()
+                take_again([one for one in self._placed if one.demand.priority >= priority], Placer(ledger))
+                table = NodeTable(ledger)
+            self._shapes[priority] = NodeShapes(table, self.occupants.nodes, self._policies)
+        return self._shapes[priority]
 
     def _in_the_way(self, removal: Removal) -> Iterator[InTheWay]:
         for one in map(self.occupants.replicas.__getitem__, removal.gone):
@@ -131,7 +166,7 @@ def _labels_to_try(missing: Shortfall) -> list[Labels]:
         return [{label: missing.within}]
     values, counts = fitting_by_value(missing, label)
     most = [{label: values[int(counts.argmax())]}] if counts.max(initial=0) else []
-    return [*most, NO_LABELS, {label: "new"}]
+    return [*most, NO_LABELS, {label: ANY_VALUE}]
 
 
 def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
@@ -219,8 +254,10 @@ def _addition(shape: NodeShape, count: int, for_all: int, labels: Labels) -> Add
     total, cards = shape.node.resources.total, shape.node.gpus
     known = [card.memory_total for card in cards if card.memory_total]
     own = shape.node.labels if shape.like is None else {}
+    shared = next((label for label, value in labels.items() if value == ANY_VALUE), None)
     return Addition(
         nodes=count, nodes_for_all=for_all, shape=shape.words, like=shape.like,
         gpus=round(total.gpu * SHARE), vram=min(known) if known and len(known) == len(cards) else None,
-        cpus=round(total.cpu * SHARE), memory=total.memory, labels={**own, **labels},
+        cpus=round(total.cpu * SHARE), memory=total.memory, one_value_of=shared,
+        labels={**own, **labels} if shared is None else own,
     )

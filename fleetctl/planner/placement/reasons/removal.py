@@ -27,6 +27,7 @@ from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, 
 
 NEVER = 1 << 30
 """As a count of replicas: not even without all of them."""
+HOPELESS = "would have room even if no replica ran there"
 NODES_TRIED = 4
 """Nodes examined closely, one after another, when one is needed."""
 NODES_LACKING = 32
@@ -94,7 +95,7 @@ class RemovalSearch:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
         value = "" if missing.within is None else f" with {missing.shape.same_label}={missing.within}"
-        return f"{few}{value} would have room even if no replica ran there"
+        return f"{few}{value} {HOPELESS}"
 
     def _why_not(self, missing: Shortfall) -> str | None:
         """Say why no removal is sought, empty if nothing is to be said; None if one is sought."""
