@@ -168,7 +168,7 @@ def test_parts_without_a_match_are_hidden(open_page: OpenPage, small_html: str) 
     page = open_page(small_html)
     page.locator(".legend").get_by_text("google/gemma-3-27b-it").click()
     assert visible(page, "h2") == [
-        "What changed in the files", "Models", "Placement map", "Drift: reported, never acted on",
+        "Placement map", "What changed in the files", "Models", "Drift: reported, never acted on",
         "Held: more replicas run than wanted; all are kept", "Made from"]
     assert page.get_by_text("4 nodes with new replicas").is_hidden()
 

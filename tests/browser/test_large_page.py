@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.render.page.plan_page import plan_page
+from fleetctl.render.page.plan_page import CHANGED_SHOWN, plan_page
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn
 from tests.browser.reading import replicas, totals, visible_nodes
@@ -29,11 +29,29 @@ def test_the_map_is_complete(open_page: OpenPage, thousand: Drawn, thousand_html
     assert page.locator("[data-side=after] > .cell, [data-side=both] > .cell").count() == 8000
 
 
-def test_rows_outside_the_window_are_not_laid_out(open_page: OpenPage, thousand_html: str) -> None:
+def test_a_plan_of_many_nodes_shows_a_few_of_each_new_model_first_and_its_totals_on_the_next_screen(
+    open_page: OpenPage, thousand: Drawn, thousand_html: str
+) -> None:
     page = open_page(thousand_html)
-    laid_out = page.evaluate("""() => [...document.querySelectorAll('.node .cell')].filter(
-        cell => cell.checkVisibility({contentVisibilityAuto: true})).length""")
-    assert laid_out < 2_000
+    assert len(visible_nodes(page)) == CHANGED_SHOWN
+    shown = set(page.evaluate("""() => [...document.querySelectorAll('.changed > ul .new')].map(
+        cell => cell.dataset.r.replace(/[/]\\d+$/, ''))"""))
+    assert shown == {row.key for row in thousand.plan.models if row.create}
+    assert page.locator(".changed > ul .node").first.bounding_box()["y"] < 400  # type: ignore[index]
+    assert page.locator(".counts").bounding_box()["y"] < 1800  # type: ignore[index]
+
+
+def test_what_a_fold_hides_is_not_laid_out_and_all_else_is_drawn_without_scrolling(
+    open_page: OpenPage, thousand_html: str
+) -> None:
+    page = open_page(thousand_html)
+    count = """() => [...document.querySelectorAll('.node .cell')].filter(
+        cell => cell.checkVisibility({contentVisibilityAuto: true})).length"""
+    assert page.evaluate(count) == CHANGED_SHOWN * 16
+    page.locator("details.same > summary").click()
+    unchanged = page.locator(".same .cell").count()
+    assert unchanged > 5000
+    assert page.evaluate(count) == CHANGED_SHOWN * 16 + unchanged, "a picture of the whole page has all of them"
 
 
 def test_a_filter_shows_only_matches(open_page: OpenPage, thousand: Drawn, thousand_html: str) -> None:

@@ -143,6 +143,14 @@ def test_print_is_light_shows_folds_and_omits_the_controls(open_page: OpenPage, 
     assert "a100-old" in visible_nodes(page)
 
 
+def test_print_shows_every_card_of_a_large_fleet(open_page: OpenPage, thousand_html: str) -> None:
+    page = open_page(thousand_html)
+    page.emulate_media(media="print")
+    assert len(visible_nodes(page)) == 1000
+    heights = page.evaluate("() => [...document.querySelectorAll('.node .cell')].map(cell => cell.offsetHeight)")
+    assert min(heights) > 0
+
+
 def test_every_focusable_element_has_a_visible_focus(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     without = []

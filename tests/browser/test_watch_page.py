@@ -63,12 +63,21 @@ def test_a_change_appears_without_a_reload_and_the_filter_stays(
     tab.page.goto("about:blank")
 
 
+def test_the_map_is_the_first_part_of_the_status_page(tabs: Tabs, page: Served) -> None:
+    tab = open_tab(tabs, page)
+    assert tab.page.evaluate("() => [...document.querySelectorAll('main > [id]')].map(part => part.id)")[:2] == [
+        "bar", "map"]
+    tab.page.goto("about:blank")
+
+
 def test_the_time_of_the_last_look_is_updated_without_a_reload(tabs: Tabs, page: Served, watcher: Watcher) -> None:
     tab = open_tab(tabs, page)
     tab.page.evaluate("() => { window.same = true; }")
     watcher.looked_at = 86_400
     page.turned()
     tab.page.get_by_text("1970-01-02T00:00:00Z").wait_for()
+    time = tab.page.get_by_title("1970-01-02T00:00:00Z")
+    assert str(time.get_attribute("data-ago")).endswith(" days ago")
     assert tab.page.evaluate("() => window.same") is True
     tab.page.goto("about:blank")
 

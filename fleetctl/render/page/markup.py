@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -23,8 +23,9 @@ SHORT_NAME = 20
 
 _NAME = re.compile(r"\w+(?:[-/.[\]]+\w+)+")
 _JOINT = re.compile(r"[/.](?=\w)")
+_MOMENT = re.compile(r"(?<![\w/.:-])(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)(?![\w/-])")
 STYLES = ("base.css", "parts.css", "map.css")
-SCRIPTS = ("names.js", "filter.js", "search.js", "cells.js")
+SCRIPTS = ("times.js", "names.js", "filter.js", "search.js", "cells.js")
 REFRESH_S = 30
 _VOID = frozenset({"br", "input", "meta"})
 
@@ -58,9 +59,20 @@ def many(*content: Content) -> Markup:
     return Markup("".join(_inside(part) for part in content if part is not None))
 
 
+def dated(value: str) -> Markup:
+    """Return text with its points in time as `<time>`; the script shows them relative to the reader's clock."""
+    return _with_moments(value, text)
+
+
 def unbroken(value: str) -> Markup:
-    """Return text in which short names do not wrap, and long ones wrap only after a `/` or a dot."""
-    return Markup(_NAME.sub(_unbroken_name, text(value)))
+    """Return dated text in which short names do not wrap, and long ones wrap only after a `/` or a dot."""
+    return _with_moments(value, lambda part: Markup(_NAME.sub(_unbroken_name, text(part))))
+
+
+def _with_moments(value: str, words: Callable[[str], Markup]) -> Markup:
+    parts = _MOMENT.split(value)  # every second part is a point in time
+    return many(el("time", el("span", part), datetime=part, title=part) if number % 2 else words(part)
+                for number, part in enumerate(parts))
 
 
 def _unbroken_name(name: re.Match[str]) -> str:

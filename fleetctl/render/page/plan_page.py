@@ -23,7 +23,10 @@ from fleetctl.render.report.of_plan import plan_report
 NODES_SHOWN = 2_000
 """The most nodes drawn, changed nodes first; the page says how many are omitted."""
 
-OPEN_UP_TO = 60
+CHANGED_SHOWN = 12
+"""The most changed nodes shown at once: the map is the first part, and the totals follow it. The others are folded."""
+
+OPEN_UP_TO = 24
 """The list of unchanged nodes is folded if it is longer than this."""
 
 LEGEND_SHOWN = 24
@@ -57,8 +60,8 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
                    el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
                    open=len(same) <= OPEN_UP_TO) if same else None
     body = el(
-        "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
-        _changed(touched, legend, whole=whole), unchanged,
+        "section", el("h2", "Placement map"), el("p", note), _changed(touched, legend, whole=whole),
+        _legend(picture, legend) if picture.nodes else None, unchanged,
         omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
         id="map", class_=f"map{long}", aria_label="Placement map")
     return Part("map", "Placement map", body)
@@ -71,14 +74,30 @@ def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup
     head = el("div", (el("span", name) for name in heads), class_="heads", aria_hidden="true")
     sides = ("before", "after") if whole else ("after",)
     title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
-    return el("div", title, head, el("ul", (_drawn(node, legend, *sides, name_new=True) for node in nodes)),
-              class_="changed" if whole else "changed alone")
+    rows = [el("ul", (_drawn(node, legend, *sides, name_new=True) for node in some)) for some in _first(nodes) if some]
+    more = fold(f"{count_of(len(nodes) - CHANGED_SHOWN, 'more node')} with new replicas", rows[1]) if rows[1:] else None
+    return el("div", title, head, rows[0], more, class_="changed" if whole else "changed alone")
+
+
+def _first(nodes: Sequence[MapNode]) -> tuple[list[MapNode], list[MapNode]]:
+    """Return the nodes shown at once and the others: of many, those with a model that no node before has come first."""
+    if len(nodes) <= CHANGED_SHOWN:
+        return [*nodes], []
+    seen: set[str | None] = set()
+    first, others = [], []
+    for node in nodes:
+        new = {piece.model for card in node.cards for piece in card.pieces if piece.holder == "new"}
+        new |= {one.model for one in node.beside if one.holder == "new"}
+        (others if new <= seen else first).append(node)
+        seen |= new
+    ordered = first + others
+    return ordered[:CHANGED_SHOWN], ordered[CHANGED_SHOWN:]
 
 
 def _legend(picture: PlacementMap, legend: Legend) -> Markup:
     """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
     entries = []
-    for entry in picture.legend:
+    for entry in sorted(picture.legend, key=lambda one: not one.new):  # what changes comes first, as on the map
         color = model_class(entry.model, legend)
         sign = el("span", legend.codes[entry.model],
                   class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")

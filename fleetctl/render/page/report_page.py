@@ -1,4 +1,4 @@
-"""The page of a report: state, totals, filter bar, findings, tables as HTML, and the facts it was made from."""
+"""The page of a report: state, filter bar, placement map, totals, tables as HTML, and the facts it was made from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import REFUSED
-from fleetctl.render.page.markup import Content, Markup, el, html_page, unbroken
+from fleetctl.render.page.markup import Content, Markup, dated, el, html_page, unbroken
 from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table, Total, count_tone, text_tone
 
 ROWS_SHOWN = 2_000
@@ -49,23 +49,24 @@ def report_page(report: Report, map_: Part | None = None, rules: str = "") -> st
 
 
 def report_content(report: Report, map_: Part | None = None) -> Markup:
-    """Return the content of a report's page, with an optional placement map."""
+    """Return the content of a report's page, with an optional placement map.
+
+    The map is the first part: what happens to the cards is seen at a glance, and the rest is read.
+    """
     parts = list(_table_parts(report.tables))
-    if map_:
-        below = ("lost", "drift", "hold", "unmanaged", "note")
-        place = next((number for number, part in enumerate(parts) if part.anchor in below), len(parts))
-        parts.insert(place, map_)
+    listed = [map_, *parts] if map_ else parts
     state = None
     if report.kind in STATES:
         tone, word = STATES[report.kind].get(report.exit_code, ("bad", "Failed"))
         state = el("span", word, class_=f"state {tone}")
     header = el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
-                el("p", state, " ", report.conclusion, class_="conclusion"))
-    links = [*((part.anchor, part.title) for part in parts if part.title), ("facts", "Made from")]
+                el("p", state, " ", dated(report.conclusion), class_="conclusion"))
+    links = [*((part.anchor, part.title) for part in listed if part.title), ("facts", "Made from")]
     contents = el("nav", (el("a", title, href=f"#{anchor}") for anchor, title in links), aria_label="Contents")
     bar = _filter_bar(nodes=bool(map_), same=bool(map_) or any(map(_is_unchanged, report.tables)))
-    facts = (el("div", el("dt", name), el("dd", value)) for name, value in report.facts)
-    main = el("main", header, _totals(report), contents, bar, (part.body for part in parts),
+    facts = (el("div", el("dt", name), el("dd", dated(value))) for name, value in report.facts)
+    main = el("main", header, contents, bar, map_.body if map_ else None, _totals(report),
+              (part.body for part in parts),
               el("section", el("h2", "Made from"), el("dl", facts, class_="facts"), id="facts"),
               data_kind=report.kind, data_exit_code=report.exit_code)
     # the line at the bottom of the window that names the holders of a card; the script fills it. It is hidden from
@@ -100,7 +101,7 @@ def _is_unchanged(table: Table) -> bool:
 
 
 def _note(table: Table) -> Markup | None:
-    return el("p", table.note) if table.note else None
+    return el("p", dated(table.note)) if table.note else None
 
 
 def _table(table: Table) -> Markup:

@@ -3,7 +3,7 @@
 const inspector = byId("inspector");
 const fadedStyle = new CSSStyleSheet();
 const litStyle = new CSSStyleSheet();
-document.adoptedStyleSheets = [fadedStyle, litStyle];
+document.adoptedStyleSheets.push(fadedStyle, litStyle);
 const MOST_CLASSES = 50; // with more matching models no cell is faded
 
 const withToken = (tokens) => `.${tokens.join(",.")}`;

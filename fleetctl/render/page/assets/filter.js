@@ -94,7 +94,7 @@ function scrollToMatch() {
 
 // Keeps scroll targets below the bar, whose height depends on its texts.
 new ResizeObserver(() => {
-  document.documentElement.style.scrollPaddingTop = `${byId("bar").offsetHeight + 16}px`;
+  document.documentElement.style.setProperty("--bar", `${byId("bar").offsetHeight + 16}px`);
 }).observe(byId("bar"));
 
 function saveToAddress() {

@@ -19,7 +19,10 @@ restoreFolds();
 const events = new EventSource(`/events?have=${live}`);
 events.addEventListener("looked", ({ data }) => {
   const fact = all("#facts dt").find((one) => one.textContent === "last look");
-  if (fact) fact.nextElementSibling.textContent = data;
+  const time = fact?.nextElementSibling.querySelector("time");
+  if (!time) return;
+  time.dateTime = time.title = time.firstChild.textContent = data;
+  showTimes();
 });
 events.addEventListener("changed", () => {
   events.close();

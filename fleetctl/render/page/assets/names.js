@@ -1,6 +1,4 @@
 // The names of the page's models and nodes, read from the page itself.
-"use strict";
-
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const byId = (id) => document.getElementById(id);
 
