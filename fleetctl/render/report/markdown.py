@@ -37,7 +37,6 @@ TEXT_LIMIT = 500
 """The longest text, in characters; many longer ones would displace the rest of the report."""
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
 _AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)*[.,;:]?)")
-"""A word; the spaces in parentheses that open inside it, as in `pool=in(a, b)`, belong to it."""
 _LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
 """Words that forges turn into a link: a possible commit or host name."""
 
