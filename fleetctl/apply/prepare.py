@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.apply.record import apply_record
@@ -100,14 +100,14 @@ def used_by(submission_id: str, command: str = "fleetctl plan -f FLEET --out FIL
 class ApplyOptions:
     """Flags of apply that the agent needs. `wait` = wait until replicas are ready, not only created.
 
-    `not_awaited` = ids of replicas of the planned models that are never waited for.
+    `not_awaited` = ids of replicas that are never waited for, by model key.
     """
 
     parallelism: int = 10
     lock_timeout_s: float = 0.0
     single_use: bool = False
     wait: bool = True
-    not_awaited: tuple[int, ...] = ()
+    not_awaited: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def apply_request(plan: Plan, job: str, starter: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def apply_request(plan: Plan, job: str, starter: str, options: ApplyOptions, *, 
         "mayReplan": may_replan,
         "await": [
             {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout},
-             **({"but": list(options.not_awaited)} if options.not_awaited else {})} for row in awaited(plan)
+             **({"but": list(but)} if (but := options.not_awaited.get(row.key)) else {})} for row in awaited(plan)
         ],
     }
 

@@ -241,7 +241,6 @@ OTHERS_COMMANDS = {
     "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
     "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
     "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
-    "rollout": "`fleetctl replace MODEL` updates a model to the file's spec; `fleetctl restart MODEL` restarts it",
     "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",
     "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their formatting",
     "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",

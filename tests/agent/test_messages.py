@@ -78,7 +78,8 @@ def test_models_with_the_same_spec_may_end_their_engines_differently() -> None:
 
 def test_a_whole_request_is_read_and_written_without_loss() -> None:
     made = small_plan("a", "b", "c")
-    sent = json.loads(json.dumps(apply_request(made, "job-1", "ann", ApplyOptions(not_awaited=(3,)), may_replan=True)))
+    options = ApplyOptions(not_awaited={"org/one:1": (3,)})
+    sent = json.loads(json.dumps(apply_request(made, "job-1", "ann", options, may_replan=True)))
     request = parse(ApplyRequest, sent)
     again = document_of(request)
     assert_within(again, sent)
