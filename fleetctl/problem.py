@@ -110,7 +110,7 @@ def as_utf8(text: str) -> str:
 class Problem:
     """One problem at one position; line and column count from 1.
 
-    `source_line` is for terminals, and None if the line may hold a secret.
+    `source_line` is for terminals, and None if the line may hold a secret. `model` = the key of the model it is in.
     """
 
     code: str
@@ -122,6 +122,7 @@ class Problem:
     allowed: str | None = None
     suggestion: str | None = None
     source_line: str | None = field(default=None, compare=False)
+    model: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for name in ("message", "file", "allowed", "suggestion"):

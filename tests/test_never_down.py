@@ -378,7 +378,7 @@ def test_a_plan_has_no_operation_that_ends_anything() -> None:
     assert schema["$defs"]["Prefetch"]["properties"]["op"]["const"] == "prefetch"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
     assert lists == {"models", "actions", "prefetches", "holds", "blocked", "drift", "unmanaged", "lost", "policy",
-                     "notes", "growth", "autoscaler", "reloads"}
+                     "notes", "file_warnings", "growth", "autoscaler", "reloads"}
     assert not [name for name in ALLOWED if "reload" in name]
 
 

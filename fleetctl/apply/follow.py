@@ -142,4 +142,4 @@ class Follower:
         self.sleep(seconds if left is None else min(seconds, left))
 
     def _afterwards(self) -> str:
-        return self.wording.afterwards.format(job=self.submission_id)
+        return self.wording.afterwards.replace("{job}", self.submission_id)  # it may name a file with braces

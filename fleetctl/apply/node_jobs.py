@@ -32,7 +32,6 @@ NODE_S, MARGIN_S = 60.0, 60.0
 
 REPAIR, PRUNE, PREFETCH = "repair", "prune", "prefetch"
 DOCTOR = Wording("doctor job", *["`fleetctl doctor` shows the remaining problems"] * 2)
-PRUNE_WORDING = Wording("prune job", *["`fleetctl prune --dry-run` shows what is still there"] * 2)
 NOTE_WORDING = Wording("note", *["`fleetctl inventory` shows whether it was written"] * 2)
 PREFETCH_WORDING = Wording(PREFETCH, *[CONTINUE_HINT] * 2)
 _LOCKS = TypeAdapter(list[LeftLock])

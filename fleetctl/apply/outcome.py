@@ -16,7 +16,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.records import NOT_READY, read_rows
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.options import options_of
+from fleetctl.planner.options import options_of, replan_command
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
 NO_LONGER_READY = "NO_LONGER_READY"
@@ -81,8 +81,11 @@ def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaO
     return blocked_outcomes(plan) if plan else []
 
 
-def raise_if_refused(summary: RunSummary) -> None:
-    """Raise LockHeld or PlanUsed if the agent ended before any action, ApplyError if it could not begin."""
+def raise_if_refused(summary: RunSummary, plan: Plan | None = None) -> None:
+    """Raise LockHeld or PlanUsed if the agent ended before any action, ApplyError if it could not begin.
+
+    `plan` = the plan that was applied, if it is known.
+    """
     extra = summary.model_extra or {}
     if summary.exit_code == LockHeld.exit_code:
         holder: Mapping[str, str] = extra.get("holder") or {}
@@ -92,6 +95,7 @@ def raise_if_refused(summary: RunSummary) -> None:
             alternatives = f"follow it with `fleetctl apply --attach {job}`, or stop it with `fleetctl stop {job}`"
         raise LockHeld(f"{summary.message}{starter}", hint=f"wait for it with --lock-timeout 10m, {alternatives}")
     if summary.exit_code == PlanUsed.exit_code:
-        raise used_by(str(extra.get("usedBy", "unknown")))
+        job = str(extra.get("usedBy", "unknown"))
+        raise used_by(job, replan_command(plan, "FILE")) if plan else used_by(job)
     if summary.exit_code == ApplyError.exit_code:
         raise ApplyError(summary.message)

@@ -38,6 +38,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, PlanStale, UsageError
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import Job
+from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
 from fleetctl.render.report.of_plan import plan_report
@@ -214,6 +215,8 @@ def agreed_to(
         shown_on = console.result_console() if output_format == "table" else console.message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
+    elif not proposal.agreed:
+        say("warning", *(f"{one.source}: {one.code}: {one.message}" for one in plan.file_warnings))
     refuse_by_policy(invocation, plan, force=force)
     if not asks:
         return True
@@ -284,7 +287,7 @@ def delete_after(task: ApplyTask, said: set[str]) -> None:
     if done.problem and done.problem not in said:
         said.add(done.problem)
         say("note", f"old runs stay in the cluster's list of jobs: {done.problem}; "
-                    "`fleetctl prune --runs` deletes them by hand")
+                    f"`fleetctl prune {file_flags(task.plan.options.files)} --runs` deletes them by hand")
 
 
 def attach_to(
@@ -330,7 +333,7 @@ def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None)
     except Detached as detached:
         state = "which was asked to stop" if detached.stopped else "which continues"
         return output.detach(f"detached from job {job}, {state}; `fleetctl apply --attach {job}` follows it")
-    raise_if_refused(summary)
+    raise_if_refused(summary, output.plan)
     return output.finish(summary)
 
 

@@ -241,6 +241,9 @@ OTHERS_COMMANDS = {
     "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
     "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
     "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
+    "update": "`fleetctl rollout` updates what runs to the file's spec, `fleetctl apply` starts what is missing",
+    "rollback": "revert the fleet file in git, then `fleetctl rollout` brings the former spec back",
+    "move": "`fleetctl drain NODE` replaces its replicas elsewhere; nothing else moves a running replica",
     "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",
     "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their formatting",
     "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
@@ -248,7 +251,9 @@ OTHERS_COMMANDS = {
     "top": "`fleetctl inventory` shows what is in use on each node",
     "ps": "`fleetctl status` shows every replica",
 }
-OTHERS_COMMANDS |= dict.fromkeys(("destroy", "remove", "rm"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(("destroy", "down", "remove", "rm"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= {"upgrade": OTHERS_COMMANDS["update"], "undo": OTHERS_COMMANDS["rollback"],
+                    "migrate": OTHERS_COMMANDS["move"], "up": OTHERS_COMMANDS["update"]}
 OTHERS_COMMANDS |= dict.fromkeys(("ls", "list"), OTHERS_COMMANDS["get"])
 OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"]}
 

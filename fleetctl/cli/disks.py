@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, PRUNE, PRUNE_WORDING, JobRunner, ask_caches
+from fleetctl.apply.follow import Wording
+from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, PRUNE, JobRunner, ask_caches
 from fleetctl.apply.node_jobs import prefetch as fetch_onto
 from fleetctl.apply.old_runs import Deletion, default_history, delete_runs, find_old
 from fleetctl.cli import flags
@@ -28,7 +29,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.planner.cold import orders_for
-from fleetctl.planner.options import require_complete
+from fleetctl.planner.options import file_flags, require_complete
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, nodes_for, selected
@@ -85,7 +86,7 @@ def prefetch(
                 raise FleetctlError(f"{', '.join(gone)}: not alive")
         places = nodes_for(fleet, wanted, seen, chosen)
         if not places:
-            raise FleetctlError("no node with these labels is alive" if nodes else f"no node may run {model} now",
+            raise FleetctlError(f"no node may run {model} now",
                                 hint="`fleetctl inventory` lists the nodes")
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
@@ -147,7 +148,9 @@ def prune(
         seen = read(invocation, source)
         require_complete(seen)
         names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)
-        asker = JobRunner(source.client, source.namespace, starter(), PRUNE_WORDING)
+        left = f"`fleetctl prune {file_flags(files)} --dry-run` shows what is still there"
+        wording = Wording("prune job", left, left)
+        asker = JobRunner(source.client, source.namespace, starter(), wording)
         with invocation.working("asking the nodes"):
             found = ask_caches(asker, CACHES, new_job_id(CACHES), {node.id: kept for node in selected(seen, nodes)})
         removable = {node.node_id: [one.artifact for one in node.artifacts if not one.used] for node in found}

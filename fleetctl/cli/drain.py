@@ -21,6 +21,7 @@ from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, lasting_note, node
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.inventory.dashboard import Live
@@ -96,8 +97,8 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     models = tuple(sorted({one.model for one in found.leaving()}))
     if not models:
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
-        if not _agreed(found, wanted, "cordon it"):
-            return 0 if wanted.start.dry_run else 1
+        if (refused := _agreed(found, wanted, None)) is not None:
+            return refused
         write(source, CORDON, found.node, wanted.cordon)
         return 0 if wanted.output_format == "table" else explicit.show_steps((), 0, "drain", wanted.output_format)
     options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
@@ -109,9 +110,8 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         plan = proposal.task.plan
         agreed_to(invocation, proposal, wanted.output_format, force=wanted.start.force, yes=True)
-        starts = count_of(len(plan.actions), "replica") if plan.actions else "nothing"
-        if not _agreed(found, wanted, f"cordon it, start {starts} elsewhere", "up to " if plan.blocked else ""):
-            return 0 if wanted.start.dry_run else 1
+        if (refused := _agreed(found, wanted, plan)) is not None:
+            return refused
         write(source, CORDON, found.node, wanted.cordon)
         output = CollectedOutput(plan)
         code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.start.lock_timeout), output,
@@ -122,15 +122,24 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
 
 
-def _agreed(found: Draining, wanted: Wanted, first: str, up_to: str = "") -> bool:
-    """List what leaves the node, and ask; False after a dry run. Replicas without a replacement stay."""
-    leaving = found.leaving()
-    say("end" if wanted.evict else "leaves", *map(name_of, leaving))
+def _agreed(found: Draining, wanted: Wanted, plan: Plan | None) -> int | None:
+    """List what leaves the node and what has to stay, and ask; returns None after a yes, else the exit code.
+
+    `plan` = that of the replacements; None = none are needed.
+    """
+    go, stay = found.foreseen(plan.actions if plan else ())
+    no_room = {one.model: f"there is no room for its replacement ({one.code}), and "
+               for one in (plan.blocked if plan else ())}
+    say("end" if wanted.evict else "leaves", *map(name_of, go))
+    say("stays", *(f"{name_of(one)}: {no_room.get(one.model, '')}{_needed(one)}" for one in stay))
     if wanted.start.dry_run:
         say("note", NOTHING_DONE)
-        return False
-    then = f", then end {up_to}{count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
-    return confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.start.yes, otherwise="nothing was done")
+        return PARTIAL if stay else 0
+    starts = count_of(len(plan.actions), "replica") if plan and plan.actions else "nothing"
+    first = f"cordon it, start {starts} elsewhere" if plan else "cordon it"
+    then = f", then end {count_of(len(go), 'replica')} there" if wanted.evict and go else ""
+    asked = f"Drain {found.node.name}: {first}{then}?"
+    return None if confirm(asked, yes=wanted.start.yes, otherwise="nothing was done") else 1
 
 
 def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:
@@ -138,8 +147,7 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
     now = source.read()
     require_complete(now)
     go, stay = found.may_end(now)
-    rows = [_left_alone(one, "NEEDED", f"without it fewer replicas of {one.model} would be ready than before")
-            for one in stay]
+    rows = [_left_alone(one, "NEEDED", _needed(one)) for one in stay]
     code = PARTIAL if stay else 0
     if go and wanted.evict:
         ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.start.lock_timeout,
@@ -152,6 +160,10 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
                  *(word for file in wanted.files for word in ("-f", file))]
         say("next", f"to end them: fleetctl evict {shlex.join(words)}")
     return [*(_left_alone(one, "MAY_GO", "it is no longer needed here") for one in go), *rows], code
+
+
+def _needed(one: Replica) -> str:
+    return f"without it fewer replicas of {one.model} would be ready than before"
 
 
 def _left_alone(one: Replica, code: str, why: str) -> ReplicaOutcome:

@@ -67,11 +67,16 @@ def _run_interruptible(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; raises only SystemExit."""
+    """Run one command line and return its exit code; raises only SystemExit.
+
+    An error after a signal has the signal's exit code: its exception may have come from the signal's, which a library
+    wraps in one of its own if it is raised in a callback.
+    """
     import typer
 
     from fleetctl.cli import failures
 
+    before = signals.received
     try:
         for argument in arguments:
             if as_utf8(argument) != argument:  # documents are UTF-8
@@ -79,15 +84,16 @@ def run(arguments: Sequence[str]) -> int:
                                  hint="rename the file, or set a locale")
         return _run_app(arguments)
     except FleetctlError as error:
-        return failures.explain(error)
+        code = failures.explain(error)
     except usage_error_class() as error:
-        return failures.explain_usage(error, USAGE)
+        code = failures.explain_usage(error, USAGE)
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        code = INTERRUPTED
     except OSError as error:
-        return _output_refused(error) if _is_of_output(error) else failures.explain_system(error)
+        code = _output_refused(error) if _is_of_output(error) else failures.explain_system(error)
     except Exception as error:  # noqa: BLE001  last resort: one sentence and a report, never a traceback
-        return failures.explain_unexpected(error)
+        code = 1 if signals.received > before else failures.explain_unexpected(error)
+    return signals.last_code if signals.received > before else code
 
 
 def usage_error_class() -> type[Exception]:

@@ -11,7 +11,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import show_report, write_document
 from fleetctl.documents.nearest import did_you_mean, nearest
 from fleetctl.documents.schemas import HOMES, Field, all_fields, below, find_fields, schema_names, schema_text
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table
 
@@ -32,7 +32,7 @@ def complete_fields(incomplete: str) -> list[str]:
     "fleetctl explain spec.policy",
     "fleetctl explain models --recursive",
     "fleetctl explain INSUFFICIENT_GPU",
-    exit_codes="0 shown, 64 usage, or no such field or code"))
+    exit_codes="0 shown, 1 no such field or code, 64 usage"))
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,
@@ -52,7 +52,7 @@ def explain(
     if (path.isupper() or "_" in path) and "." not in path:  # but `scheduling_timeout` is schedulingTimeout
         near = nearest(path, [*TEXTS, *{name for one in fields for name in one.path}])
         if near in TEXTS:
-            raise UsageError(f"there is no code {path}", hint=f"did you mean {near}?")
+            raise FleetctlError(f"there is no code {path}", hint=f"did you mean {near}?")
     field, *others = find_fields(fields, path)
     show_report(_report(field, below(fields, field, all_levels=recursive), others))
     return 0
@@ -77,7 +77,7 @@ def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = ()
     "fleetctl schema > fleet.schema.json",
     "fleetctl schema plan",
     "# yaml-language-server: $schema=fleet.schema.json",
-    exit_codes="0 printed, 64 usage"))
+    exit_codes="0 printed, 1 no such document, 64 usage"))
 def schema(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(SCHEMAS)}.",
                                         autocompletion=lambda: list(SCHEMAS))] = "fleet",
@@ -87,7 +87,7 @@ def schema(
     An editor with YAML support finds the schema by a comment at the top of a fleet file, as in the last example.
     """
     if name not in SCHEMAS:
-        raise UsageError(f"there is no schema {name!r}",
-                         hint=did_you_mean(name, SCHEMAS) or "`fleetctl schema --help` lists the names")
+        raise FleetctlError(f"there is no schema {name!r}",
+                            hint=did_you_mean(name, SCHEMAS) or "`fleetctl schema --help` lists the names")
     write_document(schema_text(name))
     return 0

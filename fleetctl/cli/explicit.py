@@ -71,6 +71,7 @@ class Wanted:
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
     "fleetctl evict openai-community/gpt2/1 --to warm # keep the weights",
     "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
+    "fleetctl evict --all --level hot -f fleets/prod.yaml   # WARM ones stay",
     exit_codes="0 gone, 1 error, or no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 another run holds the lock, 64 usage"))
 def evict(
@@ -86,6 +87,8 @@ def evict(
     to: Annotated[Literal["warm", "cold"] | None, typer.Option("--to", case_sensitive=False, help=(
         "Keep the weights: warm = in memory on the same nodes, as a WARM replica with the same id and without GPUs; "
         "cold = on the disks of the nodes."))] = None,
+    level: Annotated[Literal["hot", "warm"] | None, typer.Option("--level", case_sensitive=False, help=(
+        "End only the replicas at this level. [default: both]"))] = None,
     lock_timeout: flags.LockTimeout = 0,
     output_format: flags.Format = "table",
 ) -> int:
@@ -109,6 +112,7 @@ def evict(
                 raise absent(seen, f"no replica of fleet {fleet.name} runs", hint="`fleetctl status` lists what runs")
         else:
             chosen = named_replicas(seen, replicas or (), replica_id, fleet.name if fleet else None)
+        chosen = _at_level(seen, chosen, level) if level else chosen
         refuse_protected(fleet, chosen)
         if to == "warm":
             for one in (one for one in chosen if one.level == "WARM"):
@@ -117,9 +121,9 @@ def evict(
             if not chosen:
                 return 0
         rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to == "warm" else []
-        level = LEVELS[to] if to else None
-        wanted = Wanted("evict", f"Evict to {level}" if level else "End", yes, dry_run, output_format, lock_timeout,
-                        drain, level=level, rooms=rooms)
+        kept = LEVELS[to] if to else None
+        wanted = Wanted("evict", f"Evict to {kept}" if kept else "End", yes, dry_run, output_format, lock_timeout,
+                        drain, level=kept, rooms=rooms)
         return _carry_out(wanted, source, seen, chosen, fleet)
 
 
@@ -155,6 +159,18 @@ def restart(
         refuse_protected(fleet, chosen)
         wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
         return _carry_out(wanted, source, seen, chosen, fleet)
+
+
+def _at_level(seen: Inventory, named: Sequence[Replica], level: str) -> list[Replica]:
+    """Return those at this level, and report how many are not; raises FleetctlError if none is."""
+    chosen = [one for one in named if one.level == level.upper()]
+    if not chosen:
+        names = first_few([replica_name(one.model, one.replica_id) for one in named], LISTED)
+        raise absent(seen, f"none of these is {level.upper()}: {', '.join(names)}",
+                     hint="`fleetctl status` shows the level of each")
+    if others := len(named) - len(chosen):
+        say("note", f"{count_of(others, 'replica')} left alone: not {level.upper()}")
+    return chosen
 
 
 @contextmanager

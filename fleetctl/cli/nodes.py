@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -20,8 +22,9 @@ from fleetctl.cli.console import confirm, say, working
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.replica_argument import absent
-from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node
+from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import UsageError
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import cordon_note, note_text
@@ -39,6 +42,7 @@ Lasting = Annotated[float | None, flags.option(
     help="How long the cordon lasts; at most 30d. [default: until `fleetctl uncordon`]")]
 Reason = Annotated[str, flags.option(
     "--reason", metavar="TEXT", help="Reason for the cordon, shown by plans that avoid the node.")]
+MODELS_LISTED = 20
 EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 7 not noted in time, 64 usage"
 
 
@@ -82,24 +86,40 @@ def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flag
 @app.command(epilog=epilog(
     "fleetctl slots node-a 4",
     "fleetctl slots node-a --clear   # back to the fleet file or the node's label",
-    exit_codes=EXIT_CODES))
+    exit_codes=EXIT_CODES.replace("1 error,", "1 error, not confirmed,")))
 def slots(
     node: NodeArgument,
     number: Annotated[int | None, typer.Argument(
         metavar="N", show_default=False, min=0, max=MAX_SLOTS, help="Maximum number of replicas of one model.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove the limit set by this command.")] = False,
+    yes: flags.Yes = False,
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
 ) -> int:
     """Set how many replicas of one model a node may hold.
 
-    The limit overrides `maxReplicasPerModel` in fleet files and the label of the node. Replicas beyond it stay.
+    The limit overrides `maxReplicasPerModel` in fleet files and the label of the node. Replicas beyond it stay; if
+    there are any, it asks first.
     """
     if (number is None) != clear:
         raise UsageError("give either N or --clear")
-    with found_node(node, files, address) as (source, _, found):
+    with found_node(node, files, address) as (source, seen, found):
+        if number is not None and (beyond := _beyond(seen, found, number)):
+            say("beyond", *first_few(beyond, MODELS_LISTED))
+            say("note", "replicas beyond the limit stay, and plans report them as drift")
+            if not confirm(f"Limit {found.name} to {number} of each model?", yes=yes, otherwise="nothing was changed"):
+                return 1
         write(source, SLOTS, found, {"slots": "" if number is None else str(number)})
     return 0
+
+
+def _beyond(seen: Inventory, node: Node, number: int) -> list[str]:
+    """Return the models of which more replicas than this number run on the node, in words."""
+    dead = dead_node_ids(seen)
+    held = Counter((one.model, one.fleet) for one in seen.replicas if one.fleet is not None and is_live(one, dead)
+                   and any(member.node_id == node.id for member in one.members))
+    return [f"{count_of(count, 'replica')} of {model} on {node.name}, {number} allowed"
+            for (model, _), count in held.items() if count > number]
 
 
 @app.command("release-nodes", epilog=epilog(
@@ -123,8 +143,8 @@ def release_nodes(
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:
-        wording = Wording("job", afterwards="`fleetctl release-nodes FLEET --dry-run` shows what is requested",
-                          died=CONTINUE_HINT)
+        shown = f"`fleetctl release-nodes {quote(fleet)} --dry-run` shows what is requested"
+        wording = Wording("job", afterwards=shown, died=CONTINUE_HINT)
         asker = JobRunner(source.client, source.namespace, starter(), wording)
         with invocation.working("asking the cluster"):
             events = asker.run("release", new_job_id("release"), {"fleet": fleet, "dryRun": dry_run})

@@ -20,7 +20,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.forge.change import ForgeName
@@ -98,7 +98,7 @@ def scale(
     loaded = _load(files)
     keys = [one.key for one in loaded.sound().models]
     if model not in keys:
-        raise UsageError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
+        raise FleetctlError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
     return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}), options)
 
 

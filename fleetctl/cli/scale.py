@@ -19,7 +19,7 @@ from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 from fleetctl.workflow.scaling import Scaling, look_up
@@ -50,7 +50,7 @@ def deploy(
     found = look_up(invocation, files, model, start.where)
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
-                            hint=f"`fleetctl scale {quote(model)} --replicas N` starts more")
+                            hint=f"`fleetctl scale {quote(model)} --replicas N {file_flags(files)}` starts more")
     return _apply(invocation, found, files, replicas if replicas is not None else found.wanted, start, output_format)
 
 

@@ -23,6 +23,8 @@ _IMPORTING = "<frozen importlib._bootstrap>"
 
 received = 0
 """How many signals have been raised as exceptions."""
+last_code = 0
+"""The exit code of the last of them."""
 
 _deferred = False
 
@@ -56,7 +58,7 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    global received, _deferred  # noqa: PLW0603  signal handlers belong to the process
+    global received, last_code, _deferred  # noqa: PLW0603  signal handlers belong to the process
     if _is_importing(frame):
         if _deferred:
             _end(number, frame)
@@ -64,10 +66,10 @@ def _raise(number: int, frame: FrameType | None) -> None:
         _redeliver(number)
         return
     _deferred = False
-    received += 1
+    received, last_code = received + 1, EXIT_CODES[signal.Signals(number)]
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(EXIT_CODES[signal.Signals(number)])
+    raise SystemExit(last_code)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -51,12 +51,13 @@ Look = tuple[Inventory, str]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which replicas are shown: those of this fleet, this model and these keys; None = all."""
+    """Which replicas are shown: those of this fleet, in these files, this model and these keys; None = all."""
 
     fleet: ResolvedFleet | None
     model: str | None
     keys: frozenset[str] | None
     wide: bool
+    files: Sequence[str] = ()
 
     def has(self, key: str) -> bool:
         """Return whether a model is shown."""
@@ -84,6 +85,7 @@ class Chosen:
         hidden = {one.key for one in self.fleet.models if not self.has(one.key)} if self.fleet else set()
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
+                             files=self.files,
                              failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(one.model)],
                              cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
@@ -145,7 +147,7 @@ def status(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
-    chosen = Chosen(fleet, model, keys, output_format == "wide")
+    chosen = Chosen(fleet, model, keys, output_format == "wide", files or ())
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)

@@ -12,7 +12,7 @@ from fleetctl.agent.weights.index import NAME, WeightsError, write_index
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, working, write_document
 from fleetctl.documents.quantity import count_of, format_bytes
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml
 from fleetctl.workflow.model_folder import problems_of
 
@@ -38,10 +38,10 @@ def index(folder: Annotated[Path, typer.Argument(
     FOLDER may be a snapshot in a cache of Hugging Face.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder")
+        raise FleetctlError(f"{folder} is not a folder")
     before = _seen(folder)
     if not before:
-        raise UsageError(f"{folder} has no files")
+        raise FleetctlError(f"{folder} has no files")
     try:
         problems = problems_of(folder)
     except OSError as error:

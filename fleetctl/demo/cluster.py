@@ -34,8 +34,8 @@ class DemoNode:
     memory_bytes: int
     labels: dict[str, str] = field(default_factory=dict)
 
-    def arguments(self) -> dict[str, object]:
-        """Return Ray's arguments for the node."""
+    def arguments(self, weights: Path) -> dict[str, object]:
+        """Return Ray's arguments for the node; `weights` = where each node has a folder for the weights it fetches."""
         return {
             "node_name": self.name,
             "num_cpus": self.cpus,
@@ -43,6 +43,7 @@ class DemoNode:
             "memory": self.memory_bytes,
             "object_store_memory": OBJECT_STORE_BYTES,
             "labels": self.all_labels(),
+            "env_vars": {"FLEETCTL_CACHE_DIR": str(weights / self.name)},
         }
 
     def all_labels(self) -> dict[str, str]:
@@ -86,12 +87,12 @@ def keep(home: DemoHome) -> None:
         "dashboard_agent_listen_port": 0,  # Ray's fixed default may collide with another Ray on this machine
         "include_log_monitor": False,  # it keeps rereading every log for drivers, and the demo has none
     }
-    cluster = Cluster(initialize_head=True, head_node_args={**head.arguments(), **dashboard})
+    cluster = Cluster(initialize_head=True, head_node_args={**head.arguments(home.weights), **dashboard})
     if urlsplit(f"http://{cluster.webui_url}").port != port:
         raise SystemExit(f"Ray's dashboard came up at {cluster.webui_url}, not at port {port}")
     for count, node in enumerate(others, start=1):
         home.write(replace(state, nodes_up=tuple(up.name for up in DEMO_NODES[:count])))
-        cluster.add_node(wait=False, **node.arguments())
+        cluster.add_node(wait=False, **node.arguments(home.weights))
     cluster.wait_for_nodes()
     home.write(replace(state, nodes_up=tuple(up.name for up in DEMO_NODES), ready=True))
     signal.pause()

@@ -51,6 +51,8 @@ class DemoHome:
         """The output of the keeper."""
         self.sessions = path / "ray"
         """Ray's own folder (RAY_TMPDIR): logs and sockets."""
+        self.weights = path / "weights"
+        """A folder for each node with the weights it has fetched: real nodes share none."""
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> DemoHome:
@@ -106,7 +108,7 @@ class DemoHome:
         """Remove the files of the cluster; the lock stays."""
         for name in (self.state_file, self.token_file):
             name.unlink(missing_ok=True)
-        for folder in (self.sessions, self.launchers):
+        for folder in (self.sessions, self.launchers, self.weights):
             shutil.rmtree(folder, ignore_errors=True)
 
 

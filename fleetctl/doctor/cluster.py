@@ -111,7 +111,7 @@ def check_job_list(evidence: Evidence) -> Iterator[Diagnosed]:
         yield Diagnosed(
             code="JOB_LIST_UNREAD", severity="error", area="cluster", subject="jobs",
             message=f"Ray's list of jobs could not be read: {vitals.no_jobs}",
-            advice="if it is too long, delete what you can: `fleetctl prune --runs` for runs of fleetctl, `ray job "
+            advice=f"if it is too long, delete what you can: `{evidence.prune_runs}` for runs of fleetctl, `ray job "
                    "delete` for others; what is left goes with a new Ray session",
             command="fleetctl history")
     elif vitals.job_rows > MANY_ROWS or vitals.job_list_s > LONG_S:
@@ -119,7 +119,7 @@ def check_job_list(evidence: Evidence) -> Iterator[Diagnosed]:
             code="JOB_LIST_LONG", severity="warning", area="cluster", subject="jobs",
             message=f"Ray lists {count_of(vitals.job_rows, 'job')}, of which {len(vitals.jobs)} are runs of fleetctl; "
                     f"reading the list took {vitals.job_list_s:.1f} s, and `fleetctl history` takes as long each time",
-            advice="`fleetctl prune -f FLEET --runs` deletes runs that spec.history does not keep, `ray job delete` a "
+            advice=f"`{evidence.prune_runs}` deletes runs that spec.history does not keep, `ray job delete` a "
                    "job of another program",
             command="fleetctl history")
 

@@ -12,6 +12,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.vitals import Vitals
+from fleetctl.planner.options import file_flags
 
 Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet and nodes"]
 
@@ -46,6 +47,12 @@ class Evidence:
     def fleet(self) -> ResolvedFleet | None:
         """The fleet; None if none was given or its files have errors."""
         return self.loaded.fleet if self.loaded else None
+
+    @property
+    def prune_runs(self) -> str:
+        """The command that deletes runs which the history of the fleet does not keep."""
+        files = [document.source.file for document in self.loaded.documents] if self.loaded else []
+        return f"fleetctl prune {file_flags(list(dict.fromkeys(files)))} --runs"
 
     @property
     def alive(self) -> list[Node]:

@@ -369,6 +369,19 @@ class Note(Stored):
     nodes: list[str] = Field(default_factory=list, description="at most five names")
 
 
+class FileWarning(Stored):
+    """A warning about the fleet files, as `validate` prints it; it blocks nothing."""
+
+    code: str = Field(description="FL060 to FL079; docs/fleet-file.md has all of them")
+    message: str
+    source: Position
+    model: str | None = Field(None, exclude_if=is_absent, description="the model it is about; absent = none alone")
+    allowed: str | None = Field(None, exclude_if=is_absent)
+    suggestion: str | None = Field(None, exclude_if=is_absent)
+    new: bool = Field(False, exclude_if=is_zero, description="with --base: there are fewer of this code, message and "
+                                                             "model in the base")
+
+
 class PolicyFinding(Stored):
     """A policy of the fleet file that this plan would break. One that is not lifted makes the exit code 4."""
 
@@ -426,6 +439,8 @@ class Plan(Versioned):
     lost: list[Lost] = Field(default_factory=list)
     notes: list[Note] = Field(
         default_factory=list, description="settings on nodes that have no effect, and cards that are not reported")
+    file_warnings: list[FileWarning] = Field(
+        default_factory=list, exclude_if=is_zero, description="of the planned models, and of the files as a whole")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(
         None, description="with --base: the effect of the change since that revision alone")

@@ -25,7 +25,7 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import format_seconds, some
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
@@ -168,7 +168,7 @@ def all_fields() -> list[Field]:
 def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
     """Return the fields whose path ends in one such as `workers.members[].resources`, the most likely one first.
 
-    Raises UsageError with the nearest name if there is none.
+    Raises FleetctlError with the nearest name if there is none.
     """
     names = tuple(name for name in re.sub(r"\[[^\]]*\]", "", path).split(".") if name)
     if found := _ending_in(fields, names):
@@ -177,8 +177,8 @@ def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
     unknown = names[known]
     parent = _ending_in(fields, names[:known])[0] if known else None
     allowed = [one.path[-1] for one in (below(fields, parent) if parent else fields) if one.path]
-    raise UsageError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
-                     hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
+    raise FleetctlError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
+                        hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
 
 
 def _listed(fields: Sequence[Field], unknown: str, parent: Field | None, allowed: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.fleet import MAX_SCHEMAS
@@ -91,8 +91,8 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
             found.add(checked[-1].problems)
             if bases_read and not checked[-1].foreign:
                 complete.append(document)
-    found.add(problem for document in complete for model in (*shapes_of(document), *models(document))
-              for problem in check_model(model))
+    found.add(replace(problem, model=model.text("key") or "") for document in complete
+              for model in (*shapes_of(document), *models(document)) for problem in check_model(model))
     found.add(check_fleet(complete))
     house_rules: list[FleetSource] = []
     if whole and not found.is_full:
@@ -104,7 +104,7 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
-    fleet = resolve(pairs, [source.about for source in files], house_rules)
+    fleet = resolve(pairs, [source.about for source in files], house_rules, ordered)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 

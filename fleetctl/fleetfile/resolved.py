@@ -26,6 +26,7 @@ from fleetctl.documents.fleet import (
 )
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.selector import in_one_spelling
+from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.fleetfile.nodes import Document
@@ -75,7 +76,7 @@ class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
     `policy_places` = the place of each key set in `policy`, by its name in the file; `house_rules` = the files named
-    by `policy.schemas`, in order. `history` is None if no file sets it.
+    by `policy.schemas`, in order. `history` is None if no file sets it. `warnings` = the problems of its files.
     """
 
     name: str
@@ -87,6 +88,7 @@ class ResolvedFleet:
     policy_places: Mapping[str, Position] = field(default_factory=dict)
     house_rules: tuple[FleetSource, ...] = ()
     history: History | None = None
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def labels(self) -> dict[str, Mapping[str, str]]:
@@ -103,7 +105,7 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
-            house_rules: Sequence[FleetSource] = ()) -> ResolvedFleet:
+            house_rules: Sequence[FleetSource] = (), warnings: Sequence[Problem] = ()) -> ResolvedFleet:
     """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files."""
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
@@ -135,6 +137,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                        for key in document.value["spec"]["policy"]},
         house_rules=tuple(house_rules),
         history=next((spec.history for spec in specs if spec.history is not None), None),
+        warnings=tuple(warnings),
     )
 
 

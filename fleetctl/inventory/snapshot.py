@@ -64,7 +64,7 @@ class Snapshot:
                  *(f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a card; "
                    f"did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?"
                    for replica in inventory.replicas for member in replica.members if 0 < member.gpus < SHARE / 100)]
-        found = [warning for warning in found if warning not in inventory.warnings]
+        found = [warning for warning in dict.fromkeys(found) if warning not in inventory.warnings]
         return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
 
 

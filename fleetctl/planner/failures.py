@@ -11,7 +11,7 @@ from fleetctl.documents.base import clock_text, moment_at
 from fleetctl.documents.inventory import CAUSE, LAST_OUTPUT, Inventory
 from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
+from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds, usable_nodes
 
 SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
 EXITED = "exited with code"
@@ -88,16 +88,27 @@ def last_words(message: str) -> str:
 
 
 def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
-    """Yield the models, then the nodes, then the cards that cool or wait for one try, with reasons."""
+    """Yield the models, then the nodes, then the cards that cool or wait for one try, with reasons.
+
+    A model that cools on single nodes is named with them, and with whether it may be created on others.
+    """
     cooled = find_cooled(fleet, inventory)
-    names = {node.id: node.name for node in inventory.nodes}
+    names, models = {node.id: node.name for node in inventory.nodes}, {model.key: model for model in fleet.models}
 
     def cools(name: str, one: Cooling, node: str = "") -> Cools:
         return Cools(name, cooling_text(one, inventory), one.failures[-1].at or inventory.observed_at, node)
 
     yield from (cools(key, found) for key, found in cooled.models.items())
     for key, left_out in cooled.left_out.items():
-        yield from (cools(key, one) for one in left_out.values() if key not in cooled.models)
+        if key in cooled.models:
+            continue
+        avoided = left_out.keys() | cooled.nodes.keys() | cooled.no_image.get(key, {}).keys()
+        others = [node for node in usable_nodes(models[key], inventory.nodes)
+                  if node.id not in avoided and not node.cordon]
+        for node_id, one in left_out.items():
+            there = cools(key, one)
+            elsewhere = f"; new replicas may be created elsewhere, but not on {names[node_id]}"
+            yield there._replace(why=f"{there.why}{elsewhere}") if others else there
     yield from (cools(names[node_id], one, names[node_id]) for node_id, one in cooled.nodes.items())
     yield from (cools(f"card {index} on {node.name}", one, node.name)
                 for node in inventory.nodes for index, _, one in cooled.on_node(node))

@@ -1,14 +1,18 @@
-"""Notes: nodes that do not report all their cards; slot labels without effect, since they are invalid or overridden."""
+"""Notes: nodes that do not report all their cards; slot labels without effect, since they are invalid or overridden.
+And the warnings about the fleet files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node, unreporting
-from fleetctl.documents.plan import Note
+from fleetctl.documents.plan import FileWarning, Note
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import some
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, labelled_cap, with_notes
+from fleetctl.problem import Problem
 
 SHOWN = 5
 
@@ -44,3 +48,10 @@ def card_notes(nodes: Iterable[Node]) -> list[Note]:
     """Return a note for each number of cards that nodes do not report."""
     return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(found),
                  nodes=[node.name for node in found[:SHOWN]]) for found, message in unreporting(nodes)]
+
+
+def file_warnings(found: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:
+    """Return the warnings about the planned models, by key, and about no model alone, in file order."""
+    return [FileWarning(code=one.code, message=one.message, model=one.model or None, allowed=one.allowed,
+                        suggestion=one.suggestion, source=Position(file=one.file, line=one.line, column=one.column))
+            for one in found if not one.model or one.model in planned]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
-from fleetctl.errors import InventoryError, UsageError
+from fleetctl.errors import FleetctlError, InventoryError
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
@@ -69,7 +69,7 @@ class PlanFacts:
 
 
 def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise UsageError if a flag chooses a model that the fleet file does not have; `models` = labels by key."""
+    """Raise FleetctlError if a flag chooses a model that the fleet file does not have; `models` = labels by key."""
     _check("--target", options.targets, models)
     _check("--exclude", options.excludes, models)
     if options.selector:
@@ -77,12 +77,12 @@ def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]])
 
 
 def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the keys of the models that a selector matches; raises UsageError if none. `models` = labels by key."""
+    """Return the keys of the models that a selector matches; raises FleetctlError if none. `models` = labels by key."""
     chosen = [key for key, labels in models.items() if selector.matches(labels)]
     if not chosen:
         known = sorted({f"{key}={value}" for labels in models.values() for key, value in labels.items()})
-        raise UsageError(f"--selector {selector.text}: no model of the fleet file has such labels",
-                         hint=f"the file has the labels {', '.join(known[:20])}" if known else "no model has labels")
+        raise FleetctlError(f"--selector {selector.text}: no model of the fleet file has such labels",
+                            hint=f"the file has the labels {', '.join(known[:20])}" if known else "no model has labels")
     return chosen
 
 
@@ -90,7 +90,7 @@ def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:
     for key in named:
         if key not in keys:
             hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
-            raise UsageError(f"{flag} {key}: the fleet file has no such model", hint=hint)
+            raise FleetctlError(f"{flag} {key}: the fleet file has no such model", hint=hint)
 
 
 def require_complete(inventory: Inventory) -> None:
@@ -101,6 +101,11 @@ def require_complete(inventory: Inventory) -> None:
     raise InventoryError(f"the inventory from {inventory.source} is not complete: {problems}",
                          hint="nothing is planned on a partial inventory; "
                               "`fleetctl inventory` shows what could be read")
+
+
+def file_flags(files: Sequence[str]) -> str:
+    """Return the flags that name these fleet files in a command, quoted for a shell; `-f FLEET` if none is known."""
+    return " ".join(f"-f {shlex.quote(file)}" for file in files or ["FLEET"])
 
 
 def replan_command(plan: Plan, saved_as: str) -> str:

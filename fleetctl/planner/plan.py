@@ -45,7 +45,7 @@ from fleetctl.planner.live import (
     resume_command,
     sort_out,
 )
-from fleetctl.planner.notes import card_notes, slot_notes
+from fleetctl.planner.notes import card_notes, file_warnings, slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
@@ -239,6 +239,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         lost=state.lost,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
                *slot_notes(inventory.nodes, fleet.policies)],
+        file_warnings=file_warnings(fleet.warnings, {model.key for model in chosen}) if fleet.warnings else [],
         policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),

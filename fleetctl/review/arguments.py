@@ -93,7 +93,7 @@ class _Arguments:
 
 def _existing(path: str) -> Place:
     if path != STDIN and not _exists(path):
-        raise UsageError(f"{path}: no such file or folder", hint="use -f for a file that exists only in a revision")
+        raise RevisionError(f"{path}: no such file or folder", hint="use -f for a file that exists only in a revision")
     return Place(Revision(name=path, files=[path]), DISK)
 
 

@@ -6,12 +6,13 @@ Both plans are made on the same inventory, so every difference between them come
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
-from fleetctl.documents.plan import ModelRow, Plan
+from fleetctl.documents.plan import FileWarning, ModelRow, Plan
 from fleetctl.documents.quantity import count_of
+from fleetctl.problem import Problem
 
 
 def change_caused(base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision) -> PlanChange:
@@ -36,6 +37,20 @@ def with_change(plan: Plan, change: PlanChange) -> Plan:
     """Return the plan with its change, and with the plan id of the result."""
     changed = plan.model_copy(update={"change": change})
     return changed.model_copy(update={"plan_id": plan_id(changed.model_dump(mode="json", by_alias=True))})
+
+
+def marked_new(warnings: Iterable[FileWarning], known: Iterable[Problem]) -> list[FileWarning]:
+    """Return the warnings, with a mark on those that the base lacks; `known` = those of its files.
+
+    Lines move, so code, message and model decide. Of several equal ones the last are new.
+    """
+    left = Counter((one.code, one.message, one.model or None) for one in known)
+    marked = []
+    for one in warnings:
+        key = (one.code, one.message, one.model)
+        marked.append(one if left[key] > 0 else one.model_copy(update={"new": True}))
+        left[key] -= 1
+    return marked
 
 
 def _counts(plan: Plan | None) -> dict[str, CountsThen]:

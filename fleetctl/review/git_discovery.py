@@ -22,7 +22,7 @@ TIMEOUT_S = 30.0
 TRUSTED_SCOPES = frozenset({"system", "global", "command"})
 """Scopes of git's configuration that a repository cannot set."""
 _GITFILE, _MAX_GITFILE = b"gitdir: ", 1 << 16
-_WITHOUT_GIT = "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"
+WITHOUT_GIT = "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"
 
 
 class NoRepository(RevisionError):
@@ -66,12 +66,12 @@ def find_git_dir(path: str, environ: Mapping[str, str]) -> GitDir:
     if top is None:
         bare = next((folder for folder in (start, *start.parents) if _is_git_dir(str(folder), str(folder))), None)
         hint = (f"{bare} looks like a bare repository, which a change could contain, so it is not used; "
-                "use a clone or a worktree of it") if bare else _WITHOUT_GIT
+                "use a clone or a worktree of it") if bare else WITHOUT_GIT
         raise NoRepository(f"no git repository at {start}: not a git repository, nor any folder above it", hint=hint)
     found = _read_entry(str(top))
     if found is None:
         raise NoRepository(f"no git repository at {start}: {top}/.git is neither a git folder nor a link to one",
-                           hint=_WITHOUT_GIT)
+                           hint=WITHOUT_GIT)
     _require_own_links(path, top, start, environ)
     require_owner(found, (str(top), posixpath.join(str(top), ".git"), found.path, found.common), environ)
     return found
@@ -218,4 +218,4 @@ def _names(value: str, path: str) -> bool:
 
 def no_git() -> RevisionError:
     """Return the error for a machine without git."""
-    return RevisionError("git is not installed here", hint=_WITHOUT_GIT)
+    return RevisionError("git is not installed here", hint=WITHOUT_GIT)

@@ -68,13 +68,13 @@ class Side:
 
 
 def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
-    """Read both sides; raises FleetFileError with all errors of both, UsageError if neither has any file."""
+    """Read both sides; raises FleetFileError with all errors of both, RevisionError if neither has any file."""
     if [*base.revision.files, *head.revision.files].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", hint="name a file for one of the sides")
     if not base.existing and not head.existing:
         missing = ", ".join(dict.fromkeys((*base.revision.files, *head.revision.files)))
-        raise UsageError(f"{missing}: neither in {base.revision.name} nor in {head.revision.name}",
-                         hint="paths are relative to the current folder, also in a revision")
+        raise RevisionError(f"{missing}: neither in {base.revision.name} nor in {head.revision.name}",
+                            hint="paths are relative to the current folder, also in a revision")
     sides: list[Side] = []
     errors: list[Problem] = []
     for place in (base, head):

@@ -9,7 +9,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.render.difference_text import revision_text
-from fleetctl.review.cause import change_caused, with_change
+from fleetctl.review.cause import change_caused, marked_new, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import WORKING_TREE, Side
 from fleetctl.workflow.invocation import Invocation
@@ -29,7 +29,11 @@ def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned:
     # planning takes time, and most pull requests change no fleet
     keys, former = ([model.key for model in side.fleet.models] if side.fleet else [] for side in (head, base))
     before = planned.plan if not found and keys == former else _plan(invocation, base, planned)
-    return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
+    plan = planned.plan
+    if plan.file_warnings:
+        known = base.fleet.warnings if base.fleet else ()
+        plan = plan.model_copy(update={"file_warnings": marked_new(plan.file_warnings, known)})
+    return with_change(plan, change_caused(before, plan, found, base.revision))
 
 
 def why_unknown(base: Side) -> str:

@@ -37,9 +37,13 @@ def nodes_for(
 
 
 def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
-    """Return the living nodes with these labels."""
-    return [node for node in seen.nodes
-            if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
+    """Return the living nodes with these labels; raises FleetctlError if none has them."""
+    found = [node for node in seen.nodes
+             if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
+    if selector is not None and not found:
+        raise FleetctlError(f"no node with the labels {selector.text} is alive",
+                            hint="`fleetctl inventory` lists the nodes")
+    return found
 
 
 def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:

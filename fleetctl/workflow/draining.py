@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.inventory import Cordon, Inventory, Node, Replica, dead_node_ids, is_live, serves
+from fleetctl.documents.inventory import (
+    STARTING_STATES,
+    Cordon,
+    Inventory,
+    Node,
+    Replica,
+    ReplicaMember,
+    dead_node_ids,
+    is_live,
+    serves,
+)
+from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 
@@ -84,6 +95,15 @@ class Draining:
             else:
                 stay.append(replica)
         return end, stay
+
+    def foreseen(self, actions: Iterable[Action]) -> tuple[list[Replica], list[Replica]]:
+        """Return what `may_end` will once all that the actions create, and all that starts elsewhere, is ready."""
+        leaving = self.leaving()
+        then = [one.model_copy(update={"state": "ALIVE"})
+                if one.state in STARTING_STATES and one not in leaving else one for one in self.before.replicas]
+        then += [Replica(model=one.model, replica_id=one.replica_id, fleet=self.fleet.name,
+                         members=[ReplicaMember(node_id=member.node_id) for member in one.members]) for one in actions]
+        return self.may_end(self.before.model_copy(update={"replicas": then}))
 
     def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
         """Return the number of replicas of each model beyond those that must stay."""

@@ -26,7 +26,7 @@ class Invocation:
     """Environment, home folder, clock (RFC 3339, UTC), standard input, labeled messages, count of interrupts.
 
     `context` is --context, as given. `working` shows an activity, such as "planning", while its block runs.
-    `make_plan` replaces the direct call of the planner. `warned` = hosts for which a warning was given: once is enough.
+    `make_plan` replaces the direct call of the planner. `warned` = what a warning was given about: once is enough.
     """
 
     environ: Mapping[str, str]

@@ -75,11 +75,16 @@ def plan_on(
     expires_s: float, adjust: Adjust | None = None, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
+    def say_once(why: str) -> None:
+        if why not in invocation.warned:
+            invocation.warned.add(why)
+            invocation.say("note", f"the plan names no commit: {why}")
+
     seen = read(invocation, with_cold_selectors(source, fleet))
     seen = adjust(seen) if adjust else seen
     facts = PlanFacts(
         tool_version=__version__,
-        git=git or git_facts([file.path for file in fleet.files], invocation.environ),
+        git=git or git_facts([file.path for file in fleet.files], invocation.environ, say_once),
         expires_at=expiry(seen.observed_at, expires_s),
         namespace=resolve_namespace(invocation, where, fleet.cluster),
         address=seen.cluster.address,
@@ -92,24 +97,32 @@ def plan_on(
         return Planned(fleet, seen, options, facts, make(fleet, seen, options, facts))
 
 
-def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
+def git_facts(
+    files: Sequence[str], environ: Mapping[str, str], unknown: Callable[[str], None] = lambda _: None
+) -> GitFacts | None:
     """Return commit and branch of the first file's repository, or None if there is none or all files are standard
     input; `dirty` covers the fleet files alone. Reads only and runs no program that the repository configures. Any
-    failure means "unknown".
+    failure means "unknown", and `unknown` is called with the reason.
     """
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths or checkout_of(str(paths[0]), environ) is None:
         return None
     from fleetctl.review.git_command import Git  # outside a repository no git is needed
+    from fleetctl.review.git_discovery import WITHOUT_GIT
 
     try:
         git = Git(find_git_dir(str(paths[0]), environ), environ, timeout_s=5.0)
         answer = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--no-renames",
                          "--untracked-files=all", "--ignored", "--ignore-submodules=all",
                          "--", *(str(path) for path in paths))
-    except RevisionError:
+    except RevisionError as error:
+        hint = f"; {error.hint}" if error.hint and error.hint != WITHOUT_GIT else ""
+        unknown(f"{error.message}{hint}")
         return None
-    lines = answer.stdout.decode(errors="backslashreplace").splitlines() if answer.returncode == 0 else []
+    if answer.returncode:
+        unknown(f"git status: {answer.stderr.decode(errors='backslashreplace').strip() or 'it failed'}")
+        return None
+    lines = answer.stdout.decode(errors="backslashreplace").splitlines()
     headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
     commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
     if not commit or commit == "(initial)":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.live import sort_out
@@ -36,17 +36,17 @@ class Scaling:
 
 
 def model_of(fleet: ResolvedFleet, key: str) -> ResolvedModel:
-    """Return a model of the fleet file; raises UsageError when the file has no such model."""
+    """Return a model of the fleet file; raises FleetctlError when the file has no such model."""
     found = next((model for model in fleet.models if model.key == key), None)
     if found is None:
-        raise UsageError(f"the fleet file has no model {key}",
-                         hint=did_you_mean(key, [model.key for model in fleet.models])
-                         or "its shape comes from the fleet file: add it there first")
+        raise FleetctlError(f"the fleet file has no model {key}",
+                            hint=did_you_mean(key, [model.key for model in fleet.models])
+                            or "its shape comes from the fleet file: add it there first")
     return found
 
 
 def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Where) -> Scaling:
-    """Return the model of the fleet file and its live count; raises UsageError when the file has no such model."""
+    """Return the model of the fleet file and its live count; raises FleetctlError when the file has no such model."""
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     fleet = loaded.sound()
     found = model_of(fleet, model)

@@ -105,6 +105,23 @@ def test_a_file_that_the_checkout_converts_is_a_warning(
     assert "FILE_DIFFERS" not in review(job, snapshot_file).log
 
 
+def test_warnings_about_the_files_are_once_in_the_comment_the_log_and_every_report_and_new_ones_first(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.push(MORE.replace("command: [", "command: [vllm, serve, x, --port, '8000', "))
+    files = {name: tmp_path / f"plan.{name}" for name in ("markdown", "html", "sarif", "junit", "json")}
+    result = review(job, snapshot_file, *(
+        word for name, file in files.items() for word in ("--report", f"{name}={file}")))
+    assert result.code == 0, result.log
+    [comment] = hub.of(BOT)
+    texts = [comment, *(file.read_text() for file in files.values())]
+    assert [text.count("is fixed, so a second replica on the same node fails") for text in texts] == [1] * 6
+    assert comment.index("New warnings of the fleet files") < comment.index("`FL065`") < comment.index("### Models")
+    plan, annotations = result.log.split("::error", 1)
+    assert plan.count("FL065") == 1
+    assert annotations.count("title=FL065") == 1
+
+
 def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(MORE)
     assert review(job, snapshot_file).code == 0

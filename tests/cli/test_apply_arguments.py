@@ -23,7 +23,6 @@ from cluster_stand_in import ClusterStandIn
     ["-f", "FLEET", "--lock-timeout", "soon"],
     ["-f", "FLEET", "--wait-timeout", "-3s"],
     ["-f", "FLEET", "--format", "yaml"],
-    ["-f", "FLEET", "--target", "org/onee"],
     ["--attach", "--force"],
     ["-f", "FLEET", "--prune"],
     ["PLAN", "PLAN"],

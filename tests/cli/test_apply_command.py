@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from apply_answers import VERSION, add_all_replicas, outcome
 from cluster_stand_in import ClusterStandIn, all_ready, ready, summary
 
@@ -16,6 +17,26 @@ def test_apply_exits_with_0_and_lists_every_replica_once_all_are_ready(cli, fits
     assert "10.0.0.7:7001" in result.out
     assert result.out.splitlines()[-1] == "Apply: 3 ready, 0 removed"
     assert "apply --attach" in result.err
+
+
+@pytest.mark.parametrize("chosen", ["table", "json", "jsonl"])
+def test_warnings_about_the_files_are_told_once_in_every_format(cli, fits: Path, chosen: str) -> None:
+    fits.write_text(fits.read_text().replace("command: [", "command: [vllm, serve, x, --port, '8000', ", 1))
+    result = cli("apply", "-f", fits, "--yes", "--format", chosen)
+    assert result.code == 0
+    assert (result.out + result.err).count("FL065") == 1
+    assert ("FL065" in result.out) == (chosen == "table")
+
+
+def test_only_warnings_about_planned_models_and_the_files_as_a_whole_are_told(cli, fits: Path) -> None:
+    text = fits.read_text()
+    assert text.count("command: [") == 2
+    fits.write_text(text.replace("command: [", "command: ['--port 8000', ").replace(
+        "spec:", "spec:\n  policy: {quotas: [{selector: {team: nobody}, gpus: 1}]}"))
+    assert cli("plan", "-f", fits).out.count("FL071") == 2
+    result = cli("plan", "-f", fits, "--target", "org/one")
+    assert result.out.count("FL071") == 1
+    assert result.out.count("FL076") == 1
 
 
 def test_a_replica_that_does_not_fit_is_listed_with_its_reason_and_the_code_is_3(cli, fleet_file: Path) -> None:

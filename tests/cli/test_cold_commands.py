@@ -124,8 +124,8 @@ def test_an_artifact_is_fetched_once_and_whole_if_ranks_need_different_parts(
 
 
 @pytest.mark.parametrize(("words", "code", "message"), [
-    (["plain"], 64, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
-    (["m", "--nodes", "zone=none"], 1, "no node with these labels"),
+    (["plain"], 1, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
+    (["m", "--nodes", "zone=none"], 1, "no node with the labels zone=none is alive"),
     (["m", "--nodes", "zone=a", "--node", "node-a"], 64, "either"),
 ])
 def test_impossible_requests_are_refused_before_a_job_starts(

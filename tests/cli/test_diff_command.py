@@ -131,7 +131,7 @@ def closed(schema: Any) -> Any:
     (("main", "main", "-f", "fleet.yaml", "--detailed-exitcode"), 0),
     (("nope", "-f", "fleet.yaml"), 1),
     (("main",), 64),
-    (("main", "-f", "absent.yaml"), 64),
+    (("main", "-f", "absent.yaml"), 1),
     (("main", "-f", "fleet.yaml", "--format", "pdf"), 64),
     (("main", "-f", "fleet.yaml", "--report", "markdown"), 64),
     (("main", "HEAD", "feature", "-f", "fleet.yaml"), 64),

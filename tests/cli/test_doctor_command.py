@@ -399,7 +399,7 @@ def test_a_list_of_jobs_that_does_not_answer_is_a_finding_of_its_own(cli, monkey
     diagnosis = json.loads(cli("doctor", "--format", "json").out)
     [found] = diagnosis["findings"]
     assert (found["code"], found["severity"]) == ("JOB_LIST_UNREAD", "error")
-    assert "`fleetctl prune --runs`" in found["advice"]
+    assert "`fleetctl prune -f FLEET --runs`" in found["advice"], "no file was given"
     assert sum(check["skipped"] is None for check in diagnosis["checks"]) > 10, "the other checks are made"
 
 

@@ -96,12 +96,39 @@ def test_without_the_evict_flag_the_next_command_is_shown_and_drain_can_continue
 def test_replicas_without_room_elsewhere_stay_and_the_rest_are_evicted(cli, acting: ClusterStandIn, file: Path) -> None:
     place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
     question = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
-    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in question.err
+    assert "start 1 replica elsewhere, then end 1 replica there? [y/N]" in question.err
+    assert [line for line in question.err.splitlines() if line.startswith("end:")] == ["end: two/0"]
+    assert "stays: one/0: there is no room for its replacement (INSUFFICIENT_GPU)" in question.err
     result = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert result.code == 3
     assert "one/0 skipped (NEEDED)" in result.out
     assert "without it fewer replicas of one would be ready than before" in result.out
     assert running(acting) == {"one:0": "node-a", "one:1": "node-b", "two:1": "node-b", "other:0": "node-b"}
+
+
+@pytest.mark.parametrize("evict", [["--evict"], []])
+def test_a_dry_run_foresees_what_stays_and_exits_as_the_drain_does(
+        cli, acting: ClusterStandIn, file: Path, evict: list[str]) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    command = ("drain", "node-a", *evict, "-f", file)
+    dry = cli(*command, "--dry-run")
+    assert (dry.code, acting.writes()) == (3, [])
+    assert f"{'end' if evict else 'leaves'}: two/0\nstays: one/0: there is no room" in dry.err
+    assert cli(*command, "--yes").code == 3
+    acting.actors = [one for one in acting.actors if not one["name"].startswith("ModelActor:other:")]
+    dry = cli(*command, "--dry-run")
+    assert dry.code == 0, dry.err
+    assert "stays" not in dry.err
+    assert cli(*command, "--yes").code == 0
+
+
+def test_a_dry_run_counts_replacements_that_are_starting_and_surplus_replicas(
+        cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("two", 0, "a", 2), ("one", 0, "a", 3), ("one", 1, "b", 3), ("one", 2, "b", 3))
+    acting.add_replica("two", 1, acting.nodes[1]["node_id"], state="PENDING_CREATION", gpus=20_000)
+    dry = cli("drain", "node-a", "--evict", "--dry-run", "-f", file)
+    assert dry.code == 0, dry.err
+    assert {"end: two/0", "end: one/0"} <= set(dry.err.splitlines())
 
 
 def test_a_surplus_replica_needs_no_replacement(cli, acting: ClusterStandIn, file: Path) -> None:

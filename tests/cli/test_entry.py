@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from in_process import run_here
 
-from fleetctl.cli import app, ci, entry
+from fleetctl.cli import app, ci, entry, signals
 from fleetctl.errors import FleetctlError, LockHeld, PlanStale
 from fleetctl.version import VERSION_LINE
 
@@ -106,6 +106,36 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_with(monkeypatch, KeyboardInterrupt())
     assert entry.run(["plan"]) == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("wrapped", [ValueError, OSError, FleetctlError, KeyError])
+def test_a_signal_whose_exception_a_library_wraps_is_no_bug_and_ends_with_its_own_code(
+    number: signal.Signals, code: int, wrapped: type[Exception], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    handlers = {one: signal.getsignal(one) for one in signals.EXIT_CODES}
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+
+    def work(_: object) -> int:
+        try:
+            signal.raise_signal(number)
+        except BaseException as error:
+            raise wrapped(f"SystemExit: {error}") from None
+        return 0
+
+    monkeypatch.setattr(entry, "_run_app", work)
+    try:
+        signals.interrupt()
+        assert entry.run(["plan"]) == code
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
+    assert "bug" not in capsys.readouterr().err
+    _fail_with(monkeypatch, FleetctlError("no"))
+    assert entry.run(["plan"]) == 1  # an error of a later run is its own
 
 
 @pytest.mark.slow

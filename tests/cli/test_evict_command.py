@@ -322,6 +322,25 @@ def test_a_warm_replica_is_ended_by_name_and_has_no_engine(cli, running: Cluster
     assert submitted(running)["replicas"][0]["level"] == "WARM"
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_level_leaves_the_replicas_of_the_other_level_alone(
+        cli, running: ClusterStandIn, fleet_file: Path, whole: bool) -> None:
+    actor = with_weights(running, 5)
+    actor["name"] = actor["name"].replace("ModelActor:", "WarmReplica:")
+    named = ("--all", "-f", fleet_file) if whole else (MODEL,)
+    for level, replica in (("hot", 1), ("warm", 0)):
+        dry = cli("evict", *named, "--level", level, "--dry-run")
+        assert (dry.code, running.writes()) == (0, [])
+        assert f"end: {MODEL}/{replica} (" in dry.err
+        assert f"{MODEL}/{1 - replica} (" not in dry.err
+        assert f"1 replica left alone: not {level.upper()}" in dry.err
+    refused = cli("evict", f"{MODEL}/1", "--level", "warm", "--yes")
+    assert (refused.code, running.writes()) == (1, [])
+    assert f"none of these is WARM: {MODEL}/1" in refused.err
+    assert cli("evict", *named, "--level", "hot", "--yes").code == 0
+    assert ids_submitted(running) == [(MODEL, 1)]
+
+
 def test_an_interrupted_demotion_continues_within_the_budget(
         cli, running: ClusterStandIn) -> None:
     hot = with_weights(running, 400 << 30)

@@ -45,7 +45,7 @@ def test_a_path_of_dots_alone_is_the_top_level(cli) -> None:
 ])
 def test_a_wrong_name_gets_the_nearest_one_suggested(cli, path: str, hint: str) -> None:
     result = cli("explain", path)
-    assert result.code == 64
+    assert result.code == 1
     assert hint in result.err
 
 
@@ -84,4 +84,4 @@ def test_recursive_shows_all_levels_and_paths_are_completed(cli) -> None:
                                              ("insufficent_vram", "INSUFFICIENT_VRAM")])
 def test_a_misspelled_code_gets_the_nearest_one_suggested(cli, typed: str, nearest: str) -> None:
     result = cli("explain", typed)
-    assert (result.code, result.err) == (64, f"error: there is no code {typed}\nhint: did you mean {nearest}?\n")
+    assert (result.code, result.err) == (1, f"error: there is no code {typed}\nhint: did you mean {nearest}?\n")

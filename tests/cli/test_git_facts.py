@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from in_process import run_here
 
 from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.workflow.planning import git_facts
@@ -89,3 +91,44 @@ def test_standard_input_has_no_git_facts(
     facts = git_facts([STDIN_NAME, "fleet.yaml"], environ)
     assert facts is not None
     assert facts.dirty is False
+
+
+def test_a_checkout_of_another_user_says_once_why_the_plan_names_no_commit(
+    repository: Path, environ: dict[str, str], snapshot_file: Path, fleet_file: Path
+) -> None:
+    (repository / "fleet.yaml").write_bytes(fleet_file.read_bytes())
+    inputs = ("plan", "-f", str(repository / "fleet.yaml"), "--inventory", str(snapshot_file))
+    foreign = {**environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
+    done = run_here(*inputs, env=foreign)
+    assert done.returncode == 0
+    assert done.stderr.count("the plan names no commit: ") == 1
+    assert f"{repository} belongs to another user (uid " in done.stderr
+    assert f"if you trust it: git config --global --add safe.directory {repository}" in done.stderr
+    (repository.parent / ".gitconfig").write_text(f"[safe]\n\tdirectory = {repository}\n")
+    trusted = run_here(*inputs, env=foreign)
+    assert (trusted.returncode, trusted.stderr) == (0, "")
+    assert " at " in trusted.stdout.splitlines()[0], "the plan names its commit"
+
+
+@pytest.mark.parametrize(("break_it", "why"), [
+    (lambda git: (git / "HEAD").unlink(), "is neither a git folder nor a link to one"),
+    (lambda git: (git / "index").write_bytes(b"no index"), "git status: "),
+])
+def test_any_other_reason_why_git_cannot_tell_is_given(
+    repository: Path, environ: dict[str, str], break_it: Callable[[Path], object], why: str
+) -> None:
+    break_it(repository / ".git")
+    said: list[str] = []
+    assert git_facts([str(repository / "fleet.yaml")], environ, said.append) is None
+    [text] = said
+    assert why in text
+
+
+def test_a_folder_without_a_repository_or_a_commit_is_nothing_to_report(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    said: list[str] = []
+    assert git_facts([str(tmp_path / "fleet.yaml")], environ, said.append) is None
+    subprocess.run(["git", "init", "-q", tmp_path], env=environ, check=True)
+    assert git_facts([str(tmp_path / "fleet.yaml")], environ, said.append) is None
+    assert said == []

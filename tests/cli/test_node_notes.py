@@ -64,6 +64,26 @@ def test_slots_of_a_note_override_the_label_until_they_are_cleared(
     assert nodes_planned(cli, fleet_file) == {"node-a"}
 
 
+def test_fewer_slots_than_replicas_of_a_model_are_set_only_after_a_yes(cli, cluster: ClusterStandIn) -> None:
+    for number, place in enumerate((0, 0, 0, 1)):
+        cluster.add_replica("org/one", number, cluster.nodes[place]["node_id"], gpus=10_000)
+    cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=10_000, fleet="other")
+    asked = cli("slots", "node-a", "0", typed="n\n")
+    assert (asked.code, cluster.writes()) == (1, [])
+    assert "beyond: 3 replicas of org/one on node-a, 0 allowed" in asked.err
+    assert "beyond: 1 replica of org/two on node-a, 0 allowed" in asked.err
+    assert "Limit node-a to 0 of each model? [y/N]" in asked.err
+    refused = cli("slots", "node-a", "2")
+    assert (refused.code, cluster.writes()) == (64, [])
+    assert "pass --yes" in refused.err
+    assert cli("slots", "node-a", "2", typed="y\n").code == 0
+    assert node(cli, "node-a")["slots"]["value"] == 2
+    assert cli("slots", "node-a", "1", "--yes").code == 0
+    assert cli("slots", "node-a", "3").code == 0, "all of them may stay, so nothing is asked"
+    assert cli("slots", "node-b", "1").code == 0
+    assert cli("slots", "node-a", "--clear").code == 0
+
+
 def test_notes_are_listed_as_runs_of_their_own_beside_an_apply(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     cli("cordon", "node-a")

@@ -86,7 +86,7 @@ def test_a_dashboard_that_deletes_nothing_changes_no_exit_code(
     done = cli("apply", keeps_ten, "--yes")
     assert done.code == 0
     assert done.err.count("old runs stay in the cluster's list of jobs: DELETE was answered with 405") == 1
-    assert "`fleetctl prune --runs` deletes them by hand" in " ".join(done.err.split())
+    assert f"`fleetctl prune -f {keeps_ten} --runs` deletes them by hand" in " ".join(done.err.split())
 
 
 def test_prune_lists_old_runs_by_fleet_and_verb_and_deletes_them_after_a_yes(

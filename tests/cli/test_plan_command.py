@@ -167,10 +167,10 @@ def test_a_broken_or_empty_fleet_file_is_an_error_and_no_plan(
     assert not out.exists()
 
 
-def test_a_target_that_names_no_model_is_a_usage_error_with_the_nearest_spelling(
+def test_a_target_that_names_no_model_is_an_error_with_the_nearest_spelling(
     fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert plan(fleet_file, snapshot_file, "--target", "org/onee") == 64
+    assert plan(fleet_file, snapshot_file, "--target", "org/onee") == 1
     assert "org/one" in capsys.readouterr().err
 
 

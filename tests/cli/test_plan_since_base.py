@@ -96,6 +96,31 @@ def test_the_document_has_the_change_with_its_revision(folder: Path, capsys: pyt
     assert [one["model"] for one in found["differences"]] == ["org/b"]
 
 
+def test_warnings_that_the_base_lacks_are_marked_even_where_lines_have_moved(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blank = "[b, '--port 8000']"
+    (folder / "fleet.yaml").write_text("# moved\n" + FLEET + MORE.replace("command: [b]", f"command: {blank}"))
+    code, out, err = plan(capsys, "--base", "main", "--format", "json")
+    assert (code, err) == (0, "")
+    assert [(one["code"], one["model"], one["source"]["line"], one.get("new", False))
+            for one in json.loads(out)["fileWarnings"]] == [("FL070", "org/a", 9, False), ("FL071", "org/b", 13, True)]
+    _, out, _ = plan(capsys, "--base", "main")
+    assert out.count("FL071") == out.count("FL070") == 1
+    assert out.index("New warnings of the fleet files") < out.index("FL071") < out.index("MODEL")
+    assert out.index("which the base has, too") < out.index("FL070")
+    _, out, _ = plan(capsys, "--format", "json")
+    assert not any("new" in one for one in json.loads(out)["fileWarnings"])
+
+
+def test_the_same_warning_a_second_time_is_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = FLEET.replace("workers: [", "workers: [{name: more, members: [{resources: {gpus: 1}, "
+                          'engine: {command: [a], env: {TOKEN: "hush-hush-too"}}}]}, ')
+    (folder / "fleet.yaml").write_text(twice)
+    _, out, _ = plan(capsys, "--base", "main", "--format", "json")
+    assert [one.get("new", False) for one in json.loads(out)["fileWarnings"]] == [False, True]
+
+
 def test_a_saved_plan_keeps_the_change_and_a_valid_id(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(capsys, "--base", "main", "--out", "saved")
     saved = load_plan((folder / "saved").read_text(), "saved")

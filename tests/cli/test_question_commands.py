@@ -117,14 +117,14 @@ def test_what_if_has_the_detailed_exit_codes_of_a_plan(flags: list[str], code: i
     assert run(["what-if", *inputs, *flags, "--detailed-exitcode"]) == code
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    (["--lose-node", "node-c"], "did you mean node-"), (["--scale", "org/onee=1"], "did you mean org/one?"),
-    (["--add-node", "8xXYZ"], "vram="), ([], "--each-node"), (["--cordon", "nod"], "did you mean node-"),
+@pytest.mark.parametrize(("flags", "code", "message"), [
+    (["--lose-node", "node-c"], 1, "did you mean node-"), (["--scale", "org/onee=1"], 1, "did you mean org/one?"),
+    (["--add-node", "8xXYZ"], 64, "vram="), ([], 64, "--each-node"), (["--cordon", "nod"], 1, "did you mean node-"),
 ])
-def test_what_if_about_something_unknown_is_a_usage_error(
-    flags: list[str], message: str, inputs: list[str], capsys: Capsys
+def test_what_if_about_something_unknown_is_an_error_that_says_what_is_meant(
+    flags: list[str], code: int, message: str, inputs: list[str], capsys: Capsys
 ) -> None:
-    assert run(["what-if", *inputs, *flags]) == 64
+    assert run(["what-if", *inputs, *flags]) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert message in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from cli_result import Cli
@@ -22,7 +23,8 @@ def odd_fleet(fleet_file: Path) -> Path:
 
 def test_deploy_suggests_a_quoted_scale(cli: Cli, cluster: ClusterStandIn, odd_fleet: Path) -> None:
     cluster.add_replica(KEY, 0, cluster.nodes[0]["node_id"], gpus=0)
-    assert f"`fleetctl scale {QUOTED} --replicas N`" in cli("deploy", KEY, "-f", odd_fleet, "--yes").err
+    hint = f"`fleetctl scale {QUOTED} --replicas N -f {quote(str(odd_fleet))}`"
+    assert hint in cli("deploy", KEY, "-f", odd_fleet, "--yes").err
 
 
 def test_replace_suggests_a_quoted_evict(cli: Cli, cluster: ClusterStandIn, odd_fleet: Path) -> None:

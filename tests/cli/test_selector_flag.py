@@ -70,11 +70,11 @@ def test_status_capacity_and_map_show_only_the_selected_models(cli, cluster: Clu
 
 
 @pytest.mark.parametrize("command", ["plan", "status", "capacity", "map"])
-def test_a_selector_that_matches_nothing_is_a_usage_error_that_lists_the_labels(
+def test_a_selector_that_matches_nothing_is_an_error_that_lists_the_labels(
     cli, labeled: Path, command: str
 ) -> None:
     result = cli(command, "-f", labeled, "--selector", "team=npl")
-    assert result.code == 64
+    assert result.code == 1
     assert "no model of the fleet file has such labels" in result.err
     assert "team=nlp, team=vision, tier=core" in result.err
     assert cli(command, "-f", labeled, "--selector", "team=a b").code == 64

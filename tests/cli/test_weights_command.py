@@ -111,9 +111,9 @@ def test_a_folder_that_changes_meanwhile_gets_no_index(
     assert not (folder / NAME).exists()
 
 
-def test_a_missing_or_empty_folder_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
-    assert cli("weights", "index", str(tmp_path / "none")).code == 64
-    assert cli("weights", "index", str(tmp_path)).code == 64
+def test_a_missing_or_empty_folder_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    assert cli("weights", "index", str(tmp_path / "none")).code == 1
+    assert cli("weights", "index", str(tmp_path)).code == 1
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 4976698672\n"

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from in_process import run_here
 
 from fleetctl.demo.cluster import DEMO_NODES
@@ -153,6 +154,35 @@ def test_reading_and_applying_require_the_token_which_is_never_shown(
     assert evicted.returncode == 0, evicted.stderr
     for command in (refused, wrong, done, status, log, evicted):
         assert token not in command.stdout + command.stderr
+
+
+def test_a_node_fetches_weights_from_a_replica_on_another_node(
+    home: DemoHome, exported: dict[str, str], tmp_path: Path
+) -> None:
+    env, origin = environment(**exported), tmp_path / "origin"
+    origin.mkdir()
+    (origin / "config.json").write_text('{"of": "the demo"}')
+    indexed = run_here("weights", "index", origin, env=env)
+    assert indexed.returncode == 0, indexed.stderr
+    weights = yaml.safe_load(indexed.stdout)["weights"]
+
+    def fleet(name: str, *nodes: str) -> Path:
+        models = [{"key": f"on/{node}", "replicas": 1, "workers": [{"name": "main", "members": [{
+            "nodeSelector": {"fleet.io/node": node}, "resources": {"cpus": 1}, "weights": weights,
+            "engine": {"command": ["sleep", "1000"]}}]}]} for node in nodes]
+        path = tmp_path / name
+        path.write_text(json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "weights"},
+                                    "spec": {"models": models}}))
+        return path
+
+    for file, model, source in ((fleet("one.yaml", "node-a"), "on/node-a", "origin"),
+                                (fleet("two.yaml", "node-a", "node-b"), "on/node-b", "peer")):
+        done = run_here("apply", "-f", file, "--yes", "--format", "json", env=env)
+        assert done.returncode == 0, done.stderr
+        [made] = [row for row in json.loads(done.stdout)["outcomes"] if row["model"] == model]
+        assert made["weights"]["source"] == source
+    assert {folder.name for folder in home.weights.iterdir()} == {"node-a", "node-b"}
+    assert run_here("evict", "on/node-a", "on/node-b", "--yes", env=env).returncode == 0
 
 
 def test_demo_up_changes_nothing_if_the_cluster_is_up(home: DemoHome, exported: dict[str, str]) -> None:

@@ -77,6 +77,15 @@ def test_mistakes_in_a_handwritten_snapshot_are_warnings(tmp_path: Path):
         "a member of m has gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
 
 
+def test_a_mistake_that_two_replicas_of_a_model_share_is_one_warning(tmp_path: Path):
+    inventory = Snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 1"))).read()
+    twice = inventory.model_copy(update={"warnings": [], "replicas": [
+        replica.model_copy(update={"replica_id": number}) for number in (0, 1) for replica in inventory.replicas]})
+    again = Snapshot(written(tmp_path, twice.model_dump_json(by_alias=True))).read()
+    assert len(again.replicas) == 2
+    assert len(again.warnings) == 1
+
+
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
     assert Snapshot("-", stdin=MINIMAL.encode).read().source == "by hand"
     with pytest.raises(DocumentError, match="standard input is empty"):

@@ -16,7 +16,7 @@ from simulated import simulate
 from fleetctl.documents.answers import CapacityRow, Room
 from fleetctl.documents.fleet import Spread
 from fleetctl.documents.inventory import Inventory
-from fleetctl.errors import InventoryError, UsageError
+from fleetctl.errors import FleetctlError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.questions.capacity import capacity
 from fleetctl.planner.questions.scenario import NO_FLEET, Scenario
@@ -114,7 +114,7 @@ def test_one_model_can_be_counted_and_an_unknown_one_gets_the_nearest_name() -> 
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]
     scenario = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))
     assert [row.model for row in capacity(scenario, models=["org/two"]).rows] == ["org/two"]
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(FleetctlError) as caught:
         capacity(scenario, models=["org/tow"])
     assert "org/two" in (caught.value.hint or "")
 

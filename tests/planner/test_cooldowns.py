@@ -9,6 +9,7 @@ import pytest
 from short_forms import before, short_fleet, short_inventory
 
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, usable_nodes
+from fleetctl.planner.failures import what_cools
 
 FLEET = short_fleet({"models": [{"key": key, "replicas": 2, "gpus": 1, "hash": "h"} for key in "mnop"]})
 THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in (("a", "4m"), ("b", "3m"), ("a", "2m"))]
@@ -286,3 +287,27 @@ def test_a_node_is_usable_if_it_is_alive_and_has_the_labels_and_cards_of_a_membe
 
 # LocalAI's acceptance cases for its placement, with its ids; a tick there is a failure here, a rule a model. The others
 # are in cases/.
+
+
+ELSEWHERE = "; new replicas may be created elsewhere, but not on a"
+
+
+@pytest.mark.parametrize(("nodes", "selector", "elsewhere"), [
+    (("a", "b"), None, True),
+    (("a",), None, False),
+    (("a", {"name": "b", "labels": {"pool": "x"}}), "pool: '!x'", False),
+    (("a", {"name": "b", "gpus": 0}), None, False),
+    (("a", {"name": "b", "cordon": {"by": "me", "since": before("1h")}}), None, False),
+], ids=["another node", "no other node", "not selected", "no card there", "cordoned"])
+def test_a_model_that_cools_on_a_node_is_said_to_be_possible_elsewhere_only_where_it_is(
+    nodes: Any, selector: str | None, elsewhere: bool
+) -> None:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h",
+                                     **({"selector": {"pool": "!x"}} if selector else {})},
+                                    {"key": "n", "replicas": 1, "gpus": 1, "hash": "h"}]})
+    found = [{"gpus": 8, **({"name": node} if isinstance(node, str) else node)} for node in nodes]
+    inventory = short_inventory({"nodes": found, "failures": [
+        {"model": "m", "hash": "h", "node": "a", **one} for one in ago("3m", "2m", "1m")]})
+    [one] = what_cools(fleet, inventory)
+    assert (one.name, one.node, one.why.endswith(ELSEWHERE)) == ("m", "", elsewhere)
+    assert "(a)" in one.why

@@ -14,7 +14,7 @@ PURE = {
     "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "difflib", "enum",
     "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
     "scipy.sparse", "shlex", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
-    "fleetctl.planner", "fleetctl.fleetfile", "fleetctl.silence", "fleetctl.agent.weights.views",
+    "fleetctl.planner", "fleetctl.problem", "fleetctl.fleetfile", "fleetctl.silence", "fleetctl.agent.weights.views",
 }
 
 

@@ -124,14 +124,23 @@ def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
     ("", None, FILES, "BASE is empty; is a variable unset"),
     (" ", None, FILES, "BASE is empty; is a variable unset"),
     ("main", "", FILES, "HEAD is empty; is a variable unset"),
-    ("absent.yaml", "other.yaml", (), "absent.yaml: no such file or folder"),
-    ("./absent", "other.yaml", (), "./absent: no such file or folder"),
-    (None, None, ("typo.yaml",), "typo.yaml: neither in HEAD nor in the working tree"),
 ])
 def test_unclear_arguments_are_usage_errors(
     history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
+        targets(history, base, head, files)
+
+
+@pytest.mark.parametrize(("base", "head", "files", "words"), [
+    ("absent.yaml", "other.yaml", (), "absent.yaml: no such file or folder"),
+    ("./absent", "other.yaml", (), "./absent: no such file or folder"),
+    (None, None, ("typo.yaml",), "typo.yaml: neither in HEAD nor in the working tree"),
+])
+def test_files_that_do_not_exist_are_not_found(
+    history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(RevisionError, match=words):
         targets(history, base, head, files)
 
 

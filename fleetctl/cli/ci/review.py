@@ -17,7 +17,6 @@ from fleetctl.cli import failures, flags
 from fleetctl.cli.ci import job as ci
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import message_console
 from fleetctl.cli.fleet_files import problem_formats
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
@@ -31,12 +30,11 @@ from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import EVERYONE, Column, Finding, Report, Table
 from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.render.report.of_problems import failure_report, problems_conclusion, problems_report
+from fleetctl.render.report.of_problems import failure_report, problems_conclusion
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import Side
@@ -161,9 +159,7 @@ def _reviewed(job: Job) -> JobResult:
     if job.out:
         now = job.invocation.now() if where.inventory else planned.inventory.observed_at
         save_plan(job.invocation, plan, job.out, now)
-    render_problems(loaded.problems, message_console())
-    whole = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
-    return JobResult(whole, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
+    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
 
 
 def _revision(job: Job) -> str | None:

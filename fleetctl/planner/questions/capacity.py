@@ -13,7 +13,7 @@ from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError
 from fleetctl.planner.live import CLAIMED, NOT_TWICE
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
@@ -63,7 +63,7 @@ def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> l
     shapes = scenario.shapes()
     for key in models:
         if key not in shapes:
-            raise UsageError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
+            raise FleetctlError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
     return [shape for key, shape in shapes.items() if key in models or (everything and not models)]
 
 

@@ -14,7 +14,7 @@ from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, 
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
 from fleetctl.planner.questions.scenario import Scenario
@@ -87,14 +87,14 @@ def _cordon(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
 
 
 def _cordoned(scenario: Scenario, text: str) -> list[Node]:
-    """Return the nodes that a name or a selector matches; raises UsageError if there are none."""
+    """Return the nodes that a name or a selector matches; raises FleetctlError if there are none."""
     if "=" not in text:
         return [find_node(text, scenario.inventory, "--cordon")]
     selector = dict(selector_of(part, "--cordon") for part in split_commas(text))
     found = [node for node in scenario.inventory.nodes if matches(selector, node.all_labels)]
     if not found:
         labels = {f"{key}={value}" for node in scenario.inventory.nodes for key, value in node.labels.items()}
-        raise UsageError(f"--cordon {text}: no node has these labels", hint=did_you_mean(text, labels))
+        raise FleetctlError(f"--cordon {text}: no node has these labels", hint=did_you_mean(text, labels))
     return found
 
 
@@ -106,7 +106,7 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
                          hint=f"N is the wanted number of replicas, from 0 to {MAX_REPLICAS}")
     models = {model.key: model for model in scenario.fleet.models}
     if key not in models:
-        raise UsageError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
+        raise FleetctlError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
     scaled = tuple(replace(model, replicas=wanted) if model.key == key else model
                    for model in scenario.fleet.models)

@@ -16,7 +16,7 @@ from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean, nearest
 from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement, split_commas
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.guess import bytes_meant
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector, may_share_a_card
 
@@ -99,15 +99,15 @@ def _amount(parse: Callable[[], _Amount], text: str, flag: str, allowed: str, me
 
 
 def find_node(name: str, inventory: Inventory, flag: str) -> Node:
-    """Return the node with a name or id; raises UsageError with the nearest name if there is none."""
+    """Return the node with a name or id; raises FleetctlError with the nearest name if there is none."""
     found = [node for node in inventory.nodes if name in (node.name, node.id)]
     if len(found) == 1:
         return found[0]
     if found:
         ids = ", ".join(node.id for node in found)
         raise UsageError(f"{flag} {name}: {len(found)} nodes have this name", hint=f"name one by its id: {ids}")
-    raise UsageError(f"{flag} {name}: the inventory has no such node",
-                     hint=did_you_mean(name, (node.name for node in inventory.nodes)) or "see `fleetctl inventory`")
+    raise FleetctlError(f"{flag} {name}: the inventory has no such node",
+                        hint=did_you_mean(name, (node.name for node in inventory.nodes)) or "see `fleetctl inventory`")
 
 
 FLAG = "--shape"

@@ -9,6 +9,7 @@ from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.plan import Certificate, GitFacts, Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
+from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import revision_text, values_of
 from fleetctl.render.report.model import Finding, Report, Total
@@ -19,6 +20,7 @@ from fleetctl.render.report.plan_tables import (
     is_replaceable,
     plan_tables,
     replace_command,
+    warning_notes,
 )
 
 COMMIT_SHOWN = 10
@@ -126,9 +128,9 @@ def _compared(change: PlanChange) -> str:
     since = f"since {revision_text(change.base)}"
     if not change.differences:
         return f"The files have not changed in meaning {since}."
-    files = " ".join(f"-f {quote(file)}" for file in change.base.files)
     differences = count_of(len(change.differences), "difference")
-    return f"{differences} in the files {since}: fleetctl diff {quote(change.base.name)} {files}"
+    command = f"fleetctl diff {quote(change.base.name)} {file_flags(change.base.files)}"
+    return f"{differences} in the files {since}: {command}"
 
 
 def _commit(git: GitFacts, *, branch: bool = False) -> str:
@@ -150,6 +152,8 @@ def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Findi
 
 
 def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+    for one in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
+        yield Finding("warning", one.code, one.model or one.source.file, one.message, one.source, warning_notes(one))
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))
@@ -165,7 +169,8 @@ def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Fin
                           row.source)
     surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
-        fix = (f"to replace it: {replace_command(drift)}",) if is_replaceable(drift, surplus) else ()
+        command = replace_command(drift.model, plan.options.files)
+        fix = (f"to replace it: {command}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
                       places.get(drift.model), (*(drift.changes or ()), *fix))
 

@@ -36,10 +36,10 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
-COLD_ROW = (Column("model", "model", name=True), Column("nodes", "on", name=True),
+COLD_ROW = (Column("model", "weights of", name=True), Column("nodes", "on the disks of", name=True),
             Column("lacks", "not on", name=True))
 COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
-PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "since"), Column("until", "until"),
+PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "paused since"), Column("until", "until"),
              Column("by", "by", name=True), Column("reason", "reason"))
 
 
@@ -48,14 +48,14 @@ def status_report(
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
-    pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None,
+    pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None, files: Sequence[str] = (),
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
     `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
     since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
     them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
-    `starting` = a note for the starting replicas of a model.
+    `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -82,7 +82,7 @@ def status_report(
     if outdated and differences:
         from fleetctl.render.report.plan_tables import drift_table  # imports all of plans, which is rarely needed
 
-        tables.append(drift_table(outdated, surplus, "Outdated"))
+        tables.append(drift_table(outdated, surplus, files, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   conclusion=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
 

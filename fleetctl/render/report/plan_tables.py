@@ -13,8 +13,20 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.plan import Action, Addition, Blocked, Drift, Growth, InTheWay, ModelRow, Plan, Reason
+from fleetctl.documents.plan import (
+    Action,
+    Addition,
+    Blocked,
+    Drift,
+    FileWarning,
+    Growth,
+    InTheWay,
+    ModelRow,
+    Plan,
+    Reason,
+)
 from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
+from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import change_tables, values_of
 from fleetctl.render.place_text import group_alike, ids_text, replica_name
@@ -46,14 +58,28 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     reloads = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)),
                 f"{one.runs} -> {one.spec_hash}") for one in plan.reloads]
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
+    new_warnings, warnings = (
+        [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
     tables = (
-        *_policy(plan), *change_tables(plan.change), *_models(plan), *place_tables(actions),
+        *_policy(plan), *change_tables(plan.change), *_after_merge(plan), *new_warnings, *_models(plan), *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
-        planned_weights([*actions, *plan.reloads]), planned_fetches(plan.prefetches), *blocked_tables(plan.blocked),
-        growth_table(plan.growth), *_beside(plan))
+        planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
+        *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
+
+
+def _after_merge(plan: Plan) -> tuple[Table, ...]:
+    """Return, for a change under review, what a rollout would do after its merge."""
+    wanted = {row.key for row in plan.models if row.wanted}
+    outdated = [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
+    if plan.change is None or not outdated:
+        return ()
+    text = (f"after the merge, fleetctl rollout {file_flags(plan.options.files)} would replace "
+            f"{count_of(len(outdated), 'replica')} of {count_of(len(set(outdated)), 'model')}")
+    return (Table("rollout", "What keeps its former spec", (Column("message", "what"),), ((text,),), rank=0,
+                  meaning="no apply replaces it", line="{message}", signs=("~",)),)
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
@@ -114,11 +140,14 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
             replace(full, rows=tuple(short), signs=("!",) * len(short), readers=TERMINAL))
 
 
-def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
-    """Return the running replicas that do not match the file; `surplus` = models with more replicas than wanted."""
+def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
+    """Return the running replicas that do not match the `files`; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
-    replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)
-    note = f"to replace an outdated one: {replace_command(replaceable)}" if replaceable else ""
+    first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
+    note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
+    if others:
+        note = (f"to replace all outdated ones of these {1 + len(others)} models: fleetctl rollout {file_flags(files)}, "
+                "which starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
 
@@ -128,9 +157,9 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
     return drift.code == OUTDATED and drift.model not in surplus
 
 
-def replace_command(drift: Drift) -> str:
-    """Return the command that replaces the outdated replicas of a model."""
-    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each new replica first"
+def replace_command(model: str, files: Sequence[str]) -> str:
+    """Return the command that replaces the outdated replicas of a model; `files` = those given with -f."""
+    return f"fleetctl replace {quote(model)} {file_flags(files)}, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> tuple[Table, Table]:
@@ -183,6 +212,23 @@ def growth_table(growth: Sequence[Growth]) -> Table:
                  line="{name}: {nodes}, at most {max}; for {models}")
 
 
+def _file_warnings(plan: Plan, *, new: bool) -> Table:
+    """Return the warnings about the fleet files: those that the base lacks, or the others."""
+    found = [one for one in plan.file_warnings if one.new == new]
+    of_files, beside = "of the fleet files", ", which the base has, too" if plan.change else ""
+    return Table("fileWarning", f"New warnings {of_files}" if new else f"Warnings {of_files}{beside}",
+                 (Column("place", "place", name=True), CODE, Column("message", "what")),
+                 tuple((str(one.source), one.code, (one.message, *warning_notes(one))) for one in found),
+                 folded=bool(beside) and not new, rank=1 if new else 4, line="{place}: {code}: {message}",
+                 signs=("~",) * len(found), most=LINES_SHOWN)
+
+
+def warning_notes(warning: FileWarning) -> tuple[str, ...]:
+    """Return what is allowed instead and the nearest spelling, as far as they are known."""
+    return (*([f"allowed: {warning.allowed}"] if warning.allowed else []),
+            *([f"did you mean {warning.suggestion}?"] if warning.suggestion else []))
+
+
 def _beside(plan: Plan) -> tuple[Table, ...]:
     """Return what the plan reports and does not act on."""
     lost = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
@@ -195,7 +241,7 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
               signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
               line="{replica}: {message}", signs=("~",) * len(lost), most=LINES_SHOWN),
-        drift_table(plan.drift, {row.key for row in plan.models if row.surplus}),
+        drift_table(plan.drift, {row.key for row in plan.models if row.surplus}, plan.options.files),
         Table("hold", "Held", (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus"))),
               tuple(holds), folded=True, rank=5, meaning="more replicas run than wanted; all are kept",
               readers=NOT_TERMINAL),

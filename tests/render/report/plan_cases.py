@@ -9,7 +9,7 @@ from fleetctl.documents.difference import Revision
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 from fleetctl.planner.options import PlanOptions
-from fleetctl.review.cause import change_caused, with_change
+from fleetctl.review.cause import change_caused, marked_new, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import Side
 from tests.small_plans import small_plan
@@ -43,6 +43,7 @@ def _changed(base: str, head: str, *nodes: str) -> Plan:
              for name, one in zip(("main", "now"), sides, strict=True)]
     found = list(differences(written(named[0]), written(named[1])))
     before, after = small_plan(*nodes, fleet=base), small_plan(*nodes, fleet=head)
+    after = after.model_copy(update={"file_warnings": marked_new(after.file_warnings, sides[0].problems)})
     return with_change(after, change_caused(before, after, found, named[0].revision))
 
 

@@ -25,15 +25,17 @@ def table(report: Report, key: str) -> Table:
 
 def test_policy_findings_come_first_then_changes_then_models() -> None:
     assert [one.key for one in report_of("everything").tables] == [
-        "policy", "model", "model", "place", "blocked", "lost", "drift", "hold", "unmanaged"]
-    assert [one.key for one in report_of("change").tables] == ["effect", "difference", "model", "place", "blocked"]
+        "policy", "model", "model", "place", "blocked", "fileWarning", "lost", "drift", "hold", "unmanaged"]
+    assert [one.key for one in report_of("change").tables] == [
+        "effect", "difference", "fileWarning", "model", "place", "blocked", "fileWarning"]
 
 
 def test_models_with_nothing_to_do_are_counted_and_not_listed() -> None:
     busy, quiet = (one for one in report_of("everything").tables if one.key == "model")
     assert [line[0] for line in busy.rows] == ["!", "+", "~", "*", "+"]
     assert (quiet.counted, len(quiet.rows), quiet.title) == (True, 1, "model with nothing to do")
-    assert [one.title for one in report_of("nothing to do").tables] == ["model with nothing to do"]
+    assert [one.title for one in report_of("nothing to do").tables] == [
+        "model with nothing to do", "Warnings of the fleet files"]
 
 
 def test_a_blocked_model_has_its_arithmetic_and_a_remedy() -> None:
@@ -66,6 +68,16 @@ def test_ignored_node_labels_are_in_the_table_and_the_findings() -> None:
                                           ("notice", "SLOTS_LABEL_OVERRULED", "c: the file wins"))
     assert [(one.level, one.code, one.subject) for one in report.findings] == [
         ("warning", "SLOTS_LABEL_IGNORED", "a, b"), ("notice", "SLOTS_LABEL_OVERRULED", "c")]
+
+
+def test_warnings_about_the_files_that_a_change_brings_come_before_those_that_the_base_has() -> None:
+    report = report_of("change")
+    new, known = (one for one in report.tables if one.key == "fileWarning")
+    assert (new.title, new.folded) == ("New warnings of the fleet files", False)
+    assert (known.title, known.folded) == ("Warnings of the fleet files, which the base has, too", True)
+    found = [one for one in report.findings if one.code == "FL070"]
+    assert [one.subject for one in found] == ["org/two", "org/new", "org/one"]
+    assert [str(one.place) for one in found] == [row[0] for row in (*new.rows, *known.rows)]
 
 
 def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from fleetctl.documents.plan import Plan
 from fleetctl.render.page.plan_page import plan_page
 from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.report.annotations import PER_LEVEL
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.of_plan import LABELS, plan_report
 from fleetctl.render.report.terminal import print_report
@@ -155,7 +156,7 @@ def findings_by_level(plan: Plan) -> Counter[str]:
     lifted = sum(one.lifted for one in plan.policy)
     return +Counter(
         error=len(plan.blocked) + len(plan.policy) - lifted, warning=lifted + len(plan.drift) + len(plan.lost)
-        + sum(bool(row.restarting) for row in plan.models),
+        + len(plan.file_warnings) + sum(bool(row.restarting) for row in plan.models),
         notice=len(plan.holds) + len(plan.unmanaged) + sum(bool(row.create) for row in plan.models))
 
 
@@ -171,7 +172,8 @@ def test_sarif_has_the_counts_of_the_plan_and_a_result_per_finding(plan: Plan) -
 @each_plan
 def test_annotations_have_the_counts_of_the_plan(plan: Plan) -> None:
     *lines, last = text(plan, "github").splitlines()
-    assert Counter(re.findall(r"^::(\w+) ", "\n".join(lines), re.MULTILINE)) == findings_by_level(plan)
+    assert Counter(re.findall(r"^::(\w+) ", "\n".join(lines), re.MULTILINE)) == {
+        level: min(count, PER_LEVEL) for level, count in findings_by_level(plan).items()}
     counts = counted(plan)
     assert f"Plan: {counts['create']} to create, {counts['blocked']} blocked, {counts['hold']} held" in last
 
