@@ -157,7 +157,7 @@ def test_named_or_selected_models_are_replaced_alone(cli, rolling: Rolling, tmp_
     assert cli("rollout", "-f", fleet, "--selector", "team=c", "--yes").code == 0
     assert rolling.outdated() == ["a:0"]
     unknown = cli("rollout", "x", "-f", fleet, "--yes")
-    assert (unknown.code, "has no model x" in unknown.err) == (64, True)
+    assert (unknown.code, "has no model x" in unknown.err) == (1, True)
 
 
 def test_without_room_a_model_waits_for_the_others_and_is_blocked_if_none_helps(

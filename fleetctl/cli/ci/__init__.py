@@ -1,4 +1,4 @@
-"""`fleetctl ci validate`, `review`, `apply`, `drift`: the steps of CI jobs for a change, its merge, and a schedule.
+"""`fleetctl ci validate`, `review`, `apply`, `rollout`, `drift`: the steps of CI jobs.
 
 Each is the command of that name (`plan` for review and drift) with settings from variables and a report to the forge.
 """
@@ -11,6 +11,7 @@ COMMANDS = {
     "validate": Listed("ci.review", "Check fleet files, and report to the forge."),
     "review": Listed("ci.review", "Plan a change, and report to the forge."),
     "apply": Listed("ci.apply", "Apply a merged change, and report to the forge."),
+    "rollout": Listed("ci.rollout", "Replace what is outdated after a merge, and report to the forge."),
     "drift": Listed("ci.review", "Check on a schedule that the cluster matches the files."),
 }
 app = command_app(

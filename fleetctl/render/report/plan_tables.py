@@ -61,7 +61,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     new_warnings, warnings = (
         [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
     tables = (
-        *_policy(plan), *change_tables(plan.change), *_after_merge(plan), *new_warnings, *_models(plan), *place_tables(actions),
+        *_policy(plan), *change_tables(plan.change), *_after_merge(plan), *new_warnings, *_models(plan),
+        *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
@@ -76,10 +77,11 @@ def _after_merge(plan: Plan) -> tuple[Table, ...]:
     outdated = [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
     if plan.change is None or not outdated:
         return ()
-    text = (f"after the merge, fleetctl rollout {file_flags(plan.options.files)} would replace "
-            f"{count_of(len(outdated), 'replica')} of {count_of(len(set(outdated)), 'model')}")
-    return (Table("rollout", "What keeps its former spec", (Column("message", "what"),), ((text,),), rank=0,
-                  meaning="no apply replaces it", line="{message}", signs=("~",)),)
+    row = (f"fleetctl rollout {file_flags(plan.options.files)}", f"would replace {count_of(len(outdated), 'replica')} "
+           f"of {count_of(len(set(outdated)), 'model')}")
+    return (Table("rollout", "What keeps its former spec",
+                  (Column("command", "after the merge", name=True), Column("message", "what it does")), (row,), rank=0,
+                  meaning="no apply replaces it", line="after the merge, {command} {message}", signs=("~",)),)
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
@@ -146,7 +148,7 @@ def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str],
     first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
     note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
     if others:
-        note = (f"to replace all outdated ones of these {1 + len(others)} models: fleetctl rollout {file_flags(files)}, "
+        note = (f"to replace all outdated ones of {1 + len(others)} models: fleetctl rollout {file_flags(files)}, "
                 "which starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)

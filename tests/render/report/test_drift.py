@@ -49,7 +49,7 @@ def test_the_command_names_the_files_given_and_for_several_models_it_is_a_rollou
     assert f"to replace an outdated one: {named} m/0" in " ".join(printed(outdated("m", 0), options=files).split())
     assert details(outdated("m", 0), options=files) == (f"to replace it: {named}",)
     many = printed(*(outdated(f"m{number}", 0) for number in range(9)), options=files)
-    assert ("to replace all outdated ones of these 9 models: fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml', "
+    assert ("to replace all outdated ones of 9 models: fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml', "
             "which starts each new replica first") in " ".join(many.split())
 
 
