@@ -313,7 +313,8 @@ def modules_reached(start: str) -> set[str]:
 
 @pytest.mark.parametrize("start", [
     "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply", "fleetctl.cli.plan",
-    "fleetctl.cli.scale", "fleetctl.cli.nodes",
+    "fleetctl.cli.scale", "fleetctl.cli.nodes", "fleetctl.cli.ci.apply", "fleetctl.cli.ci.review",
+    "fleetctl.cli.watch", "fleetctl.watch.watcher",
     "fleetctl.planner.plan", "fleetctl.workflow.proposal",
 ])
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
@@ -358,6 +359,17 @@ def test_replace_and_rollout_end_only_by_the_explicit_verb() -> None:
     assert (function, ast.unparse(call.args[3])) == ("_end", "[*ending.values()]")
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
+
+
+def test_a_rollout_ends_only_by_the_explicit_verb_and_what_the_rounds_of_replace_name() -> None:
+    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
+    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
+    [(_, added)] = [one for one in calls(PACKAGE / "cli" / "rollout.py", "append") if "ones" in ast.unparse(one[1])]
+    assert ast.unparse(added) == "ones.append(one)"
+    [(chooses, _)] = calls(PACKAGE / "cli" / "rollout.py", "next_to_end")
+    assert chooses == "_end"
+    using = {str(path.relative_to(PACKAGE)) for path in SOURCES if calls(path, "roll_out")}
+    assert using == {"cli/rollout.py", "cli/ci/rollout.py"}
 
 
 def test_only_the_doctor_repairs_and_only_after_a_question() -> None:

@@ -100,14 +100,14 @@ def used_by(submission_id: str, command: str = "fleetctl plan -f FLEET --out FIL
 class ApplyOptions:
     """Flags of apply that the agent needs. `wait` = wait until replicas are ready, not only created.
 
-    `not_awaited` = ids of replicas that are never waited for, by model.
+    `not_awaited` = ids of replicas that are never waited for, by model key.
     """
 
     parallelism: int = 10
     lock_timeout_s: float = 0.0
     single_use: bool = False
     wait: bool = True
-    not_awaited: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    not_awaited: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def apply_request(plan: Plan, job: str, starter: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:

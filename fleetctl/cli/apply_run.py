@@ -118,6 +118,15 @@ class ApplyOutput:
         self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
 
+    def end(self, outcomes: Sequence[ReplicaOutcome], code: int, note: str = "") -> int:
+        """Show the result of a verb of several runs, whose events were relayed; returns its exit code `code`."""
+        self.outcomes, interrupted = list(outcomes), code == INTERRUPTED
+        if self.format == "table" and outcomes:
+            self._show(outcomes, None, interrupted=interrupted)
+        self._agents = None
+        self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
+        return code
+
     def show_dry_run(self) -> int:
         """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""
         say("note", NOTHING_DONE)
@@ -177,14 +186,19 @@ class ApplyOutput:
 
 
 class CollectedOutput(ApplyOutput):
-    """The output of one step of a larger verb: writes nothing, keeps `outcomes` for the result of the whole."""
+    """The output of one step of a larger verb: writes nothing, keeps `outcomes` for the result of the `whole`.
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__("json")
+    The whole gets each event of the step, if there is one.
+    """
+
+    def __init__(self, plan: Plan, whole: ApplyOutput | None = None) -> None:
+        super().__init__(whole.format if whole and whole.format == "jsonl" else "json")
         self.plan = plan
+        self._whole = whole
 
     def _write(self, event: Event) -> None:
-        """Write nothing."""
+        if self._whole is not None and self.format == "jsonl":
+            self._whole.relay(event)
 
 
 def agreed_to(

@@ -242,7 +242,7 @@ OTHERS_COMMANDS = {
     "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
     "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
     "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
-    "update": "`fleetctl replace MODEL` updates a model to the file's spec, `fleetctl apply` starts what is missing",
+    "update": "`fleetctl replace MODEL` updates a model to the file's spec, `fleetctl rollout` all that are outdated",
     "rollback": "revert the fleet file in git, then `fleetctl replace MODEL` brings the former spec back",
     "move": "`fleetctl drain NODE` replaces its replicas elsewhere; nothing else moves a running replica",
     "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",

@@ -1,4 +1,4 @@
-"""`fleetctl evict` and `fleetctl restart`, and what `drain` and `replace` share with them.
+"""`fleetctl evict` and `fleetctl restart`, and what `drain`, `replace` and `rollout` share with them.
 
 Only these verbs take something away, and only from the replicas that they list in a question; apply uses none of it.
 """
@@ -6,7 +6,7 @@ Only these verbs take something away, and only from the replicas that they list 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -223,14 +223,16 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
 
 
 def act_on(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None,
+    also: Callable[[Event], None] = lambda _: None,
 ) -> list[RunSummary]:
-    """Carry out the verb for the replicas, and return a summary per fleet.
+    """Carry out the verb for the replicas, and return a summary per fleet; `also` gets each event, too.
 
     An error is raised only if nothing was done before it; later it becomes the outcome of the remaining replicas. After
     an interrupt the remaining fleets are skipped.
     """
     def relay(event: Event) -> None:
+        also(event)
         if event.type == "draining":
             say("note", event.message)
 

@@ -87,6 +87,15 @@ def replace(
                        allow_outage).run()
 
 
+def paused_outcome(now: Round) -> ReplicaOutcome | None:
+    """Return the outcome for a paused model: what it ends could not be created again. None = it is not paused."""
+    if now.state.pause is None:
+        return None
+    message = f"{now.state.paused}; it can be replaced after `{resume_command(now.state.pause)}`"
+    return ReplicaOutcome(model=now.model.key, outcome="blocked", code=PAUSED, message=message,
+                          replicas=max(1, len(now.outdated)))
+
+
 @dataclass
 class _Update:
     """One update; `outcomes` grow step by step, `ended` holds actor ids. No other state is kept."""
@@ -110,7 +119,7 @@ class _Update:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
             return 0
         refuse_protected(now.fleet, outdated)
-        if paused := self._paused(now):
+        if paused := paused_outcome(now):
             return show_steps([paused], PARTIAL, "replace", self.wanted.output_format)
         agreed, before = {one.actor_id for one in outdated}, now.serving
         if not now.creates:
@@ -131,14 +140,6 @@ class _Update:
                     + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
         return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
 
-    def _paused(self, now: Round) -> ReplicaOutcome | None:
-        """Return the outcome for a paused model: what it ends could not be created again."""
-        if now.state.pause is None:
-            return None
-        message = f"{now.state.paused}; it can be replaced after `{resume_command(now.state.pause)}`"
-        return ReplicaOutcome(model=self.model, outcome="blocked", code=PAUSED, message=message,
-                              replicas=max(1, len(now.outdated)))
-
     def _agreed(self, now: Round) -> int | None:
         """Ask once; returns None after a yes. After an interrupted update in place there may be nothing left to end."""
         if now.outdated or self.wanted.dry_run:
@@ -155,7 +156,7 @@ class _Update:
     def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
         for _ in range(most):
             now = self._settled_round()
-            if paused := self._paused(now):
+            if paused := paused_outcome(now):
                 self.outcomes.append(paused)
                 return PARTIAL
             if now.creates:

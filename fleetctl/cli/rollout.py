@@ -1,276 +1,321 @@
-"""`fleetctl rollout`: the explicit verb that updates all outdated models of a fleet, each as `replace` does."""
+"""`fleetctl rollout`: the explicit verb that replaces the outdated replicas of many models, a few models at a time.
+
+A turn reads the cluster, creates what the models in turn lack in one apply, or ends one replica of each in one
+eviction. What to do next follows from what runs, so a run that was killed is continued by the next one.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
+from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, blocked_outcomes, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
-from fleetctl.cli.apply_run import CollectedOutput, carry_out
+from fleetctl.cli.apply_run import ApplyOutput, CollectedOutput, FormatOption, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.console import say
-from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, show_steps
+from fleetctl.cli.console import NOTHING_DONE, say
+from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import settled
+from fleetctl.cli.replace import PAUSE_S, paused_outcome
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.fleet import MAX_REPLICAS
-from fleetctl.documents.inventory import Replica
-from fleetctl.documents.quantity import count_of
-from fleetctl.errors import FleetctlError, PolicyRefused, WaitTimeout
+from fleetctl.documents.quantity import count_of, some
+from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.planner.live import PAUSED, resume_command
-from fleetctl.planner.options import PlanOptions
-from fleetctl.planner.policy import policy_at, protecting
+from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
+from fleetctl.planner.policy import CHANGES, policy_at, protecting
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
-from fleetctl.workflow.replace import Round, blocked_alone, round_of
+from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy, require_allowed
+from fleetctl.workflow.replace import Round, rounds_of
 from fleetctl.workflow.scaling import model_of
 
 app = command_app(
     "fleetctl rollout -f fleets/prod.yaml --dry-run",
-    "fleetctl rollout -f fleets/prod.yaml --drain 30s --at-once 4",
-    "fleetctl rollout -f fleets/prod.yaml --selector team=nlp",
-    exit_codes="0 all are current, 1 error before any action, 3 some models keep outdated replicas, 5 another run "
-               "holds the lock, 7 --wait-timeout passed, 64 usage, 130 interrupted")
+    "fleetctl rollout -f fleets/prod.yaml --at-once 8 --drain 30s",
+    "fleetctl rollout openai-community/gpt2 -f fleets/prod.yaml",
+    exit_codes="0 all are current, 1 error before any action, 2 something is outdated (--dry-run "
+               "--detailed-exitcode), 3 something stays outdated, 4 refused by policy, 5 another run holds the lock, "
+               "7 --wait-timeout passed, 64 usage, 130 interrupted")
 
-AT_ONCE, LOCK_TIMEOUT_S = 2, 1800.0
-PROTECTED = "PROTECTED"
-"""The code of a model that a policy protects, so no rollout ends its replicas."""
-AtOnce = Annotated[int, typer.Option(
-    "--at-once", metavar="N", min=1, max=1000, help="Update at most N models at a time.")]
+AT_ONCE, MOST_AT_ONCE, LOCK_TIMEOUT_S = 4, 100, 600.0
+NAMED = 5
 
 
 @app.command()
 def rollout(
     *,
     models: Annotated[list[str] | None, typer.Argument(
-        metavar="[MODEL]...", show_default=False, autocompletion=complete_model_keys,
-        help="Only these models. [default: all of the fleet file]")] = None,
+        metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
+        help="Only these models. [default: all that have outdated replicas]")] = None,
     files: flags.FlaggedFiles,
     selector: flags.Selector = None,
-    at_once: AtOnce = AT_ONCE,
-    surge: Annotated[int | None, flags.option(
-        "--surge", metavar="N", min=1, max=MAX_REPLICAS,
-        help="At most N replicas beyond each target at a time. [default: the model's update.surge, else 1]")] = None,
+    at_once: Annotated[int, flags.option(
+        "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, help="At most N models at a time.")] = AT_ONCE,
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
+    detailed_exitcode: Annotated[bool, typer.Option(
+        "--detailed-exitcode", help="With --dry-run: exit with 2 if something would be replaced.")] = False,
     where: flags.Cluster,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: Annotated[float, flags.option(
         "--lock-timeout", metavar="DURATION", parser=flags.duration,
-        help=f"{flags.LOCK_TIMEOUT_HELP} [default: 30m]")] = LOCK_TIMEOUT_S,
+        help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = LOCK_TIMEOUT_S,
     wait_timeout: flags.WaitTimeout = None,
-    output_format: flags.Format = "table",
+    output_format: FormatOption = "table",
 ) -> int:
-    """Update all outdated models to the file's specs, a few models at a time.
+    """Replace all that is outdated, a few models at a time.
 
-    Each model is updated as by `fleetctl replace`: a current replica is ready before an outdated one is ended. A model
-    whose new replica fails or has no room keeps its outdated ones, and the others go on. Protected and paused models
-    are skipped. Run the same command again to continue.
+    Each model is updated as by `replace`: a current replica is created and ready before an outdated one is ended. A
+    model that fails keeps its remaining outdated replicas, and the others go on. Run the same command again to
+    continue. No apply and no watch does this.
     """
+    if detailed_exitcode and not dry_run:
+        raise UsageError("--detailed-exitcode needs --dry-run")
     invocation = invocation_on_one_cluster(where.address)
-    loaded = inspect_fleet(files, stdin=invocation.stdin)
-    wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
-    options = PlanOptions(tuple(models or ()), selector=selector, force=force, ignore_cooldown=ignore_cooldown)
-    made = Rollout(invocation, where, loaded, options, wanted, at_once, wait_timeout, surge)
-    code = made.run()
-    if code is None:
-        return 1
-    return show_steps(made.outcomes, code, "rollout", output_format) if made.outcomes else code
+    options = PlanOptions(tuple(models or ()), force=force, selector=selector, ignore_cooldown=ignore_cooldown)
+    wanted = Wanted("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
+    output = ApplyOutput(output_format)
+    with output.ends_with_summary():
+        loaded = inspect_fleet(files, stdin=invocation.stdin)
+        code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+    return CHANGES if detailed_exitcode and code == 0 and output.outcomes else code
+
+
+def roll_out(
+    invocation: Invocation, where: Where, loaded: LoadedFleet, options: PlanOptions, wanted: Wanted,
+    output: ApplyOutput, at_once: int, wait_timeout_s: float | None = None,
+) -> int:
+    """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
+    fleet = loaded.sound()
+    for key in options.targets:
+        if not model_of(fleet, key).replicas:
+            raise UsageError(f"the fleet file wants no replica of {key}")
+    check_options(options, {model.key: model.labels for model in fleet.models})
+    chosen = tuple(model.key for model in fleet.models
+                   if model.replicas and options.left_out(model.key, model.labels) is None)
+    # a current replica is ready before an outdated one ends: every model has at least one beyond its target
+    models = tuple(replace(model, surge=model.surge or 1, reload=(), cold=None) if model.key in chosen
+                   else replace(model, cold=None) for model in fleet.models)
+    output.verb = "rollout"
+    with one_command("rollout"):
+        return _Rollout(invocation, where, replace(loaded, fleet=replace(fleet, models=models)), chosen,
+                        replace(options, targets=(), selector=None), wanted, output, at_once, wait_timeout_s).run()
 
 
 @dataclass
-class Rollout:
-    """One rollout of the models that `options` choose. `at_once` = models, `surge` = replicas of each, None = its own.
-
-    `outcomes` grow step by step, `ended` holds actor ids; all else follows from what runs.
+class _Rollout:
+    """One run. By model: `agreed` = actor ids to end, `before` = number of serving replicas at the start. `ended` =
+    actor ids that are gone; `stopped` = models that are left as they are from now on.
     """
 
     invocation: Invocation
     where: Where
     loaded: LoadedFleet
+    chosen: Sequence[str]
     options: PlanOptions
     wanted: Wanted
+    output: ApplyOutput
     at_once: int
-    wait_timeout_s: float | None = None
-    surge: int | None = None
+    wait_timeout_s: float | None
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
+    agreed: dict[str, set[str | None]] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
     ended: set[str | None] = field(default_factory=set)
-    _code: int | None = None
-    """The exit code of an interrupted run: nothing more begins."""
+    stopped: set[str] = field(default_factory=set)
 
-    def run(self) -> int | None:
-        """Ask once, then update model after model; returns the exit code. None = the answer was no."""
-        fleet = self.loaded.sound()
-        self.options = dataclasses.replace(
-            self.options, targets=tuple(model_of(fleet, name).key for name in self.options.targets))
-        keys = [one.key for one in fleet.models if one.replicas and self.options.left_out(one.key, one.labels) is None]
-        self.loaded = self._with_surge(keys)
-        with one_command("rollout"):
-            rounds = {key: now for key, now in self._settled(keys).items() if now.outdated}
-            if not rounds:
-                say("note", f"nothing to roll out: {count_of(len(keys), 'model')}, none has outdated replicas")
-                return 0
-            seen = next(iter(rounds.values())).seen
-            rounds = {key: now for key, now in rounds.items() if not self._is_left_alone(now)}
-            if self.wanted.dry_run:
-                self.outcomes += [row for now in rounds.values() for row in blocked_alone(now, self.options)]
-            outdated = [one for now in rounds.values() for one in now.outdated]
-            refused = agreed_to(self.wanted, seen, outdated, self._notes(rounds)) if outdated else None
-            if refused is None and outdated:
-                return self._carried_out(rounds, {one.actor_id for one in outdated})
-            return None if refused else final_exit_code(self.outcomes, interrupted=False)
-
-    def _carried_out(self, rounds: Mapping[str, Round], agreed: set[str | None]) -> int:
-        """Update the models. Once something was done, an error is told and the result is still shown."""
+    def run(self) -> int:
+        """Show the plan and ask once, then take turn after turn; returns the exit code."""
+        found = {key: now for key, now in self._settled(self.chosen).items() if now.outdated}
+        # what an earlier run has begun comes first
+        order = sorted(found, key=lambda key: len(found[key].outdated) == len(found[key].state.live))
+        for key in order:
+            if refused := self._left_alone(found[key]):
+                self.outcomes.append(refused)
+        skipped = {row.model for row in self.outcomes}
+        order = [key for key in order if key not in skipped]
+        notes = list(self._notes(order, found))
+        if not order:
+            say("note", *notes, *([] if skipped else ["nothing is outdated"]))
+            return self.output.end(self.outcomes, PARTIAL if skipped else 0)
+        self.agreed = {key: {one.actor_id for one in found[key].outdated} for key in order}
+        self.before = {key: found[key].serving for key in order}
+        full = self._without_room(order, found)
+        replicas = [one for key in order for one in found[key].outdated]
+        refused_code = agreed_to(self.wanted, found[order[0]].seen, replicas, [*notes, *(
+            f"{row.model}: {row.code}: {row.message}" for row in full)])
+        if self.wanted.dry_run:
+            names = {row.model for row in full}
+            self.outcomes += [ReplicaOutcome(
+                model=one.model, replica_id=one.replica_id, outcome="skipped", code="DRY_RUN",
+                message="it would be replaced") for one in replicas if one.model not in names]
+            return self.output.end([*self.outcomes, *full], PARTIAL if full or skipped else 0, NOTHING_DONE)
+        if refused_code is not None:
+            return refused_code
         try:
-            self._update(rounds, agreed)
+            code = self._turns(order, 4 * sum(len(found[key].outdated) + found[key].model.replicas for key in order))
         except FleetctlError as error:
-            acted = any(row.outcome in ("ready", "gone") for row in self.outcomes)
-            if not acted and not isinstance(error, WaitTimeout):
+            if len(self.outcomes) == len(skipped) and not isinstance(error, WaitTimeout):  # nothing has happened yet
                 raise
             say("stopped", error.message)
-            self._code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
-        code = final_exit_code(self.outcomes, interrupted=False) if self._code is None else self._code
-        if code:
+            code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
+        if code != 0:
             say("note", "live replicas stay, and the same command continues from here")
-        return code
+        return self.output.end(self.outcomes, code)
 
-    def _with_surge(self, keys: Iterable[str]) -> LoadedFleet:
-        """Return the fleet in which these models may have replicas beyond their targets, and nothing is reloaded."""
-        fleet, chosen = self.loaded.sound(), set(keys)
-        models = tuple(dataclasses.replace(one, cold=None, reload=(), surge=self.surge or one.surge or 1)
-                       if one.key in chosen else dataclasses.replace(one, cold=None) for one in fleet.models)
-        return dataclasses.replace(self.loaded, fleet=dataclasses.replace(fleet, models=models))
+    def _left_alone(self, now: Round) -> ReplicaOutcome | None:
+        """Return the outcome of a model that is not replaced: the policy protects it, or it is paused."""
+        key = now.model.key
+        if (pattern := protecting(now.fleet.policy.protected_models, key)) is None:
+            return paused_outcome(now)
+        return ReplicaOutcome(model=key, outcome="blocked", code="PROTECTED_MODEL", replicas=len(now.outdated),
+                              message=f"{policy_at(now.fleet, 'protectedModels', pattern)} protects it")
 
-    def _is_left_alone(self, now: Round) -> bool:
-        """Return whether a policy protects the model or a user has paused it; its outcome says so."""
-        key, fleet = now.model.key, now.fleet
-        if (pattern := protecting(fleet.policy.protected_models, key)) is not None:
-            code, why = PROTECTED, f"{policy_at(fleet, 'protectedModels', pattern)} protects it"
-        elif now.state.pause is not None:
-            code, why = PAUSED, f"{now.state.paused}; `{resume_command(now.state.pause)}` ends that"
-        else:
+    def _notes(self, order: Sequence[str], found: Mapping[str, Round]) -> Iterator[str]:
+        for row in self.outcomes:
+            yield f"{row.model} is skipped: {row.message}"
+        if order:
+            outdated = sum(len(found[key].outdated) for key in order)
+            yield (f"{count_of(outdated, 'outdated replica')} of {count_of(len(order), 'model')} "
+                   f"({some(list(order), NAMED)}), {count_of(self.at_once, 'model')} at a time; each new replica is "
+                   "ready before an outdated one ends")
+
+    def _without_room(self, order: Sequence[str], found: Mapping[str, Round]) -> list[ReplicaOutcome]:
+        """Return the models that would not fit beside what runs. Raises PolicyRefused for the first turn."""
+        from fleetctl.planner.plan import make_plan  # NumPy
+
+        now, facts = found[order[0]], PlanFacts(tool_version="")
+        todo = [key for key in order if found[key].creates]
+        if todo:
+            first = make_plan(now.fleet, now.seen, replace(self.options, targets=tuple(todo[:self.at_once])), facts)
+            require_allowed(first, force=self.options.force)
+        while todo:
+            plan = make_plan(now.fleet, now.seen, replace(self.options, targets=tuple(todo)), facts)
+            blocked = [key for key in todo if key in {row.model for row in plan.blocked}]
+            if len(blocked) == len(todo):
+                return blocked_outcomes(plan)
+            todo = blocked  # the others have freed what they took by then
+        return []
+
+    def _turns(self, order: Sequence[str], most: int) -> int:
+        full: dict[str, list[ReplicaOutcome]] = {}
+        progress = False
+        for _ in range(2 * most + 4):
+            rounds = self._settled([key for key in order if key not in self.stopped])
+            todo = [key for key, now in rounds.items() if now.outdated or now.creates]
+            for key in todo:
+                if refused := self._left_alone(rounds[key]):
+                    self._stop(key, [refused])
+            todo = [key for key in todo if key not in self.stopped]
+            turn = [key for key in todo if key not in full][:self.at_once]
+            if not todo:
+                return final_exit_code(self.outcomes, interrupted=False)
+            if not turn:
+                if not progress:  # none of them fits, even now that the others hold only what they keep
+                    for key, rows in full.items():
+                        self._stop(key, rows)
+                full, progress = {}, False
+                continue
+            say("note", f"{len(order) - len(todo) - len(self.stopped)} of {count_of(len(order), 'model')} done; next: "
+                        f"{some(turn, NAMED)}")
+            interrupted, blocked = self._create([key for key in turn if rounds[key].creates], rounds)
+            full |= blocked
+            if not interrupted:
+                interrupted = self._end([key for key in turn if not rounds[key].creates], rounds)
+            if interrupted:
+                return INTERRUPTED
+            progress = progress or len(blocked) < len(turn)
+        raise ApplyError("the models change faster than they can be replaced", hint="`fleetctl status` shows them")
+
+    def _create(
+        self, todo: list[str], rounds: Mapping[str, Round]
+    ) -> tuple[bool, dict[str, list[ReplicaOutcome]]]:
+        """Create what these models lack, in one apply; returns whether it was interrupted, and which do not fit now.
+
+        Of a model that does not fit whole nothing is created.
+        """
+        full: dict[str, list[ReplicaOutcome]] = {}
+        while todo:
+            with proposed_by_fleet(self.invocation, self.loaded, replace(self.options, targets=tuple(todo)),
+                                   self.where) as proposal:
+                plan = proposal.task.plan
+                for row in blocked_outcomes(plan):
+                    full.setdefault(row.model, []).append(row)
+                if plan.blocked:
+                    todo = [key for key in todo if key not in full]
+                    continue
+                refuse_by_policy(self.invocation, plan, force=self.options.force)
+                outdated = {key: tuple(one.replica_id for one in rounds[key].outdated if one.replica_id is not None)
+                            for key in todo}
+                options, output = ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s,
+                                               not_awaited=outdated), CollectedOutput(plan, self.output)
+                code = carry_out(proposal.task, options, output, self.wait_timeout_s)
+            self._record(output.outcomes)
+            return code == INTERRUPTED, full
+        return False, full
+
+    def _end(self, todo: Sequence[str], rounds: Mapping[str, Round]) -> bool:
+        """End one outdated replica of each of these models, in one eviction; returns whether it was interrupted."""
+        ones, keep = [], {}
+        for key in todo:
+            now, least = rounds[key], rounds[key].least(self.before[key], allow_outage=False)
+            try:
+                one = now.next_to_end(self.agreed[key], least, self.options)
+            except FleetctlError as error:
+                self._stop(key, [ReplicaOutcome(model=key, outcome="failed", code="NOT_DONE", message=error.message)])
+                continue
+            if one is not None:
+                ones.append(one)
+                keep[key] = least
+        if not ones:
             return False
-        say("note", f"{key} keeps its outdated replicas: {why}")
-        self.outcomes.append(ReplicaOutcome(
-            model=key, outcome="blocked", code=code, message=why, replicas=max(1, len(now.outdated))))
-        return True
+        now = rounds[todo[0]]
+        with live_source(self.invocation, self.where, now.fleet.cluster) as source:
+            summaries = act_on(replace(self.wanted, keep=keep), source, now.seen, ones, now.fleet, self.output.relay)
+        gone = {(row.model, row.replica_id) for summary in summaries for row in summary.outcomes
+                if row.outcome == "gone"}
+        self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) in gone}
+        self._record([row for summary in summaries for row in summary.outcomes])
+        return any(summary.interrupted for summary in summaries)
 
-    def _notes(self, rounds: Mapping[str, Round]) -> list[str]:
-        each = [f"{key}: {now.progress}; at most {now.model.surge} beyond the target at a time"
-                for key, now in rounds.items()]
-        no_room = [f"{row.model}: {row.message}" for row in self.outcomes if row.model in rounds]
-        limits = f"{count_of(len(rounds), 'model')}, at most {self.at_once} at a time"
-        return [*each, *no_room, f"{limits}; a new replica is ready before an outdated one ends"]
+    def _record(self, rows: Sequence[ReplicaOutcome]) -> None:
+        """Keep the outcomes of a step; a model that failed in it is stopped."""
+        self.outcomes += rows
+        self.stopped |= {row.model for row in rows if final_exit_code([row], interrupted=False) != 0}
+
+    def _stop(self, key: str, why: Sequence[ReplicaOutcome]) -> None:
+        self.stopped.add(key)
+        self.outcomes += why
 
     def _settled(self, keys: Sequence[str]) -> dict[str, Round]:
-        def read() -> dict[str, Round]:
-            fleet = self.loaded.sound()
-            with live_source(self.invocation, self.where, fleet.cluster) as source:
-                seen = source.read()
-            return {key: round_of(fleet, key, seen, self.ended) for key in keys}
+        """Return the rounds of these models, once no eviction is about to end one of their replicas.
 
-        return settled(read, dry_run=self.wanted.dry_run)
-
-    def _update(self, first: Mapping[str, Round], agreed: set[str | None]) -> None:
-        """Update the models in their order; one that is done or cannot go on leaves its turn to the next."""
-        before = {key: now.serving for key, now in first.items()}
-        most = {key: 4 * (len(now.outdated) + now.model.replicas) + 4 for key, now in first.items()}
-        waiting, active, tries = deque(first), list[str](), Counter[str]()
-        while (waiting or active) and self._code is None:
-            while waiting and len(active) < self.at_once:
-                active.append(waiting.popleft())
-            rounds = self._settled(active)
-            tries.update(active)
-            left, ending = set[str](), dict[str, Replica]()
-            for key, now in rounds.items():
-                if self._is_left_alone(now):
-                    left.add(key)
-                elif not now.creates or tries[key] > most[key]:
-                    try:
-                        one = self._next_to_end(now, agreed, before[key], gives_up=tries[key] > most[key])
-                    except FleetctlError as error:
-                        self._leave(now, "NOT_DONE", error)
-                        left.add(key)
-                        continue
-                    if one is not None:
-                        ending[key] = one
-                    else:
-                        left.add(key)
-                        say("note", f"{key}: done, {now.progress}; {count_of(len(waiting), 'model')} to come")
-            left |= self._end(ending, rounds, before)
-            left |= self._create([rounds[key] for key in active if key not in left and key not in ending])
-            active = [key for key in active if key not in left]
-
-    def _next_to_end(self, now: Round, agreed: set[str | None], before: int, *, gives_up: bool) -> Replica | None:
-        if gives_up:
-            raise FleetctlError("it changes faster than it can be replaced", hint="`fleetctl status` shows it")
-        return now.next_to_end(agreed, now.least(before, allow_outage=False), self.options)
-
-    def _leave(self, now: Round, code: str, error: FleetctlError) -> None:
-        """Keep the outdated replicas of a model, for this reason."""
-        say("note", f"{now.model.key} keeps its outdated replicas: {error.message}")
-        self.outcomes.append(ReplicaOutcome(model=now.model.key, outcome="blocked", code=code, message=error.message,
-                                            replicas=max(1, len(now.outdated))))
-
-    def _end(self, ending: Mapping[str, Replica], rounds: Mapping[str, Round], before: Mapping[str, int]) -> set[str]:
-        """End one outdated replica of each of these models in one run; returns the models of which none ended."""
-        if not ending:
-            return set()
-        for key, one in ending.items():
-            say("note", f"{key}: {rounds[key].progress}; ending {key}/{one.replica_id}, "
-                        f"{rounds[key].serving_without(one)} keep serving")
-        keep = {key: rounds[key].least(before[key], allow_outage=False) for key in ending}
-        fleet, seen = self.loaded.sound(), next(iter(rounds.values())).seen
-        with live_source(self.invocation, self.where, fleet.cluster) as source:
-            summaries = act_on(dataclasses.replace(self.wanted, keep=keep), source, seen, [*ending.values()], fleet)
-        rows = [row for summary in summaries for row in summary.outcomes]
-        self.outcomes += rows
-        if any(summary.interrupted for summary in summaries):
-            self._code = INTERRUPTED
-        gone = {row.model for row in rows if row.outcome == "gone"}
-        self.ended |= {one.actor_id for key, one in ending.items() if key in gone}
-        return set(ending) - gone
-
-    def _create(self, rounds: Sequence[Round]) -> set[str]:
-        """Create the missing current replicas and await them in one apply; returns the models that cannot go on.
-
-        If the policy refuses the apply, each model is tried in one of its own.
+        Its own longest time bounds the wait, as in `replace`.
         """
-        if not rounds or self._code is not None:
-            return set()
-        keys = tuple(now.model.key for now in rounds)
-        options = dataclasses.replace(self.options, targets=keys, selector=None)
-        outdated = {now.model.key: tuple(one.replica_id for one in now.outdated if one.replica_id is not None)
-                    for now in rounds}
-        try:
-            with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
-                refuse_by_policy(self.invocation, proposal.task.plan, force=options.force)
-                output = CollectedOutput(proposal.task.plan)
-                code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s,
-                                                             not_awaited=outdated), output, self.wait_timeout_s)
-        except PolicyRefused as refused:
-            if len(rounds) > 1:
-                return {key for now in rounds for key in self._create([now])}
-            self._leave(rounds[0], "POLICY", refused)
-            return set(keys)
-        self.outcomes += output.outcomes
-        if code == INTERRUPTED:
-            self._code = code
-        failed = {row.model for row in output.outcomes if final_exit_code([row], interrupted=False)}
-        for key in sorted(failed):
-            say("note", f"{key} keeps its outdated replicas: a new one is not ready")
-        return failed
+        rounds, waited_s, said = self._read(keys), 0.0, False
+        leaving = [one for now in rounds.values() for one in now.leaving]
+        longest_s = 0.0 if self.wanted.dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
+        while any(now.leaving for now in rounds.values()) and waited_s < longest_s:
+            if not said:
+                names = Counter(one.model for one in leaving)
+                say("note", f"a running eviction is about to end replicas of {some(list(names), NAMED)}; waiting up to "
+                            f"{longest_s:g} s")
+                said = True
+            time.sleep(PAUSE_S)
+            rounds, waited_s = self._read(keys), waited_s + PAUSE_S
+        return rounds
+
+    def _read(self, keys: Sequence[str]) -> dict[str, Round]:
+        fleet = self.loaded.sound()
+        with live_source(self.invocation, self.where, fleet.cluster) as source:
+            seen = source.read()
+        return rounds_of(fleet, keys, seen, self.ended)

@@ -1,12 +1,10 @@
-"""The rounds of `replace`: the next step follows from the running replicas alone. An apply never imports this."""
+"""The rounds of `replace` and `rollout`: the next step follows from what runs. An apply never imports this."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fleetctl.apply.outcome import blocked_outcomes
-from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -109,23 +107,21 @@ class Round:
 
 
 def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | None] = frozenset()) -> Round:
-    """Return the round for a model of the fleet; `ended` = actor ids to ignore, even if still listed.
+    """Return the round for one model, as `rounds_of` does for several."""
+    return rounds_of(fleet, [key], seen, ended)[key]
+
+
+def rounds_of(
+    fleet: ResolvedFleet, keys: Sequence[str], seen: Inventory, ended: Set[str | None] = frozenset()
+) -> dict[str, Round]:
+    """Return the round of each of these models of the fleet; `ended` = actor ids to ignore, even if still listed.
 
     Raises InventoryError when the inventory is not complete.
     """
     require_complete(seen)
     left = seen.model_copy(update={"replicas": [replica for replica in seen.replicas if replica.actor_id not in ended]})
-    model = next(model for model in fleet.models if model.key == key)
-    return Round(fleet, model, left, sort_out(left, fleet.name, [key]).models[key])
-
-
-def blocked_alone(now: Round, options: PlanOptions) -> list[ReplicaOutcome]:
-    """Return what a plan of this model alone would block: it would be replaced when there is room for nothing else."""
-    from fleetctl.planner.plan import make_plan  # NumPy
-
-    plan = make_plan(now.fleet, now.seen, replace(options, targets=(now.model.key,), selector=None),
-                     PlanFacts(tool_version=""))
-    return blocked_outcomes(plan)
+    states, models = sort_out(left, fleet.name, keys).models, {model.key: model for model in fleet.models}
+    return {key: Round(fleet, models[key], left, states[key]) for key in keys}
 
 
 def _serves(replica: Replica) -> bool:

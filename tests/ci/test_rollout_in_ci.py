@@ -1,62 +1,71 @@
-"""`fleetctl ci rollout` after a merge: it replaces what is outdated, and says so; the review has said it before."""
+"""`fleetctl ci rollout` replaces what is outdated without a question; a review says before what it will do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, serve
+from github_stand_in import BOT
 from pull_request import FLEET, PullRequest
+
+SMALL = FLEET.replace("gpus: 8", "gpus: 4")
 
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """Two nodes of 8 GPUs with an outdated replica; every created replica becomes ready, and evicted ones end."""
-    stand_in = ClusterStandIn()
-
-    def act(request: dict) -> Steps:  # type: ignore[type-arg]
+    """A node with an outdated replica; its agents do what they are asked to do."""
+    def act(request: dict[str, Any]) -> Steps:
         if "plan" in request:
             for action in request["plan"]["actions"]:
-                member = action["members"][0]
-                stand_in.add_replica("org/one", action["replicaId"], member["nodeId"], gpus=member["gpus"],
-                                     spec_hash=action["specHash"])
+                stand_in.add_replica(action["model"], action["replicaId"], action["members"][0]["nodeId"],
+                                     gpus=40_000, spec_hash=action["specHash"])
             return all_ready(request)[-1:]
         [one] = request["replicas"]
-        stand_in.actors = [actor for actor in stand_in.actors if actor["actor_id"] != one["actorId"]]
-        row = {"model": "org/one", "replicaId": one["replicaId"], "outcome": "gone", "nodes": [], "message": ""}
+        stand_in.actors = [actor for actor in stand_in.actors if not actor["name"].endswith(f":{one['replicaId']}")]
+        row = {"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone", "nodes": [], "message": ""}
         return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=[row], exitCode=0))]
 
-    stand_in.on_submit = act
-    for name in ("node-a", "node-b"):
-        stand_in.add_node(name)
-    stand_in.add_replica("org/one", 0, stand_in.nodes[0]["node_id"], gpus=10_000, spec_hash="old")
+    stand_in = ClusterStandIn(on_submit=act)
+    stand_in.add_node("node-a")
+    stand_in.add_replica("org/one", 0, stand_in.nodes[0]["node_id"], gpus=40_000, spec_hash="old")
     with serve(stand_in):
         yield stand_in
 
 
-def test_a_review_says_what_a_rollout_would_replace(job, pull: PullRequest, cluster: ClusterStandIn) -> None:
-    pull.merge(FLEET + "# merged\n")
-    result = job("ci", "review", "-f", "fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
-    assert "1 outdated" in result.summary
-
-
-def test_after_a_merge_the_outdated_replicas_are_replaced_without_a_question(
+def test_a_rollout_after_the_merge_is_reported_on_the_summary_page(
     job, pull: PullRequest, cluster: ClusterStandIn
 ) -> None:
-    pull.merge(FLEET + "# merged\n")
-    result = job("ci", "rollout", "-f", "fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
-    assert result.code == 0
-    assert [actor["name"] for actor in cluster.actors] == ["ModelActor:org/one:1"]
+    pull.merge(SMALL)
+    result = job("ci", "rollout", FLEETCTL_FILES="fleet.yaml", FLEETCTL_ADDRESS=cluster.url, FLEETCTL_AT_ONCE="2")
+    assert result.code == 0, result.log
     assert "## Rollout of fleet lab" in result.summary
     assert result.outputs["summary"] == "Rollout: 1 ready, 1 gone"
-    assert pull.hub.requests == []
-    again = job("ci", "rollout", FLEETCTL_FILES="fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
-    assert (again.code, again.outputs["exit_code"]) == (0, "0")
+    assert (result.outputs["exit_code"], result.outputs["has_changes"]) == ("0", "true")
+    assert [actor["name"] for actor in cluster.actors] == ["ModelActor:org/one:1"]
 
 
-def test_an_error_is_reported_and_no_files_are_a_usage_error(job, pull: PullRequest, cluster: ClusterStandIn) -> None:
-    pull.merge(FLEET.replace("replicas", "replica"))
-    result = job("ci", "rollout", "-f", "fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
+def test_fail_on_lets_a_protected_model_pass(job, pull: PullRequest, cluster: ClusterStandIn) -> None:
+    pull.merge(SMALL.replace("spec:\n", "spec:\n  policy: {protectedModels: [org/one]}\n"))
+    settings = {"FLEETCTL_FILES": "fleet.yaml", "FLEETCTL_ADDRESS": cluster.url}
+    assert job("ci", "rollout", **settings).code == 3
+    passed = job("ci", "rollout", FLEETCTL_FAIL_ON="failed", **settings)
+    assert (passed.code, cluster.jobs) == (0, {})
+    assert "the rollout is partial (3), and --fail-on failed lets the job pass" in passed.log
+
+
+def test_an_error_is_reported_to_the_forge(job, pull: PullRequest, cluster: ClusterStandIn) -> None:
+    pull.merge("a: [")
+    result = job("ci", "rollout", FLEETCTL_FILES="fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
     assert (result.code, result.outputs["exit_code"]) == (1, "1")
-    assert "No rollout of fleet lab" in result.summary
-    assert job("ci", "rollout", FLEETCTL_ADDRESS=cluster.url).code == 64
+    assert "No rollout of fleet" in result.summary
+
+
+def test_the_comment_of_a_review_says_what_a_rollout_would_do(job, pull: PullRequest, cluster: ClusterStandIn) -> None:
+    pull.push(SMALL)
+    result = job("ci", "review", FLEETCTL_FILES="fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
+    assert result.code == 0
+    [comment] = pull.hub.of(BOT)
+    assert "| `fleetctl rollout -f fleet.yaml` | would replace 1 replica of 1 model |" in comment
+    assert "after the merge, fleetctl rollout -f fleet.yaml would replace 1 replica of 1 model" in result.log

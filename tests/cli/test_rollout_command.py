@@ -1,4 +1,4 @@
-"""`fleetctl rollout`: all outdated models, a few at a time, each as `replace` does; what cannot go on is left alone."""
+"""`fleetctl rollout`: many models are updated as by `replace`, a few at a time; a failing one stops alone."""
 
 from __future__ import annotations
 
@@ -11,206 +11,211 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
-from record_rows import record
+from cluster_stand_in import ready as ready_row
+from record_rows import now, record
 
 from fleetctl.agent.mark import actor_name
 from fleetctl.cli import rollout as rollout_module
 
 
 @dataclass
-class ActingCluster:
-    """A cluster whose agents carry out every request. `breaks` = models whose new replicas fail to start."""
+class Rolling:
+    """A cluster whose agents carry out every request. `failing` = models whose new replicas fail.
+
+    `turns` = the models of each request, `keeps` = the least ready replicas in each eviction.
+    """
 
     stand_in: ClusterStandIn
-    breaks: set[str] = field(default_factory=set)
-    steps: list[str] = field(default_factory=list)
-    ready: list[Counter[str]] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+    turns: list[tuple[str, list[str]]] = field(default_factory=list)
+    keeps: list[dict[str, int]] = field(default_factory=list)
+    least: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, request: dict[str, Any]) -> Steps:
-        answer = self._create(request) if "plan" in request else self._end(request)
-        self.ready.append(Counter(actor["name"].rsplit(":", 1)[0] for actor in self.stand_in.actors
-                                  if actor["state"] == "ALIVE"))
-        return answer
-
-    def _create(self, request: dict[str, Any]) -> Steps:
-        rows, done = [], []
-        for action in request["plan"]["actions"]:
-            model, number, node = action["model"], action["replicaId"], action["members"][0]
-            done.append(f"+{model}/{number}")
-            row = {"model": model, "replicaId": number, "nodes": [], "outcome": "ready", "message": ""}
-            if model in self.breaks:
-                row |= {"outcome": "failed", "code": "ENGINE_EXITED", "message": "the engine ended with 1"}
-            else:
-                self.stand_in.add_replica(model, number, node["nodeId"], gpus=node["gpus"],
-                                          spec_hash=action["specHash"])
-            rows.append(row)
-        self.steps.append(" ".join(done))
+        create = "plan" in request
+        asked = request["plan"]["actions"] if create else request["replicas"]
+        self.turns.append(("create" if create else "end", [one["model"] for one in asked]))
+        rows = [self._create(one) for one in asked] if create else [self._end(one) for one in asked]
+        if not create:
+            self.keeps.append(request["keep"])
+        for model, count in self.counts().items():
+            self.least[model] = min(self.least.get(model, count), count)
         code = 3 if any(row["outcome"] == "failed" for row in rows) else 0
-        return [("SUCCEEDED", event(0, "planAccepted", **request["record"]) + summary(1, *rows, code=code))]
+        if not create:
+            return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=code))]
+        begun = event(0, "version") + event(1, "planAccepted", **request["record"])
+        return [("SUCCEEDED", begun + summary(2, *rows, code=code))]
 
-    def _end(self, request: dict[str, Any]) -> Steps:
-        self.steps.append(" ".join(f"-{one['model']}/{one['replicaId']}" for one in request["replicas"]))
-        names = {actor_name(one["model"], one["replicaId"]) for one in request["replicas"]}
-        self.stand_in.actors = [actor for actor in self.stand_in.actors if actor["name"] not in names]
-        rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone", "nodes": one["nodes"],
-                 "message": ""} for one in request["replicas"]]
-        return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=0))]
+    def _create(self, action: dict[str, Any]) -> dict[str, Any]:
+        model, number = action["model"], action["replicaId"]
+        if model in self.failing:
+            return {"model": model, "replicaId": number, "outcome": "failed", "nodes": [], "code": "ENGINE_EXITED",
+                    "message": "the engine ended with 1"}
+        node = action["members"][0]
+        self.stand_in.add_replica(model, number, node["nodeId"], gpus=node["gpus"], spec_hash=action["specHash"])
+        return ready_row(model, number)
+
+    def _end(self, one: dict[str, Any]) -> dict[str, Any]:
+        name = actor_name(one["model"], one["replicaId"])
+        self.stand_in.actors = [actor for actor in self.stand_in.actors if actor["name"] != name]
+        return {"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone", "nodes": [], "message": ""}
+
+    def counts(self) -> Counter[str]:
+        return Counter(actor["name"].split(":")[1] for actor in self.stand_in.actors if actor["state"] == "ALIVE")
+
+    def outdated(self) -> list[str]:
+        return sorted(actor["name"].partition(":")[2] for actor in self.stand_in.actors if "old" in actor["repr_name"])
 
 
 @pytest.fixture
-def acting(cluster: ClusterStandIn) -> ActingCluster:
-    cluster.on_submit = made = ActingCluster(cluster)
+def rolling(cluster: ClusterStandIn) -> Rolling:
+    cluster.on_submit = made = Rolling(cluster)
     return made
 
 
-def fleet_of(path: Path, *models: str, gpus: int = 1, replicas: int = 1, **policy: Any) -> Path:
-    """Write a fleet of these models, each with as many replicas."""
-    member = {"resources": {"gpus": gpus}, "engine": {"command": ["serve"]}}
-    path.write_text(json.dumps({
-        "apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"},
-        "spec": {**({"policy": policy} if policy else {}), "models": [
-            {"key": key, "replicas": replicas, "labels": {"team": key[0]},
-             "workers": [{"name": "main", "members": [member]}]} for key in models]}}))
+def fleet_with(path: Path, gpus: int = 1, policy: dict[str, Any] | None = None, **models: int) -> Path:
+    path.write_text(json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": {
+        **({"policy": policy} if policy else {}),
+        "models": [{"key": key, "replicas": count, "labels": {"team": key[0]}, "workers": [{"name": "main", "members": [
+            {"resources": {"gpus": gpus}, "engine": {"command": ["serve"]}}]}]} for key, count in models.items()]}}))
     return path
 
 
-def run_outdated(acting: ActingCluster, *models: str, count: int = 1, gpus: int = 1) -> None:
-    for index, model in enumerate(models):
+def run_old(rolling: Rolling, gpus: int = 1, node: int = 0, **models: int) -> None:
+    for key, count in models.items():
         for number in range(count):
-            node = acting.stand_in.nodes[(index * count + number) * gpus // 8]["node_id"]
-            acting.stand_in.add_replica(model, number, node, gpus=gpus * 10_000, spec_hash="old")
+            rolling.stand_in.add_replica(key, number, rolling.stand_in.nodes[node]["node_id"], gpus=gpus * 10_000,
+                                         spec_hash="old")
 
 
-def outdated(acting: ActingCluster) -> set[str]:
-    return {actor["name"].split(":", 1)[1] for actor in acting.stand_in.actors if "old" in actor["repr_name"]}
-
-
-def test_models_are_updated_a_few_at_a_time_and_none_ever_has_fewer_ready_replicas(
-    cli, acting: ActingCluster, tmp_path: Path
-) -> None:
-    run_outdated(acting, "a", "b", "c", count=2)
-    words = ("rollout", "-f", fleet_of(tmp_path / "f.yaml", "a", "b", "c", replicas=2), "--yes", "--at-once", "2")
-    result = cli(*words, "--format", "json")
+def test_all_outdated_models_are_replaced_a_bounded_number_at_a_time(cli, rolling: Rolling, tmp_path: Path) -> None:
+    run_old(rolling, a=2, b=1, c=1)
+    result = cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", a=2, b=1, c=1), "--yes", "--at-once", "2",
+                 "--format", "json")
     assert result.code == 0, result.err
-    assert acting.steps == ["+a/2 +b/2", "-a/0 -b/0", "+a/3 +b/3", "-a/1 -b/1", "+c/2", "-c/0", "+c/3", "-c/1"]
-    assert all(min(ready.values()) == 2 and sum(ready.values()) <= 8 for ready in acting.ready)
-    assert Counter(row["outcome"] for row in json.loads(result.out)["outcomes"]) == {"ready": 6, "gone": 6}
-    again = cli(*words)
-    assert (again.code, len(acting.steps)) == (0, 8)
-    assert "nothing to roll out: 3 models, none has outdated replicas" in again.err
+    assert rolling.turns == [("create", ["a", "b"]), ("end", ["a", "b"]), ("create", ["a", "c"]), ("end", ["a", "c"])]
+    assert rolling.keeps == [{"a": 2, "b": 1}, {"a": 2, "c": 1}], "the agent checks again just before each end"
+    assert (rolling.outdated(), rolling.counts(), rolling.least) == ([], {"a": 2, "b": 1, "c": 1},
+                                                                    {"a": 2, "b": 1, "c": 1})
+    assert "4 outdated replicas of 3 models (a, b, c), 2 models at a time" in result.err
+    done = json.loads(result.out)
+    assert (done["exitCode"], Counter(row["outcome"] for row in done["outcomes"])) == (0, {"ready": 4, "gone": 4})
+    again = cli("rollout", "-f", tmp_path / "f.yaml", "--yes")
+    assert (again.code, len(rolling.turns)) == (0, 4)
+    assert "nothing is outdated" in again.err
 
 
-def test_a_model_that_fails_keeps_its_replicas_and_the_others_go_on(
-    cli, acting: ActingCluster, tmp_path: Path
+def test_a_failing_model_keeps_its_replicas_and_the_others_go_on(cli, rolling: Rolling, tmp_path: Path) -> None:
+    run_old(rolling, a=1, b=2, c=1)
+    rolling.failing = {"b"}
+    result = cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", a=1, b=2, c=1), "--yes", "--format", "jsonl")
+    assert (result.code, rolling.outdated(), rolling.counts()) == (3, ["b:0", "b:1"], {"a": 1, "b": 2, "c": 1})
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(len(lines)))
+    assert (lines[0]["type"], lines[-1]["type"], lines[-1]["exitCode"]) == ("version", "runSummary", 3)
+    assert [row["code"] for row in lines[-1]["outcomes"] if row["outcome"] == "failed"] == ["ENGINE_EXITED"]
+    rolling.failing = set()
+    again = cli("rollout", "-f", tmp_path / "f.yaml", "--yes", "--ignore-cooldown")
+    assert (again.code, rolling.outdated(), rolling.counts()) == (0, [], {"a": 1, "b": 2, "c": 1})
+
+
+@pytest.mark.parametrize("stage", range(8))
+def test_a_run_killed_before_or_after_any_step_is_continued_by_the_next_one(
+    cli, rolling: Rolling, tmp_path: Path, stage: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_outdated(acting, "a", "b", "c")
-    acting.breaks = {"b"}
-    result = cli("rollout", "-f", fleet_of(tmp_path / "f.yaml", "a", "b", "c"), "--yes")
-    assert result.code == 3
-    assert outdated(acting) == {"b:0"}
-    assert "b keeps its outdated replicas: a new one is not ready" in result.err
-    assert "Rollout: 2 ready, 2 gone, 1 failed" in result.out
-    acting.breaks = set()
-    assert cli("rollout", "-f", tmp_path / "f.yaml", "--yes").code == 0
-    assert outdated(acting) == set()
+    run_old(rolling, a=1, b=1, c=1)
+    fleet = fleet_with(tmp_path / "f.yaml", a=1, b=1, c=1)
+    passed = iter(range(8))
 
-
-def test_a_model_without_room_is_blocked_and_the_others_go_on(cli, acting: ActingCluster, tmp_path: Path) -> None:
-    acting.stand_in.add_replica("big", 0, acting.stand_in.nodes[0]["node_id"], gpus=80_000, spec_hash="old")
-    acting.stand_in.add_replica("a", 0, acting.stand_in.nodes[1]["node_id"], gpus=10_000, spec_hash="old")
-    file = fleet_of(tmp_path / "f.yaml", "big", "a", gpus=8)
-    text = json.loads(file.read_text())
-    text["spec"]["models"][1]["workers"][0]["members"][0]["resources"]["gpus"] = 1
-    file.write_text(json.dumps(text))
-    shown = cli("rollout", "-f", file, "--dry-run")
-    assert (shown.code, acting.steps) == (3, [])
-    assert "UPDATE_NEEDS_ROOM" in shown.out
-    result = cli("rollout", "-f", file, "--yes", "--format", "json")
-    assert result.code == 3
-    found = {(row["model"], row["outcome"], row.get("code")) for row in json.loads(result.out)["outcomes"]}
-    assert found == {("big", "blocked", "UPDATE_NEEDS_ROOM"), ("a", "ready", None), ("a", "gone", None)}
-    assert outdated(acting) == {"big:0"}
-
-
-def test_protected_and_paused_models_are_skipped_and_named(cli, acting: ActingCluster, tmp_path: Path) -> None:
-    run_outdated(acting, "a", "b", "c")
-    acting.stand_in.records.add("pause", record(
-        "lab/b", "2026-03-04T12:00:00.000Z", verb="pause", fleet="lab", namespace="fleet", model="b"))
-    file = fleet_of(tmp_path / "f.yaml", "a", "b", "c", protectedModels=["c"])
-    result = cli("rollout", "-f", file, "--yes", "--format", "json")
-    rows = {row["model"]: (row["outcome"], row.get("code")) for row in json.loads(result.out)["outcomes"]}
-    assert rows == {"a": ("gone", None), "b": ("blocked", "PAUSED"), "c": ("blocked", "PROTECTED")}
-    assert (result.code, outdated(acting)) == (3, {"b:0", "c:0"})
-    assert "c keeps its outdated replicas: " in result.err
-
-
-@pytest.mark.parametrize(("words", "updated"), [
-    (("a",), {"a"}), (("a", "c"), {"a", "c"}), (("--selector", "team=b"), {"b"}), (("a", "-l", "team=b"), set())])
-def test_only_the_models_that_are_named_or_chosen_are_updated(
-    cli, acting: ActingCluster, tmp_path: Path, words: tuple[str, ...], updated: set[str]
-) -> None:
-    run_outdated(acting, "a", "b", "c")
-    assert cli("rollout", *words, "-f", fleet_of(tmp_path / "f.yaml", "a", "b", "c"), "--yes").code == 0
-    assert outdated(acting) == {f"{key}:0" for key in {"a", "b", "c"} - updated}
-
-
-def test_it_lists_what_it_would_do_and_asks_once(cli, acting: ActingCluster, tmp_path: Path) -> None:
-    run_outdated(acting, "a", "b")
-    file = fleet_of(tmp_path / "f.yaml", "a", "b")
-    for result, code in ((cli("rollout", "-f", file, typed="n\n"), 1), (cli("rollout", "-f", file, "--dry-run"), 0)):
-        assert (result.code, acting.steps) == (code, [])
-        for text in ("a/0", "b/0", "a: 0 current of 1, 1 outdated; at most 1 beyond the target at a time",
-                     "2 models, at most 2 at a time"):
-            assert text in result.err
-    assert cli("rollout", "-f", file).code == 64, "there is no terminal, and no --yes"
-    unknown = cli("rollout", "aa", "-f", file, "--yes")
-    assert "aa" in unknown.err
-    assert cli("rollout", "-f", file, typed="y\n").code == 0
-
-
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", range(1, 7))
-def test_a_rollout_killed_at_any_step_and_run_again_has_the_same_end(
-    cli, acting: ActingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_done: bool
-) -> None:
-    left = [step]
-
-    def dying(act: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and not is_done:
+    def killed_around(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            if next(passed) == stage:
                 raise KeyboardInterrupt
-            found = act(*given)
-            if left[0] == 0:
+            done = step(*arguments)
+            if next(passed) == stage:
                 raise KeyboardInterrupt
-            return found
+            return done
         return run
 
-    run_outdated(acting, "a", "b", "c", count=2)
-    acting.breaks = {"b"}
-    words = ("rollout", "-f", fleet_of(tmp_path / "f.yaml", "a", "b", "c", replicas=2), "--yes")
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patched:
         for name in ("carry_out", "act_on"):
-            patch.setattr(rollout_module, name, dying(getattr(rollout_module, name)))
-        assert cli(*words).code == 130
-    assert cli(*words).code == 3
-    assert outdated(acting) == {"b:0", "b:1"}
-    assert all(min(ready.values()) >= 2 for ready in acting.ready)
-    assert Counter(actor["name"].split(":")[1] for actor in acting.stand_in.actors) == {"a": 2, "b": 2, "c": 2}
+            patched.setattr(rollout_module, name, killed_around(getattr(rollout_module, name)))
+        assert cli("rollout", "-f", fleet, "--yes", "--at-once", "2").code == 130
+    begun, turns = {key for key, count in rolling.counts().items() if count == 2}, len(rolling.turns)
+    result = cli("rollout", "-f", fleet, "--yes", "--at-once", "2")
+    assert result.code == 0, result.err
+    assert (rolling.outdated(), rolling.counts()) == ([], {"a": 1, "b": 1, "c": 1})
+    assert min(rolling.least.values(), default=1) == 1
+    assert begun <= {key for _, keys in rolling.turns[turns:turns + 2] for key in keys}, "what was begun comes first"
 
 
-def test_a_policy_that_allows_less_than_a_batch_is_kept_model_by_model(
-    cli, acting: ActingCluster, tmp_path: Path
+def test_named_or_selected_models_are_replaced_alone(cli, rolling: Rolling, tmp_path: Path) -> None:
+    run_old(rolling, a=1, b=1, c=1)
+    fleet = fleet_with(tmp_path / "f.yaml", a=1, b=1, c=1)
+    assert cli("rollout", "b", "-f", fleet, "--yes").code == 0
+    assert rolling.outdated() == ["a:0", "c:0"]
+    assert cli("rollout", "-f", fleet, "--selector", "team=c", "--yes").code == 0
+    assert rolling.outdated() == ["a:0"]
+    unknown = cli("rollout", "x", "-f", fleet, "--yes")
+    assert (unknown.code, "has no model x" in unknown.err) == (1, True)
+
+
+def test_without_room_a_model_waits_for_the_others_and_is_blocked_if_none_helps(
+    cli, rolling: Rolling, tmp_path: Path
 ) -> None:
-    run_outdated(acting, "a", "b")
-    file = fleet_of(tmp_path / "f.yaml", "a", "b", maxNewReplicas=1)
-    assert cli("rollout", "-f", file, "--yes").code == 0
-    assert acting.steps == ["+a/1", "+b/1", "-a/0 -b/0"]
+    """The free half of the second node is enough for one at a time; no node is empty for one that needs all 8 cards."""
+    nodes = rolling.stand_in.nodes
+    assert len(nodes) == 2
+    run_old(rolling, gpus=4, node=0, a=1, b=1)
+    run_old(rolling, gpus=4, node=1, c=1)
+    result = cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", gpus=4, a=1, b=1, c=1), "--yes")
+    assert (result.code, rolling.outdated()) == (0, []), result.err
+    assert min(rolling.least.values()) == 1
+
+    big = cli("rollout", "-f", fleet_with(tmp_path / "g.yaml", gpus=8, a=1), "--yes", "--format", "json")
+    [blocked] = json.loads(big.out)["outcomes"]
+    assert (big.code, blocked["outcome"], blocked["code"]) == (3, "blocked", "UPDATE_NEEDS_ROOM")
+    assert rolling.counts()["a"] == 1
 
 
-def test_the_history_has_one_row_per_rollout(cli, acting: ActingCluster, tmp_path: Path) -> None:
-    run_outdated(acting, "a", "b")
-    assert cli("rollout", "-f", fleet_of(tmp_path / "f.yaml", "a", "b"), "--yes").code == 0
-    [row] = [line for line in cli("history").out.splitlines() if " ok " in line]
-    assert " rollout " in row
-    assert "2 ready, 2 gone" in row
+def test_protected_and_paused_models_are_skipped_and_named(cli, rolling: Rolling, tmp_path: Path) -> None:
+    run_old(rolling, a=1, b=1, c=1)
+    note = {"verb": "pause", "fleet": "lab", "namespace": "fleet", "model": "b"}
+    rolling.stand_in.records.add("pause", record("m", now(), **note))
+    fleet = fleet_with(tmp_path / "f.yaml", policy={"protectedModels": ["a"]}, a=1, b=1, c=1)
+    result = cli("rollout", "-f", fleet, "--yes", "--format", "json")
+    rows = {row["model"]: row["code"] for row in json.loads(result.out)["outcomes"] if row["outcome"] == "blocked"}
+    assert (result.code, rows) == (3, {"a": "PROTECTED_MODEL", "b": "PAUSED"})
+    assert rolling.outdated() == ["a:0", "b:0"]
+    assert "a is skipped: spec.policy.protectedModels: a at" in result.err
+
+
+def test_a_dry_run_names_what_would_be_replaced_and_does_nothing(cli, rolling: Rolling, tmp_path: Path) -> None:
+    run_old(rolling, a=2)
+    fleet = fleet_with(tmp_path / "f.yaml", a=2)
+    result = cli("rollout", "-f", fleet, "--dry-run", "--format", "json")
+    assert [(row["replicaId"], row["code"]) for row in json.loads(result.out)["outcomes"]] == [
+        (0, "DRY_RUN"), (1, "DRY_RUN")]
+    assert (result.code, rolling.turns) == (0, [])
+    assert cli("rollout", "-f", fleet, "--dry-run", "--detailed-exitcode").code == 2
+    assert cli("rollout", "-f", fleet, "--detailed-exitcode").code == 64
+    assert cli("rollout", "-f", fleet_with(tmp_path / "none.yaml", z=1), "--dry-run", "--detailed-exitcode").code == 0
+    asked = cli("rollout", "-f", fleet)
+    assert (asked.code, "pass --yes" in asked.err, rolling.turns) == (64, True, [])
+
+
+def test_a_rollout_waits_for_the_lock_by_default_and_is_one_run_of_the_history(
+    cli, rolling: Rolling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+    act = rolling.__call__
+
+    def asked(request: dict[str, Any]) -> Steps:
+        waits.append(request["lockTimeout"])
+        return act(request)
+
+    rolling.stand_in.on_submit = asked
+    run_old(rolling, a=1)
+    assert cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", a=1), "--yes").code == 0
+    assert waits == [rollout_module.LOCK_TIMEOUT_S] * 2
+    assert [" rollout " in line for line in cli("history").out.splitlines() if " ok " in line] == [True]

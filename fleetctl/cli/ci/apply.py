@@ -34,6 +34,9 @@ app = command_app(
     "fleetctl ci apply prod.fleetplan",
     "fleetctl ci apply -f fleets/ --fail-on failed   # pass if only blocked",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
+FailOn = Annotated[Literal["failed", "blocked", "never"], typer.Option(
+    "--fail-on", envvar="FLEETCTL_FAIL_ON",
+    help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always does.")]
 
 
 @app.command()
@@ -46,13 +49,8 @@ def apply(
     where: flags.Cluster,
     force: ci.ForceOption = False,
     ignore_cooldown: ci.IgnoreCooldownOption = False,
-    lock_timeout: Annotated[float, flags.option(
-        "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
-        help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = 600,
-    fail_on: Annotated[Literal["failed", "blocked", "never"], typer.Option(
-        "--fail-on", envvar="FLEETCTL_FAIL_ON",
-        help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always does."),
-    ] = "blocked",
+    lock_timeout: ci.LockTimeoutOption = 600,
+    fail_on: FailOn = "blocked",
     forge: ci.ForgeOption = "auto",
 ) -> int:
     """Apply a merged change, and report to the forge.
@@ -74,12 +72,17 @@ def apply(
     output = ApplyOutput("table")
     result = _applied(job, plan_file, lock_timeout, output)
     ci.publish(job, result, comment=False)
+    return exit_code_of(result, output, fail_on)
+
+
+def exit_code_of(result: JobResult, output: ApplyOutput, fail_on: str) -> int:
+    """Return the exit code of the job: that of its run, unless --fail-on lets a partial one pass."""
     if result.code != PARTIAL or fail_on == "blocked":
         return result.code
     begun = [row for row in output.outcomes if row.outcome != "blocked"]
     code = 0 if fail_on == "never" else final_exit_code(begun, interrupted=False)
     if code != result.code:
-        say("note", f"the apply is partial ({result.code}), and --fail-on {fail_on} lets the job pass")
+        say("note", f"the {output.verb} is partial ({result.code}), and --fail-on {fail_on} lets the job pass")
     return code
 
 
@@ -105,17 +108,21 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
-    """Return the report of this run as the history shows it, under the name of the fleet."""
-    git, conclusion = plan.fleet.git, totals(outcomes, interrupted=code == INTERRUPTED)
-    run = HistoryRun(
+    git = plan.fleet.git
+    return outcomes_of_job(HistoryRun(
         id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
-        message=conclusion, plan_id=plan.plan_id, commit=git.commit if git else None,
+        message="", plan_id=plan.plan_id, commit=git.commit if git else None,
         branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
-        files=plan.fleet.files, outcomes=outcomes)
-    report = run_report(run)
+        files=plan.fleet.files, outcomes=outcomes), code)
+
+
+def outcomes_of_job(run: HistoryRun, code: int) -> Report:
+    """Return the report of this run as the history shows it, under the name of the fleet."""
+    conclusion = totals(run.outcomes, interrupted=code == INTERRUPTED, verb=run.verb)
+    report = run_report(run.model_copy(update={"message": conclusion}))
     facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan id is a separate fact
-    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=conclusion, exit_code=code, facts=facts,
-                   title=f"Apply of fleet {plan.fleet.name}")
+    return replace(report, identity=f"{run.verb}:{run.fleet}", conclusion=conclusion, exit_code=code, facts=facts,
+                   title=f"{run.verb.capitalize()} of fleet {run.fleet}")
 
 
 def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlError) -> JobResult:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,6 +46,12 @@ ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORG
 ForceOption = Annotated[bool, typer.Option("--force", envvar="FLEETCTL_FORCE", help=flags.FORCE_HELP)]
 IgnoreCooldownOption = Annotated[bool, typer.Option(
     "--ignore-cooldown", envvar="FLEETCTL_IGNORE_COOLDOWN", help=flags.IGNORE_COOLDOWN_HELP)]
+SelectorOption = Annotated[Any, flags.option(
+    "--selector", "-l", metavar="LABELS", envvar="FLEETCTL_SELECTOR", parser=flags.label_selector,
+    help="Only models with these labels.")]
+LockTimeoutOption = Annotated[float, flags.option(
+    "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
+    help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")]
 SUMMARY_BUDGET = 250_000
 """Characters of a summary page: at up to four bytes each they stay within GitHub's limit of 1 MiB."""
 

@@ -1,30 +1,35 @@
-"""The rollout in CI, in a protected environment: update the outdated models of the files, then report to the forge."""
+"""The rollout in CI, in a protected environment: replace what is outdated, and report to the forge.
+
+Apart from `ci apply`, which must not reach a verb that ends replicas.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Annotated
 
 from fleetctl.cli import failures, flags
+from fleetctl.cli.apply_run import ApplyOutput
 from fleetctl.cli.ci import job as ci
+from fleetctl.cli.ci.apply import FailOn, exit_code_of, outcomes_of_job
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import show_report
-from fleetctl.cli.explicit import DrainTime, Wanted
+from fleetctl.cli.explicit import Wanted
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.rollout import AT_ONCE, LOCK_TIMEOUT_S, AtOnce, Rollout
+from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
+from fleetctl.documents.events import HistoryRun
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.of_problems import failure_report
-from fleetctl.render.report.of_runs import outcomes_report
+from fleetctl.version import __version__
 
 app = command_app(
     "fleetctl ci rollout -f fleets/prod.yaml --address http://ray-head:8265",
-    "fleetctl ci rollout -f fleets/ --selector team=nlp --drain 30s",
-    exit_codes="as for rollout: 0 all are current, 1 error, 3 some models keep outdated replicas, 5 locked, 64 usage")
+    "fleetctl ci rollout -f fleets/ --at-once 8 --drain 30s",
+    exit_codes="as for rollout: 0 all are current, 1 error, 3 something stays outdated, 4 refused by policy, 5 locked, "
+               "64 usage")
 
 
 @app.command()
@@ -32,41 +37,48 @@ def rollout(
     *,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
-    selector: flags.Selector = None,
-    at_once: AtOnce = AT_ONCE,
-    drain: DrainTime = 0,
+    selector: ci.SelectorOption = None,
+    at_once: Annotated[int, flags.option(
+        "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
+        help="At most N models at a time.")] = AT_ONCE,
+    drain: Annotated[float, flags.option(
+        "--drain", metavar="DURATION", envvar="FLEETCTL_DRAIN", parser=flags.duration,
+        help="How long a replica's requests may take to end. [default: 0s]")] = 0,
     force: ci.ForceOption = False,
     ignore_cooldown: ci.IgnoreCooldownOption = False,
-    lock_timeout: Annotated[float, flags.option(
-        "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
-        help=f"{flags.LOCK_TIMEOUT_HELP} [default: 30m]")] = LOCK_TIMEOUT_S,
+    lock_timeout: ci.LockTimeoutOption = 600,
+    fail_on: FailOn = "blocked",
     forge: ci.ForgeOption = "auto",
 ) -> int:
-    """Update all outdated models of a merged change, and report to the forge.
+    """Replace all that is outdated, and report to the forge.
 
-    It asks no questions, and ends replicas: run it in an environment that a person must approve. FLEETCTL_FILES may
-    also name the files, one per line.
+    It ends replicas, so run it in an environment that needs an approval. It asks no questions. FLEETCTL_FILES may also
+    name the files, one per line.
     """
     job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where, force=force,
               ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
-    if not job.files:
-        raise UsageError("nothing to roll out", hint="give -f FLEET, or FLEETCTL_FILES")
     job.check()
-    name = ci.fleet_name(job.invocation, job.files, None) or "unknown"
+    output = ApplyOutput("table")
+    options = PlanOptions(force=force, selector=selector, ignore_cooldown=ignore_cooldown)
+    wanted = Wanted("evict", "Replace", yes=True, dry_run=False, output_format="table", lock_timeout_s=lock_timeout,
+                    drain_s=drain)
+    result = _rolled_out(job, options, wanted, output, at_once)
+    ci.publish(job, result, comment=False)
+    return exit_code_of(result, output, fail_on)
+
+
+def _rolled_out(job: Job, options: PlanOptions, wanted: Wanted, output: ApplyOutput, at_once: int) -> JobResult:
     try:
-        wanted = Wanted("evict", "Replace", True, False, "table", lock_timeout, drain)
-        options = PlanOptions(selector=selector, force=force, ignore_cooldown=ignore_cooldown)
-        made = Rollout(job.invocation, ci.trusted_where(job), inspect_fleet(job.files), options, wanted, at_once)
-        code = made.run() or 0
-        report = outcomes_report(made.outcomes, verb="rollout")
-        show_report(report)
-        result = JobResult(replace(report, identity=f"rollout:{name}", exit_code=code,
-                                   title=f"Rollout of fleet {name}"), code)
+        loaded = inspect_fleet(job.files)
+        name = loaded.sound().name
+        code = roll_out(job.invocation, ci.trusted_where(job), loaded, options, wanted, output, at_once)
+        run = HistoryRun(id=f"rollout:{name}", verb="rollout", fleet=name, state="ok" if code == 0 else "partial",
+                         message="", tool_version=__version__, outcomes=output.outcomes)
+        return JobResult(outcomes_of_job(run, code), code, has_changes=bool(output.outcomes))
     except UsageError:
         raise
     except FleetctlError as error:
         failures.explain(error)
-        report = failure_report(error, identity=f"rollout:{name}", fleet=name, title=f"No rollout of fleet {name}")
-        result = JobResult(report, error.exit_code)
-    ci.publish(job, result, comment=False)
-    return result.code
+        fleet = ci.fleet_name(job.invocation, job.files, None)
+        report = failure_report(error, identity=f"rollout:{fleet}", fleet=fleet, title=f"No rollout of fleet {fleet}")
+        return JobResult(report, error.exit_code)

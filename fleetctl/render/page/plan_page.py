@@ -84,7 +84,7 @@ def _first(nodes: Sequence[MapNode]) -> tuple[list[MapNode], list[MapNode]]:
     if len(nodes) <= CHANGED_SHOWN:
         return [*nodes], []
     seen: set[str | None] = set()
-    first, others = [], []
+    first, others = list[MapNode](), list[MapNode]()
     for node in nodes:
         new = {piece.model for card in node.cards for piece in card.pieces if piece.holder == "new"}
         new |= {one.model for one in node.beside if one.holder == "new"}

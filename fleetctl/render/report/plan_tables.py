@@ -61,13 +61,27 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     new_warnings, warnings = (
         [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
     tables = (
-        *_policy(plan), *change_tables(plan.change), *new_warnings, *_models(plan), *place_tables(actions),
+        *_policy(plan), *change_tables(plan.change), *_after_merge(plan), *new_warnings, *_models(plan),
+        *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               most=PLACES_SHOWN),
         planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
         *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
+
+
+def _after_merge(plan: Plan) -> tuple[Table, ...]:
+    """Return, for a change under review, what a rollout would do after its merge."""
+    wanted = {row.key for row in plan.models if row.wanted}
+    outdated = [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
+    if plan.change is None or not outdated:
+        return ()
+    does = f"would replace {count_of(len(outdated), 'replica')} of {count_of(len(set(outdated)), 'model')}"
+    row = (f"fleetctl rollout {file_flags(plan.options.files)}", does)
+    return (Table("rollout", "What keeps its former spec",
+                  (Column("command", "after the merge", name=True), Column("message", "what it does")), (row,), rank=0,
+                  meaning="no apply replaces it", line="after the merge, {command} {message}", signs=("~",)),)
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
@@ -131,14 +145,11 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
 def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
     """Return the running replicas that do not match the `files`; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
-    outdated = [one.model for one in drift if is_replaceable(one, surplus)]
-    models = list(dict.fromkeys(outdated))
-    note = ""
-    if len(models) == 1:
-        note = f"to replace an outdated one: {replace_command(models[0], files)}"
-    elif models:
-        note = (f"`fleetctl rollout {file_flags(files)}` would replace {count_of(len(outdated), 'replica')} of "
-                f"{count_of(len(models), 'model')}: {some(models)}; it starts each new replica first")
+    first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
+    note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
+    if others:
+        note = (f"to replace all outdated ones of {1 + len(others)} models: fleetctl rollout {file_flags(files)}, "
+                "which starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
 

@@ -34,7 +34,7 @@ def details(drift: Drift, **parts: Any) -> tuple[str, ...]:
 def test_replicas_with_the_same_drift_share_a_line() -> None:
     text = printed(outdated("m", 0), outdated("m", 1), outdated("m", 2, changes=["x"]), outdated("n", 0),
                  outdated("m", 4), ABOVE)
-    assert text.index("Drift: 6 (reported, never acted on)\n  `fleetctl rollout -f FLEET` would replace 5 replicas") > 0
+    assert text.index("Drift: 6 (reported, never acted on)\n  to replace all outdated ones") > 0
     assert "\n  m/0-1,4, n/0: outdated\n  m/2: outdated\n    x\n  m/0: above\n" in text
 
 
@@ -43,14 +43,14 @@ def test_an_outdated_replica_shows_its_differences_and_the_command_to_replace_it
         "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each new replica first")
 
 
-def test_the_command_names_the_files_given_and_the_note_what_a_rollout_would_replace() -> None:
+def test_the_command_names_the_files_given_and_for_several_models_it_is_a_rollout() -> None:
     files = PlanFlags(files=["fleets/prod.yaml", "more models.yaml"])
     named = "fleetctl replace m -f fleets/prod.yaml -f 'more models.yaml', which starts each new replica first"
     assert f"to replace an outdated one: {named} m/0" in " ".join(printed(outdated("m", 0), options=files).split())
     assert details(outdated("m", 0), options=files) == (f"to replace it: {named}",)
     many = printed(*(outdated(f"m{number}", 0) for number in range(9)), options=files)
-    assert ("`fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml'` would replace 9 replicas of 9 models: m0, "
-            "m1, m2, m3, m4 and 4 more; it starts each new replica first") in " ".join(many.split())
+    assert ("to replace all outdated ones of 9 models: fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml', "
+            "which starts each new replica first") in " ".join(many.split())
 
 
 def test_a_surplus_replica_has_no_command_to_replace_it() -> None:
