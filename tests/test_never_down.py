@@ -356,7 +356,7 @@ def test_replace_and_rollout_end_only_by_the_explicit_verb() -> None:
     [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
     assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
     [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_end", "[*ending.values()]")
+    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, serve
-from github_stand_in import BOT
 from pull_request import FLEET, PullRequest
 
+BOT = "github-actions[bot]"
 SMALL = FLEET.replace("gpus: 8", "gpus: 4")
 
 
