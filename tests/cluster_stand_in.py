@@ -181,11 +181,11 @@ class ClusterStandIn:
         self.records.add(NOT_READY, record(row["actor_id"], now(), **told), fleet)
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
-                    cards: Sequence[str] = ()) -> None:
+                    cards: Sequence[str] = (), replica_id: int = 0) -> None:
         """Add the dead actor of a replica that has just failed."""
         text = encode_failure(FailedStart("ENGINE_EXITED", message, utc_now(), spec_hash, fleet, [node_id], cards))
         self.actors.append({
-            "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, 0), "state": "DEAD",
+            "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, replica_id), "state": "DEAD",
             "class_name": "ModelActor", "job_id": "0", "ray_namespace": "fleet", "node_id": node_id,
             "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "repr_name": "",
             "death_cause": {"creation_task_failure_context": {"formatted_exception_string": f"RuntimeError: {text}"}}})

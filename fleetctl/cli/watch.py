@@ -62,6 +62,7 @@ TEXTS = {
     "locked": ("waiting: {}", ""),
     "error": ("failed, will be retried: {}", ""),
     "applied": ("applied: {}", ""),
+    "ended": ("ended: {}", ""),
 }
 OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
 """News about the current plan; their webhook messages carry its numbers."""

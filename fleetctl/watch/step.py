@@ -25,7 +25,8 @@ class Looked:
     """The source and the cluster were read. `revision` None = the source did not answer, because of `source_problem`.
 
     `fault` = why this revision must not be used; `remembered` = an earlier watch's last good revision, now in force;
-    `cluster` = a digest, None = it could not be read completely, because of `cluster_problem`.
+    `cluster` = a digest, None = it could not be read completely, because of `cluster_problem`; `endings` = news of how
+    started replicas ended; `ended` = the runs of which all have, by how.
     """
 
     at: float
@@ -35,6 +36,8 @@ class Looked:
     remembered: str | None = None
     cluster: str | None = None
     cluster_problem: str = ""
+    endings: tuple[str, ...] = ()
+    ended: tuple[Literal["fine", "failed"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,13 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class ApplyEnded:
-    """The end of an apply: `error` = it failed before it started anything; `locked` = another apply runs."""
+    """The end of an apply: `error` = it failed before it started anything; `locked` = another apply runs.
+
+    `begun` = everything was created and some of it still starts: later looks tell how that ended.
+    """
 
     at: float
-    outcome: Literal["fine", "partial", "locked", "error"]
+    outcome: Literal["fine", "begun", "partial", "locked", "error"]
     message: str
 
 
@@ -100,7 +106,8 @@ class State:
     `looked_at` = the time of the last look; `planned_for` = the revision and the cluster of the last plan, to be made
     again by `replan_at`; `cluster_failures`, `failures` = consecutive failures to read the cluster, and to apply;
     `nodes` = nodes to request from the autoscaler, `requested` = the last request; `behind_at` = since when an apply
-    has something to do, or there is no good revision; `conditions` = the last text reported on each topic.
+    has something to do, or there is no good revision; `told_applied` = the last text about an apply: a retry has the
+    same; `conditions` = the last text reported on each topic.
     """
 
     interval_s: float
@@ -116,6 +123,7 @@ class State:
     nodes: str = ""
     requested: str = ""
     behind_at: float | None = None
+    told_applied: str = ""
     conditions: dict[str, str] = field(default_factory=dict)
 
     def behind(self, at: float | None) -> State:
@@ -150,6 +158,9 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Command]]:
         notices = [*notices, Notify("good", _short(good))]
     if state.good is None:
         state = state.behind(now.at)
+    notices += [Notify("ended", text) for text in now.endings]
+    for how in now.ended:
+        state = replace(state, failures=0 if how == "fine" else state.failures + 1)
     state = replace(state, cluster_failures=state.cluster_failures + 1 if now.cluster_problem else 0, looked_at=now.at)
     if now.cluster is None or state.good is None:
         return state, [*notices, Rest(state.pause(state.cluster_failures))]
@@ -185,11 +196,12 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Command]]:
         state, notices = _report(state.behind(end.at), ("locked", ""), ("error", end.message))
     else:
         state, notices = _report(state, ("locked", ""), ("error", ""))
-        state = replace(state, applied=state.good, requested=state.nodes)
-        notices = [*notices, Notify("applied", f"{_short(state.good)}: {end.message}")]
+        text = f"{_short(state.good)}: {end.message}"
+        notices = notices if text == state.told_applied else [*notices, Notify("applied", text)]
+        state = replace(state, applied=state.good, requested=state.nodes, told_applied=text)
     failures = state.failures + 1
-    if end.outcome == "fine":
-        state, failures = state.behind(None), 0
+    if end.outcome in ("fine", "begun"):
+        state, failures = state.behind(None), 0 if end.outcome == "fine" else state.failures
     # a changed cluster is planned at once; on an unchanged one the same plan would fail again
     state = replace(state, failures=failures, replan_at=end.at + state.pause(failures))
     return state, [*notices, state.rest(end.at)]

@@ -13,7 +13,7 @@ from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
 from fleetctl.documents.canonical import canonical_json, sha256_hex
-from fleetctl.documents.events import History, RunSummary
+from fleetctl.documents.events import History, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
@@ -23,6 +23,7 @@ from fleetctl.fleetfile.rule_schema import ENDLESS
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
+from fleetctl.watch.endings import Ending, Starts
 from fleetctl.watch.source import Source
 from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import read
@@ -70,7 +71,8 @@ class Watcher:
     next_turn_by: float | None = None
     """When the next turn of the loop is due, by `clock`; None = unknown: it applies, or has not begun."""
     applies: Counter[str] = field(default_factory=Counter)
-    """The number of applies by outcome."""
+    """The number of applies by outcome; one that has begun replicas counts once all of them have ended their start."""
+    starts: Starts = field(default_factory=Starts)
     keeps_history: bool = False
     """The history of the fleet is read with each plan, for the status page."""
     history: History | None = None
@@ -105,8 +107,18 @@ class Watcher:
         except RevisionError as error:
             revision, source_problem = None, error.message  # a revision that could not be judged may not be good
         remembered = self._remembered() if self.good is None else None
+        is_first = self.seen is None
         cluster, cluster_problem = self._cluster()
-        return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem)
+        endings = list[Ending]()
+        if cluster and self.good and self.seen:
+            fleet = self.good.sound().name
+            if is_first:
+                self.starts.adopt(revision or remembered or "", self.seen, fleet)
+            endings = self.starts.end(self.seen, fleet)
+        ended = tuple(one.of_run for one in endings if one.of_run)
+        self.applies = self.applies + Counter(ended)
+        return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem,
+                      tuple(one.text for one in endings if one.text), ended)
 
     def plan(self, revision: str) -> PlanMade | ApplyEnded:
         """Plan the last good fleet."""
@@ -138,7 +150,8 @@ class Watcher:
         if self.planned is None:
             raise ValueError("there is no plan to apply")
         ended = self._applied(self.planned)
-        self.applies = self.applies + Counter([ended.outcome])  # a new object: /metrics may be reading the old one
+        if ended.outcome != "begun":
+            self.applies = self.applies + Counter([ended.outcome])  # a new object: /metrics may be reading the old one
         return ended
 
     def _applied(self, planned: Planned) -> ApplyEnded:
@@ -151,9 +164,10 @@ class Watcher:
             return ApplyEnded(self.clock(), "locked", error.message)
         except FleetctlError as error:
             return ApplyEnded(self.clock(), "error", error.message)
-        begun = [row for row in summary.outcomes if row.outcome != "blocked"]
-        fine = final_exit_code(begun, interrupted=summary.interrupted, waited=summary.waited) == 0
-        return ApplyEnded(self.clock(), "fine" if fine else "partial", summary.message)
+        acted = [row for row in summary.outcomes if row.outcome != "blocked"]
+        fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
+        begun = self.starts.begin(self.state.good or "", planned.inventory.observed_at, acted, counts=fine)
+        return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial", _result(acted, summary))
 
     def _fault(self, revision: str) -> str:
         if revision == self._judged_good:
@@ -200,6 +214,14 @@ class Watcher:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
         return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
+
+
+def _result(acted: Sequence[ReplicaOutcome], summary: RunSummary) -> str:
+    """Return what a run has done, by model: `org/m 2 starting, org/n 1 ready`; failed ones with their reason."""
+    counts = Counter((row.model, row.outcome) for row in acted)
+    failed = {row.model: f" ({row.code}: {row.message})" for row in acted if row.outcome == "failed"}
+    return _listed([f"{model} {count} {outcome}{failed.get(model, '') if outcome == 'failed' else ''}"
+                    for (model, outcome), count in counts.items()]) or summary.message
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -101,6 +101,22 @@ def test_pushed_revisions_run_and_two_watches_duplicate_nothing(world: World, wa
     assert set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}
 
 
+def test_a_merge_ends_with_what_became_of_it(world: World, watches: list[Watch]) -> None:
+    repository = Repository(world)
+    good = repository.push(model("one", 1, member("--plain", "--ready-after", "3", gpus=1)))
+    watches.append(Watch(repository, "first"))
+    eventually(lambda: watches[0].notices("ended", f"{good[:10]}: one/0: ready after "), "the last word of a success")
+    assert watches[0].notices("applied", f"{good[:10]}: one 1 starting")
+    bad = repository.push(model("one", 1, member("--plain", "--ready-after", "3", gpus=1)),
+                          model("two", 1, member("--plain", "--ready-after", "60", "--exit-code", "3", gpus=1)))
+    eventually(lambda: watches[0].notices("ended", f"{bad[:10]}: two/0: failed after "), "a crash is told at once")
+    [told] = watches[0].notices("ended", "two/0")
+    assert "ENGINE_EXITED" in told["text"]
+    eventually(lambda: watches[0].notices("blocked", "COOLING"), "the model cools down")
+    assert len(watches[0].notices("ended", ": two/")) == 1, "its retries do not tell it again"
+    assert watches[0].end(signal.SIGTERM) == 143
+
+
 def test_a_watch_that_is_killed_during_an_apply_can_be_replaced_by_another(world: World, watches: list[Watch]) -> None:
     repository = Repository(world)
     repository.push(model("one", 3, member(*world.loads, gpus=1)))

@@ -23,16 +23,16 @@ from cluster_stand_in import ClusterStandIn, serve
 from external_programs import eventually, free_port, needed, running
 from prometheus_client.parser import text_string_to_metric_families
 from record_rows import record
-from small_watcher import FLEET, advance, watcher_of
+from small_watcher import FLEET, NOW, advance, watcher_of
 from stand_in_server import Answer
 
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving
-from fleetctl.documents.events import RunSummary
+from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, State, step
+from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, Notify, State, step
 from fleetctl.watch.watcher import LATE_S, Watcher
 
 ALERTS, HINT = Path(__file__).parents[2] / "docs/watch-alerts.yaml", "install Debian's package `prometheus`"
@@ -86,6 +86,35 @@ def test_metrics_describe_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_applies_total", "locked"] == 1
     assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
+    watcher: Watcher, cluster: ClusterStandIn
+) -> None:
+    def run(task: ApplyTask) -> RunSummary:
+        rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
+                for one in task.plan.actions]
+        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
+
+    def turn() -> list[str]:
+        done = advance(watcher)
+        if any(isinstance(one, Apply) for one in done):
+            watcher.state, todo = step(watcher.state, watcher.apply())
+            done += todo
+        return [f"{one.about}: {one.text.partition(': ')[2]}" for one in done
+                if isinstance(one, Notify) and one.about in ("applied", "ended")]
+
+    watcher.run = run
+    node, spec = cluster.nodes[0]["node_id"], inspect_fleet(watcher.source.paths).sound().models[0].spec_hash
+    assert turn() == ["applied: org/m 2 starting"]
+    assert (dict(watcher.applies), watcher.state.failures, watcher.state.behind_at) == ({}, 0, None)
+    cluster.add_replica("org/m", 0, node, gpus=40_000, spec_hash=spec)
+    cluster.add_failure("org/m", node, spec, "the engine ended with 1", replica_id=1)
+    news = turn()
+    assert news[0].startswith("ended: org/m/0: ready after ")
+    assert "ended: org/m/1: failed after " in news[1]
+    assert "the engine ended with 1" in news[1]
+    assert (dict(watcher.applies), watcher.state.failures) == ({"failed": 1}, 1)
 
 
 def test_metrics_show_how_long_the_fleet_is_out_of_sync(watcher: Watcher, cluster: ClusterStandIn) -> None:

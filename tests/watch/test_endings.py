@@ -1,0 +1,103 @@
+"""How starts that a watch has begun end: each is told once, with model, reason and how long it took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.inventory import Inventory
+from fleetctl.watch.endings import Ending, Starts
+
+BEGUN, REVISION = "2026-03-04T12:00:00Z", "0123456789abcdef"
+MODEL, SHORT = "org/m", REVISION[:10]
+
+
+def seen(at: str = "2026-03-04T12:00:41Z", *replicas: dict[str, Any], failures: Any = (), complete: bool = True,
+         ) -> Inventory:
+    """An inventory with these replicas of the fleet; `failures` = id, code and time of each."""
+    return Inventory.model_validate({
+        "observedAt": at, "source": "x", "complete": complete, "nodes": [],
+        "replicas": [{"model": MODEL, "fleet": "lab", "replicaId": number, "state": "ALIVE", **one}
+                     for number, one in enumerate(replicas)],
+        "failures": [{"model": MODEL, "replicaId": number, "code": code, "message": "{no} memory", "at": when}
+                     for number, code, when in failures]})
+
+
+def begun(*ids: int, model: str = MODEL, starts: Starts | None = None, since: str = BEGUN, **more: Any) -> Starts:
+    starts = starts or Starts()
+    rows = [ReplicaOutcome(model=model, replica_id=number, outcome="starting") for number in ids]
+    assert starts.begin(more.pop("revision", REVISION), since, rows, **more)
+    return starts
+
+
+STARTING = {"state": "PENDING_CREATION"}
+
+
+def test_a_run_ends_with_a_last_word_when_all_that_it_began_is_ready() -> None:
+    starts = begun(0, 1)
+    assert starts.end(seen(BEGUN, STARTING, STARTING), "lab") == []
+    assert starts.end(seen("2026-03-04T12:00:20Z", {}, STARTING), "lab") == [
+        Ending(f"{SHORT}: org/m/0: ready after 20s")]
+    assert starts.end(seen("2026-03-04T12:01:05Z", {}, {}), "lab") == [
+        Ending(f"{SHORT}: org/m/1: ready after 1m05s"), Ending("", "fine")]
+    assert starts.end(seen("2026-03-04T12:02:05Z", {}, {}), "lab") == []
+
+
+def test_several_that_end_at_once_share_a_line() -> None:
+    assert begun(0, 1, 2).end(seen(BEGUN, {}, {}, {}), "lab") == [
+        Ending(f"{SHORT}: org/m: 3 ready after 0s"), Ending("", "fine")]
+
+
+def test_a_crash_is_told_with_model_and_reason_once_for_all_its_retries() -> None:
+    starts = begun(0)
+    telling = (f"{SHORT}: org/m/0: failed after 41s: ENGINE_EXITED: {{no}} memory; it is tried again until the model "
+               "cools down")
+    assert starts.end(seen(failures=[(0, "ENGINE_EXITED", "2026-03-04T12:00:09Z")]), "lab") == [
+        Ending(telling), Ending("", "failed")]
+    for number, code, told in ((1, "ENGINE_EXITED", 0), (2, "STARTUP_TIMEOUT", 1)):
+        begun(number, starts=starts)
+        found = starts.end(seen(failures=[(number, code, "2026-03-04T12:00:20Z")]), "lab")
+        assert [bool(one.text) for one in found] == [True] * told + [False]
+        assert found[-1].of_run == "failed"
+    begun(3, starts=starts, revision="another")
+    assert starts.end(seen(failures=[(3, "ENGINE_EXITED", "2026-03-04T12:00:20Z")]), "lab")[0].text
+    starts = begun(0, starts=begun(0))
+    assert starts.end(seen(BEGUN, {}), "lab")[0].text.endswith("ready after 0s")
+
+
+def test_a_failure_from_before_the_start_is_not_its_own() -> None:
+    earlier = [(0, "ENGINE_EXITED", "2026-03-04T11:59:59Z")]
+    assert begun(0).end(seen(BEGUN, STARTING, failures=earlier), "lab") == []
+    [told, _] = begun(0).end(seen(failures=earlier), "lab")
+    assert told.text == f"{SHORT}: org/m/0: gone after 41s: evicted, or Ray no longer knows how it ended"
+
+
+def test_what_waits_for_a_node_or_restarts_has_not_ended() -> None:
+    waiting = ({"state": "DEPENDENCIES_UNREADY"}, STARTING, {"state": "RESTARTING"})
+    assert begun(0, 1, 2).end(seen("2026-03-04T13:00:00Z", *waiting), "lab") == []
+
+
+def test_nothing_is_said_on_an_incomplete_reading() -> None:
+    starts = begun(0)
+    assert starts.end(seen(complete=False), "lab") == []
+    assert len(starts.open) == 1
+
+
+def test_a_run_of_which_one_is_gone_is_no_success() -> None:
+    assert begun(0).end(seen(), "lab")[1] == Ending("", "failed")
+
+
+def test_a_merge_that_overtakes_another_ends_under_its_own_revision() -> None:
+    starts = begun(1, starts=begun(0), revision="fedcba9876543210")
+    texts = [one.text for one in starts.end(seen(BEGUN, {}, {}), "lab") if one.text]
+    assert texts == [f"{SHORT}: org/m/0: ready after 0s", "fedcba9876: org/m/1: ready after 0s"]
+
+
+def test_a_new_watch_tells_how_those_of_an_earlier_one_end_and_counts_no_run() -> None:
+    starts = Starts()
+    starts.adopt(REVISION, seen(BEGUN, {}, STARTING, {"state": "PENDING_CREATION", "fleet": "other"}), "lab")
+    assert starts.end(seen("2026-03-04T12:00:30Z", {}, {}), "lab") == [Ending(f"{SHORT}: org/m/1: ready after 30s")]
+
+
+def test_a_run_that_also_failed_was_counted_when_it_ended() -> None:
+    assert begun(0, counts=False).end(seen(BEGUN, {}), "lab") == [Ending(f"{SHORT}: org/m/0: ready after 0s")]
