@@ -131,5 +131,6 @@ def test_weights_that_are_on_the_node_already_are_not_promised_as_a_fetch() -> N
     unserved = promoted.model_copy(deep=True)
     assert unserved.members[0].weights
     unserved.members[0].weights.sources.clear()
-    assert [planned_weights([one]).rows[0][1] for one in (promoted, unserved, created)] == ["memory on a (nothing to fetch)", "memory on a (nothing to fetch)",
+    shown = [planned_weights([one]).rows[0][1] for one in (promoted, unserved, created)]
+    assert shown == ["memory on a (nothing to fetch)", "memory on a (nothing to fetch)",
                      "org/one:1/0 on a (on this node already, nothing to fetch)"]

@@ -49,7 +49,7 @@ MOST_TRIALS, WORK = 20, 1_000
 That is 14 trials for ten nodes with 50 missing replicas, three for 1,000 nodes with a few, and none for 1,000 nodes
 with a thousand, where each would take as long as the plan itself.
 """
-DOUBLINGS = 4
+DOUBLINGS = 6
 """How many times a number that is not enough is doubled."""
 Parts = Sequence[tuple[NodeShape, int]]
 """The node shapes of an addition, with the most nodes of each: one for each member they are for."""
