@@ -29,7 +29,7 @@ REASON_CHARS = 300
 
 
 class NotReady(NamedTuple):
-    """Since when an engine has not answered its readiness probe, RFC 3339, and how the probe failed."""
+    """Since when an engine is no longer ready, RFC 3339: how its readiness probe failed, or that it is being ended."""
 
     since: str
     reason: str
@@ -92,6 +92,14 @@ class Recorder:
         if self._busy.acquire(blocking=False):
             self._next = time.monotonic() + RECORD_S
             threading.Thread(target=self._write, args=(state,), name="fleetctl-record", daemon=True).start()
+
+    def leave(self, why: str) -> None:
+        """Record at once that the replica is being ended: it serves no more, though its actor is up until it has."""
+        def run() -> None:
+            if self._busy.acquire(timeout=RECORD_S):
+                self._write(NotReady(utc_now(), why))
+
+        threading.Thread(target=run, name="fleetctl-record", daemon=True).start()
 
     def _write(self, state: Optional[NotReady]) -> None:
         try:

@@ -171,6 +171,7 @@ class ReplicaActor:
         If that run has been ended, the actor ends itself: for good, or if `again`, to be restarted by Ray.
         """
         self._leaving = True
+        self._recorder.leave("it is being restarted" if again else "it is being ended")
         self._end_in(self._replica.grace_s + ENDED_S, again)
         self._end_engines()
         self._end_in(LEAVE_S, again)

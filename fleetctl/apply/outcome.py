@@ -60,8 +60,8 @@ def no_longer_ready(plan: Plan, client: DashboardClient, clock: Callable[[], str
     models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models
     return [ReplicaOutcome(
                 model=key, replica_id=one.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
-                    "it is up, but has not answered its readiness since "
-                    f"{clock_text(one.not_ready_since, seen.observed_at)}: {one.not_ready_reason}; it keeps running"))
+                    "it is up, but has not been ready since "
+                    f"{clock_text(one.not_ready_since, seen.observed_at)}: {one.not_ready_reason}"))
             for key, state in models.items() if sum(one.not_ready_since is None for one in state.live) < wanted[key]
             for one in state.live if one.not_ready_since]
 

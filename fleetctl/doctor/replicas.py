@@ -37,7 +37,7 @@ def check_readiness(evidence: Evidence) -> Iterator[Diagnosed]:
             since = clock_text(replica.not_ready_since, evidence.inventory.observed_at)
             yield Diagnosed(
                 code="NO_LONGER_READY", severity="error", area="replica", subject=_name(replica),
-                message=f"it does not answer its readiness since {since}: {replica.not_ready_reason}",
+                message=f"it has not been ready since {since}: {replica.not_ready_reason}",
                 advice="it counts as live, but gets no requests, and nothing restarts it; see its log, then restart it",
                 command=f"fleetctl logs {shlex.quote(_name(replica))}")
 

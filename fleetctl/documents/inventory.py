@@ -242,8 +242,9 @@ class Replica(Stored):
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
     not_ready_since: Moment | None = Field(
         None, exclude_if=is_absent,
-        description="since when it, once ready, has not answered its readiness probe: it counts, but does not serve")
-    not_ready_reason: str = Field("", exclude_if=is_zero, description="how the probe failed")
+        description="since when it is not ready any more, so it counts, but does not serve: its probe fails, or it is "
+                    "being ended")
+    not_ready_reason: str = Field("", exclude_if=is_zero, description="how the probe failed, or that it is being ended")
     gone_within_s: float | None = Field(
         None, exclude_if=is_absent, description="how long that eviction may take, in seconds; absent = unknown")
     refused: list[str] = Field(

@@ -107,7 +107,7 @@ def note_text(replica: Replica, observed_at: str | None) -> str:
     if since is None:
         return replica.error or ""
     shown = clock_text(since, observed_at) if observed_at else since
-    return f"not answering its readiness since {shown}: {replica.not_ready_reason}"
+    return f"no longer ready since {shown}: {replica.not_ready_reason}"
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:

@@ -174,6 +174,18 @@ def test_an_actor_writes_at_most_once_in_ten_seconds(keys: Keys, monkeypatch: py
     seen(recorder, None, lambda: recorded() is None)
 
 
+def test_a_replica_that_is_being_ended_is_not_ready_from_then_on(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this an apply that ends during its engine's grace period would call it ready."""
+    recorder = Recorder(REPLICA, READY_AT, restarted=False)
+    seen(recorder, None, lambda: recorder._is_known)
+    monkeypatch.setattr(readiness, "RECORD_S", 10.0)
+    recorder._next = float("inf")  # it does not wait for the next write
+    recorder.leave("it is being ended")
+    eventually(lambda: recorded() is not None, "it was recorded")
+    assert recorded()["reason"] == "it is being ended"
+    assert not is_ready("a3", describe(REPLICA, (), READY_AT))
+
+
 def test_what_cannot_be_written_is_written_later(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bytes] = []
 

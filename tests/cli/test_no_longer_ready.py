@@ -51,7 +51,7 @@ def test_status_has_its_own_word_and_says_since_when_and_why(cli: Cli, two: Clus
     [row] = [line for line in result.out.splitlines() if line.startswith(f"{MODEL}/1")]
     assert "not ready" in row
     text = " ".join(result.out.split())
-    assert f"not answering its readiness since 12:03 UTC: {WHY}" in text
+    assert f"no longer ready since 12:03 UTC: {WHY}" in text
     assert "Replicas: 1 ready, 1 not ready" in result.out
     document = json.loads(cli("status", "--format", "json").out)
     validator("inventory").validate(document)
@@ -99,7 +99,7 @@ def test_a_plan_counts_it_as_live_and_an_apply_leaves_it_and_is_partial(
     [row] = result.summary["outcomes"]
     assert (row["replicaId"], row["outcome"], row["code"], row["message"]) == (
         1, "starting", "NO_LONGER_READY",
-        f"it is up, but has not answered its readiness since 12:03 UTC: {WHY}; it keeps running")
+        f"it is up, but has not been ready since 12:03 UTC: {WHY}")
     assert two.writes() == [], "there is nothing to do"
     assert cli("apply", "-f", wants_two, "--yes", "--no-wait").code == 0, "it only wants replicas created"
     assert cli("apply", "-f", fleet_of(wants_two, 1), "--yes").code == 0, "one is wanted, and one is ready"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -81,6 +82,7 @@ def test_requests_end_before_their_engine_and_it_runs_as_the_node_does(
     asked = working(world, pool, "gang/0")
     world.run_with("while a replica is leaving", "evict", "gang/0", "--yes")
     assert asked.result().status_code == 200
+    assert "it is being ended" in json.dumps(world.listed_jobs()), "it was no longer ready from then on"
     eventually(lambda: world.actors() == {}, "the gang has ended itself: what was begun is completed")
     assert signals(world, "gang/0") == sorted([*ONE, *IDLE])
 

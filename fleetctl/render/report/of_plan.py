@@ -159,9 +159,9 @@ def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Fin
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
         if row.not_ready:
-            verb = "does" if row.not_ready == 1 else "do"
+            verb = "is" if row.not_ready == 1 else "are"
             yield Finding("warning", "NO_LONGER_READY", row.key,
-                          f"{count_of(row.not_ready, 'live replica')} {verb} not answer the readiness probe",
+                          f"{count_of(row.not_ready, 'live replica')} {verb} up but no longer ready",
                           row.source)
     surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
