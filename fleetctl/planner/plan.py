@@ -127,7 +127,7 @@ def _decide(
         return _Decided(fleet, state, shapes, ledger, demands, with_id,
                         certify(demands, placed, most, packing.method), (), (), (), Reloads(), {})
     if found.no_room:  # imported only now: a third of the time of a small plan
-        from fleetctl.planner.placement.reasons.remedies import Inquiry
+        from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
         from fleetctl.planner.repacked import repacked_bound
 
         occupants = look_around(inventory.nodes, ledger.nodes, state.running,
@@ -142,13 +142,22 @@ def _decide(
     certificate = certify(demands, placed, most, method, repacked)
 
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
+    if any(row.would_fit for row in blocked):
+        def created_with(nodes: Sequence[Node]) -> Counter[int]:
+            grown = inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]})
+            return Counter(one.demand.place for one, _ in _decide(fleet, grown, options, explained=False).placed)
+
+        additions = Additions(inventory.nodes, sum(one.missing for one in demands),
+                              Counter(one.demand.place for one in placed), created_with)
+        blocked = additions.tried(blocked, {
+            model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
     taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
                     ) if limits.left_out or limits.closed else {}
     avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
     decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads, avoided)
     if not fleet.cluster.grow:
-        return _with_additions(decided, inventory, options) if inquiry else decided
+        return decided
     created = Counter(one.demand.place for one in placed)
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in allowed if one.place in found.no_room]
@@ -158,24 +167,7 @@ def _decide(
     beside = quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
     growth, blocked, new = growing.find(short, beside, state, placed, blocked)
     certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
-    decided = replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
-    return _with_additions(decided, inventory, options) if inquiry else decided
-
-
-def _with_additions(decided: _Decided, inventory: Inventory, options: PlanOptions) -> _Decided:
-    """Return the decisions with the numbers of nodes to add that plans with them need."""
-    if not any(row.would_fit for row in decided.blocked):
-        return decided
-    from fleetctl.planner.additions import Additions
-
-    def created(nodes: Sequence[Node]) -> Counter[int]:
-        grown = inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]})
-        return Counter(one.demand.place for one, _ in _decide(decided.fleet, grown, options, explained=False).placed)
-
-    additions = Additions(inventory.nodes, sum(one.missing for one in decided.demands),
-                          Counter(one.demand.place for one, _ in decided.placed), created)
-    return replace(decided, blocked=additions.tried(decided.blocked, {
-        model.key: (place, model.priority) for place, model in enumerate(decided.fleet.models)}))
+    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
 
 
 def _blocked(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Quota
@@ -55,7 +54,7 @@ class Quotas:
     """The quotas of a fleet, each with the live replicas of its models."""
 
     def __init__(self, fleet: ResolvedFleet, state: LiveState) -> None:
-        self._fleet = fleet
+        self._fleet, self._state = fleet, state
         self._quotas: list[_Usage] = []
         self._of: dict[str, list[int]] = {}
         for number, quota in enumerate(fleet.policy.quotas):
@@ -72,7 +71,7 @@ class Quotas:
 
     def beside(self, taken: Iterable[tuple[str, int]]) -> Quotas:
         """Return these quotas with new replicas counted too: the model and the GPUs of each."""
-        found = copy(self)
+        found = Quotas(self._fleet, self._state)
         found._quotas = [replace(one) for one in self._quotas]
         for key, gpus in taken:
             for number in self._of.get(key, ()):

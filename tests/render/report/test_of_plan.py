@@ -9,6 +9,7 @@ from rich.console import Console
 from fleetctl.documents.plan import Note, PlanFleet
 from fleetctl.render.report.model import Report, Table
 from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.of_weights import planned_weights
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 from tests.render.report.plan_cases import cases
@@ -127,3 +128,21 @@ def test_a_plan_shows_the_source_of_weights_and_no_times() -> None:
 def test_a_plan_without_files_still_makes_a_report() -> None:
     report = plan_report(plan(models=[row("m", 1, 1)], fleet=PlanFleet(name="lab")))
     assert (report.file, report.subjects, report.identity) == ("", ("m",), "plan:lab")
+
+
+def test_weights_that_are_on_the_node_already_are_not_promised_as_a_fetch() -> None:
+    fleet = FLEET.replace("        engine: {command: [serve, one]", f"""\
+        weights: {{from: [{{path: /models/one}}], index: {'a' * 64}}}
+        engine: {{command: [serve, one]""")
+    served = {"artifact": "a" * 64, "port": 7000, "bytes": 3 << 29}
+    beside = {"model": "org/one:1", "replicaId": 0, "fleet": "lab", "level": "WARM", "members": [
+        {"nodeId": "id-a", "gpus": 0, "address": "10.0.0.1", "weights": served, "group": "main", "role": "Standalone"}]}
+    plan = small_plan("a", fleet=fleet.replace("replicas: 3", "replicas: 1"), replicas=[beside])
+    [action] = plan.actions
+    created, promoted = (action.model_copy(update={"op": op}) for op in ("create", "promote"))
+    unserved = promoted.model_copy(deep=True)
+    assert unserved.members[0].weights
+    unserved.members[0].weights.sources.clear()
+    shown = [planned_weights([one]).rows[0][1] for one in (promoted, unserved, created)]
+    assert shown == ["memory on a (nothing to fetch)", "memory on a (nothing to fetch)",
+                     "org/one:1/0 on a (on this node already, nothing to fetch)"]

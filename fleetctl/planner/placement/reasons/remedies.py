@@ -9,10 +9,13 @@ is considered alone, on what this plan leaves free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count as counting
 
 from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import NODE_ID_LABEL
@@ -30,6 +33,7 @@ from fleetctl.planner.placement.reasons.node_shapes import (
     Labels,
     NodeShape,
     NodeShapes,
+    empty,
     names_a_node,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -39,6 +43,14 @@ from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_p
 
 MAX_TRIED_TOGETHER, BATCH = 200, 64
 """Up to 200 members are tried together. More are tried in batches of 64, and the nodes of the batches are added up."""
+MOST_TRIALS, WORK = 20, 1_000
+"""The most trials of one plan, and their work: each one's missing replicas, a quarter of its nodes, and the added ones.
+
+That is 14 trials for ten nodes with 50 missing replicas, three for 1,000 nodes with a few, and none for 1,000 nodes
+with a thousand, where each would take as long as the plan itself.
+"""
+DOUBLINGS = 6
+"""How many times a number that is not enough is doubled."""
 Parts = Sequence[tuple[NodeShape, int]]
 """The node shapes of an addition, with the most nodes of each: one for each member they are for."""
 
@@ -56,9 +68,10 @@ class Inquiry:
     ) -> None:
         self.placer, self.occupants, self.table = placer, occupants, NodeTable(placer.ledger)
         self.search = RemovalSearch(occupants)
-        self._policies, self._before, self._placed = policies, before, placed
+        self._before, self._placed = before, placed
         self._lowest = min((one.demand.priority for one in placed), default=0)
-        self._shapes: dict[int | None, NodeShapes] = {}
+        self._shapes = NodeShapes(self.table, occupants.nodes, policies)
+        self._without_lower: dict[int, NodeShapes] = {}
         self._own_models = frozenset(one.model for one in occupants.replicas if one.ours)
         self._why: dict[ReplicaShape, Explanation] = {}
         self._additions: dict[tuple[ReplicaShape, int, int], list[Addition] | str] = {}
@@ -71,7 +84,13 @@ class Inquiry:
             self._why[alike] = explain(shape, self.placer, self.table)
         why = self._why[alike]
         # a model's own replicas are never named, so a model that runs or will run has an answer of its own
-        removal = self._removal(shape if shape.key in self._own_models else alike, why, priority)
+        of_its_own = shape if shape.key in self._own_models else alike
+        removal: Removal | str = ""
+        if why.missing is not None:
+            key = of_its_own, priority
+            if key not in self._removals:
+                self._removals[key] = self.search.find(replace(why.missing, shape=of_its_own), priority)
+            removal = self._removals[key]
         added = self._addition(alike, why, replicas, priority)
         if not isinstance(added, str) and isinstance(removal, str) and removal.endswith(HOPELESS):
             removal = ""  # true of the nodes that there are, and read as one of all nodes beside an addition
@@ -82,13 +101,6 @@ class Inquiry:
             no_remedy="; ".join(note for note in (removal, added) if note and isinstance(note, str)),
         )
 
-    def _removal(self, shape: ReplicaShape, why: Explanation, priority: int) -> Removal | str:
-        if why.missing is None:
-            return ""
-        if (shape, priority) not in self._removals:
-            self._removals[shape, priority] = self.search.find(replace(why.missing, shape=shape), priority)
-        return self._removals[shape, priority]
-
     def _addition(
         self, shape: ReplicaShape, why: Explanation, replicas: int, priority: int
     ) -> list[Addition] | str:
@@ -98,24 +110,19 @@ class Inquiry:
             return "would fit with a higher maxReplicasPerModel of the nodes, in spec.nodes"
         if why.missing is None:
             return ""
-        key = shape, replicas, priority
-        if key not in self._additions:
-            self._additions[key] = find_addition(why.missing, replicas, self._shapes_for(priority)) or find_addition(
-                why.missing, replicas, self._shapes_for(None))
-        return self._additions[key]
-
-    def _shapes_for(self, priority: int | None) -> NodeShapes:
-        """Return the shapes, with what is free before new replicas of a lower priority; None = after all of them."""
-        if self._before is None or (priority is not None and priority <= self._lowest):
-            priority = None
-        if priority not in self._shapes:
-            table = self.table
-            if priority is not None and self._before is not None:
+        key, shapes = (shape, replicas, priority), self._shapes
+        if self._before is not None and priority > self._lowest:  # without new replicas of a lower priority
+            if priority not in self._without_lower:
                 ledger = self._before.copied()
                 take_again([one for one in self._placed if one.demand.priority >= priority], Placer(ledger))
-                table = NodeTable(ledger)
-            self._shapes[priority] = NodeShapes(table, self.occupants.nodes, self._policies)
-        return self._shapes[priority]
+                self._without_lower[priority] = NodeShapes(NodeTable(ledger), shapes.nodes, shapes.policies)
+            shapes = self._without_lower[priority]
+        if key not in self._additions:
+            found = find_addition(why.missing, replicas, shapes)
+            if not found and shapes is not self._shapes:
+                found = find_addition(why.missing, replicas, self._shapes)
+            self._additions[key] = found
+        return self._additions[key]
 
     def _in_the_way(self, removal: Removal) -> Iterator[InTheWay]:
         for one in map(self.occupants.replicas.__getitem__, removal.gone):
@@ -261,3 +268,103 @@ def _addition(shape: NodeShape, count: int, for_all: int, labels: Labels) -> Add
         cpus=round(total.cpu * SHARE), memory=total.memory, one_value_of=shared,
         labels={**own, **labels} if shared is None else own,
     )
+
+
+@dataclass
+class Additions:
+    """How many nodes would help, by plans with nodes added: the number told is what these need.
+
+    An inquiry estimates it for one model alone. A plan also gives the nodes to models that come first, and places new
+    replicas of lower priority elsewhere. One trial answers for all models that would use the same nodes.
+
+    `created` plans the fleet with more nodes and returns the new replicas by place of the model; `today` = those of
+    the plan itself; `missing` = the replicas it lacks.
+    """
+
+    nodes: Sequence[Node]
+    missing: int
+    today: Counter[int]
+    created: Callable[[Sequence[Node]], Counter[int]]
+    _known: dict[str, Counter[int]] = field(default_factory=dict)
+    _left: int = WORK
+
+    def tried(self, blocked: Sequence[Blocked], models: Mapping[str, tuple[int, int]]) -> list[Blocked]:
+        """Return the rows with the numbers that plans need; `models` = place and priority by key.
+
+        Those for one replica are tried before those for all, higher priorities first.
+        """
+        rows = {row.model: row for row in blocked}
+        told = sorted([(-models[row.model][1], models[row.model][0], row.model) for row in blocked if row.would_fit])
+        for _, place, key in told:
+            parts, replicas = rows[key].would_fit, rows[key].replicas
+            counts, tried = self._fewest(parts, [one.nodes for one in parts], place, 1)
+            rows[key] = rows[key].model_copy(update={"would_fit": [one.model_copy(update={
+                "nodes": nodes, "nodes_for_all": max(nodes, one.nodes_for_all) if replicas > 1 else nodes,
+                "estimated": not tried}) for one, nodes in zip(parts, counts, strict=True)] if any(counts) else []})
+        for _, place, key in told:
+            if rows[key].replicas > 1 and (parts := rows[key].would_fit):
+                start = [one.nodes_for_all for one in parts]
+                counts, tried = self._fewest(parts, start, place, rows[key].replicas)
+                rows[key] = rows[key].model_copy(update={"would_fit": [
+                    one.model_copy(update={"nodes_for_all": nodes, "estimated_for_all": not tried})
+                    for one, nodes in zip(parts, counts, strict=True) if one.nodes or nodes]})
+        return list(rows.values())
+
+    def _fewest(
+        self, parts: Sequence[Addition], start: Sequence[int], place: int, replicas: int
+    ) -> tuple[list[int], bool]:
+        """Return how many nodes of each part place `replicas` more, and whether that was tried; zeros if none do.
+
+        Tried = they do, and one node less does not.
+        """
+        counts, low = list(start), [0] * len(parts)
+        for _ in range(DOUBLINGS):
+            if (enough := self._enough(parts, counts, place, replicas)) is not False:
+                break
+            low = [counts[0] + 1] if len(parts) == 1 else low
+            counts = [2 * one for one in counts]
+        else:
+            if not (enough := self._enough(parts, counts, place, replicas)):
+                return [0] * len(parts), True
+        if enough is None:
+            return counts, False
+        for part in range(len(parts)):
+            step = 1
+            while counts[part] > low[part]:
+                fewer = [*counts[:part], max(low[part], counts[part] - step), *counts[part + 1:]]
+                if (enough := self._enough(parts, fewer, place, replicas)) is None:
+                    return counts, False
+                if enough:
+                    counts, step = fewer, 2 * step
+                else:
+                    low[part] = fewer[part] + 1
+                    step = max(1, (counts[part] - low[part] + 1) // 2)
+        return counts, True
+
+    def _enough(self, parts: Sequence[Addition], counts: Sequence[int], place: int, replicas: int) -> bool | None:
+        """Return whether a plan with these nodes places `replicas` more; None if no more plans may be made."""
+        if not any(counts):
+            return False
+        told = [(one.like, one.shape, one.labels, one.one_value_of, number)
+                for one, number in zip(parts, counts, strict=True) if number]
+        if (key := str(told)) not in self._known:
+            work = len(self.nodes) // 4 + self.missing + sum(counts)
+            if work > self._left or len(self._known) == MOST_TRIALS:
+                return None
+            self._left -= work
+            taken = {text for node in self.nodes for text in (node.id, node.name)}
+            names = (name for number in counting(1) if (name := f"new-{number}") not in taken)
+            self._known[key] = self.created([
+                empty(model, next(names)) for one, number in zip(parts, counts, strict=True) if number
+                for model in [self._node(one)] * number])
+        return self._known[key][place] - self.today[place] >= replicas
+
+    def _node(self, one: Addition) -> Node:
+        """Return a node as the addition tells it: like an existing one, or with its amounts."""
+        labels = {**one.labels, **({one.one_value_of: ANY_VALUE} if one.one_value_of else {})}
+        like = next((node for node in self.nodes if node.name == one.like), None) if one.like else None
+        if like is not None:
+            return like.model_copy(update={"labels": {**like.labels, **labels}})
+        cards = [Gpu(index=index, memory_total=one.vram) for index in range(one.gpus // SHARE)]
+        total = Amounts(gpu=one.gpus / SHARE, cpu=one.cpus / SHARE, memory=one.memory)
+        return Node(id="", name="", labels=labels, resources=NodeResources(total=total), gpus=cards)
