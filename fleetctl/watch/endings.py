@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from fleetctl.documents.base import age_text, as_datetime
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.inventory import LIVE_STATES, STARTING_STATES, Failure, Inventory, Replica
+from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of, grouped
 
 SHORT = 10
@@ -19,16 +19,16 @@ SHORT = 10
 
 
 class Start(NamedTuple):
-    """A replica that run number `run` has begun for a revision; `since` = RFC 3339, by the cluster's clock.
+    """A replica that was begun for a revision; `since` = RFC 3339, by the cluster's clock.
 
-    `run` None = the run was counted when it ended, such as one that also had failures.
+    `runs` = the numbers of the runs that count once it has ended: the one that began it, and later ones that await it.
     """
 
     model: str
     replica_id: int
     revision: str
-    run: int | None
     since: str
+    runs: tuple[int, ...]
 
 
 class Ending(NamedTuple):
@@ -36,6 +36,14 @@ class Ending(NamedTuple):
 
     text: str
     of_run: Literal["", "fine", "failed"] = ""
+
+
+class _How(NamedTuple):
+    """How a start ended, in words, and when."""
+
+    code: str
+    why: str
+    at: str
 
 
 @dataclass(slots=True)
@@ -50,12 +58,16 @@ class Starts:
 
     def begin(self, revision: str, since: str, outcomes: Sequence[ReplicaOutcome], *, counts: bool = True) -> bool:
         """Note what a run has left starting; returns whether it is anything. `counts` = its end counts as the run's."""
-        begun = [Start(row.model, row.replica_id, revision, self._runs if counts else None, since) for row in outcomes
-                 if row.outcome == "starting" and row.replica_id is not None]
+        runs = (self._runs,) if counts else ()
         self._runs += 1
-        again = {(one.model, one.replica_id) for one in begun}
-        self.open = [*(one for one in self.open if (one.model, one.replica_id) not in again), *begun]
-        return bool(begun)
+        starting = [(row.model, row.replica_id) for row in outcomes
+                    if row.outcome == "starting" and row.replica_id is not None]
+        known = {(one.model, one.replica_id): one for one in self.open}
+        for key in starting:
+            start = known.get(key) or Start(*key, revision, since, ())
+            known[key] = start._replace(runs=start.runs + runs)
+        self.open = list(known.values())
+        return bool(starting)
 
     def adopt(self, revision: str, seen: Inventory, fleet: str) -> None:
         """Note what an earlier watch, which was ended, has left starting."""
@@ -68,42 +80,45 @@ class Starts:
         """Return what has ended by now, a text for each revision, model and way, and forget it."""
         if not seen.complete or not self.open:
             return []
-        live = {(one.model, one.replica_id): one for one in seen.replicas
-                if one.fleet == fleet and one.level == "HOT" and one.state in LIVE_STATES}
-        ended = [(one, _end_of(one, live.get((one.model, one.replica_id)), seen.failures)) for one in self.open]
+        dead = dead_node_ids(seen)
+        live = {(one.model, one.replica_id): one for one in seen.replicas if one.fleet == fleet and is_live(one, dead)}
+        ended = [(one, _end_of(one, live.get((one.model, one.replica_id)), seen)) for one in self.open]
         self.open = [one for one, how in ended if how is None]
-        news = list(self._news(seen.observed_at, [(one, how) for one, how in ended if how is not None]))
-        left = {one.run for one in self.open}
-        runs = {run for run in (one.run for one, _ in ended) if run is not None and run not in left}
+        news = list(self._news([(one, how) for one, how in ended if how is not None]))
+        left = {run for one in self.open for run in one.runs}
+        runs = {run for one, _ in ended for run in one.runs} - left
         news += [Ending("", "failed" if run in self._failed else "fine") for run in sorted(runs)]
         self._failed -= runs
         return news
 
-    def _news(self, at: str, ended: Sequence[tuple[Start, tuple[str, str]]]) -> Iterator[Ending]:
-        for (revision, model, code, why), starts in grouped(
-                ((one.revision, one.model, *how), one) for one, how in ended).items():
+    def _news(self, ended: Sequence[tuple[Start, _How]]) -> Iterator[Ending]:
+        for (revision, model, code, why), rows in grouped(
+                ((one.revision, one.model, how.code, how.why), (one, how.at)) for one, how in ended).items():
+            starts = [one for one, _ in rows]
             what = model if len(starts) > 1 else f"{model}/{starts[0].replica_id}"
-            after = age_text(min(one.since for one in starts), at)
+            after = age_text(min(one.since for one in starts), max((at for _, at in rows), key=as_datetime))
             if code == "ready":
                 self._told = {told for told in self._told if told[:2] != (revision, model)}
                 yield Ending(f"{revision[:SHORT]}: {what}: {f'{len(starts)} ' if len(starts) > 1 else ''}ready after "
                              f"{after}")
                 continue
-            self._failed.update(one.run for one in starts if one.run is not None)
+            self._failed.update(run for one in starts for run in one.runs)
             if (revision, model, code) not in self._told:
                 self._told.add((revision, model, code))
                 count = f"{count_of(len(starts), 'replica')} " if len(starts) > 1 else ""
                 yield Ending(f"{revision[:SHORT]}: {what}: {count}{why.format(after=after)}")
 
 
-def _end_of(start: Start, now: Replica | None, failures: Sequence[Failure]) -> tuple[str, str] | None:
-    """Return how a start ended, as a code and in words with the time that it took left open; None = it has not."""
+def _end_of(start: Start, now: Replica | None, seen: Inventory) -> _How | None:
+    """Return how and when a start ended, with the time that it took left open in the words; None = it has not."""
     if now is not None:
-        return None if now.state in STARTING_STATES else ("ready", "")
+        return None if now.state in STARTING_STATES else _How("ready", "", now.ready_at or seen.observed_at)
     begun = as_datetime(start.since)
-    for one in failures:
+    for one in seen.failures:
         if ((one.model, one.replica_id) == (start.model, start.replica_id) and not one.reload
                 and (one.at is None or as_datetime(one.at) >= begun)):
             why = f"{one.code}: {one.message}".replace("{", "{{").replace("}", "}}")
-            return one.code, f"failed after {{after}}: {why}; it is tried again until the model cools down"
-    return "gone", "gone after {after}: evicted, or Ray no longer knows how it ended"
+            return _How(one.code, f"failed after {{after}}: {why}; it is tried again until the model cools down",
+                        one.at or seen.observed_at)
+    return _How("gone", "gone after {after}: evicted, lost with its node, or Ray no longer knows how it ended",
+                seen.observed_at)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.watch.endings import Ending, Starts
 
 BEGUN, REVISION = "2026-03-04T12:00:00Z", "0123456789abcdef"
 MODEL, SHORT = "org/m", REVISION[:10]
+GONE = "gone after 41s: evicted, lost with its node, or Ray no longer knows how it ended"
 
 
 def seen(at: str = "2026-03-04T12:00:41Z", *replicas: dict[str, Any], failures: Any = (), complete: bool = True,
@@ -50,7 +51,7 @@ def test_several_that_end_at_once_share_a_line() -> None:
 
 def test_a_crash_is_told_with_model_and_reason_once_for_all_its_retries() -> None:
     starts = begun(0)
-    telling = (f"{SHORT}: org/m/0: failed after 41s: ENGINE_EXITED: {{no}} memory; it is tried again until the model "
+    telling = (f"{SHORT}: org/m/0: failed after 9s: ENGINE_EXITED: {{no}} memory; it is tried again until the model "
                "cools down")
     assert starts.end(seen(failures=[(0, "ENGINE_EXITED", "2026-03-04T12:00:09Z")]), "lab") == [
         Ending(telling), Ending("", "failed")]
@@ -69,7 +70,7 @@ def test_a_failure_from_before_the_start_is_not_its_own() -> None:
     earlier = [(0, "ENGINE_EXITED", "2026-03-04T11:59:59Z")]
     assert begun(0).end(seen(BEGUN, STARTING, failures=earlier), "lab") == []
     [told, _] = begun(0).end(seen(failures=earlier), "lab")
-    assert told.text == f"{SHORT}: org/m/0: gone after 41s: evicted, or Ray no longer knows how it ended"
+    assert told.text == f"{SHORT}: org/m/0: {GONE}"
 
 
 def test_what_waits_for_a_node_or_restarts_has_not_ended() -> None:
@@ -101,3 +102,33 @@ def test_a_new_watch_tells_how_those_of_an_earlier_one_end_and_counts_no_run() -
 
 def test_a_run_that_also_failed_was_counted_when_it_ended() -> None:
     assert begun(0, counts=False).end(seen(BEGUN, {}), "lab") == [Ending(f"{SHORT}: org/m/0: ready after 0s")]
+
+
+def test_a_replica_that_a_later_run_also_awaits_ends_under_the_revision_that_began_it() -> None:
+    starts = begun(0)
+    rows = [ReplicaOutcome(model=MODEL, replica_id=number, outcome="starting") for number in (0, 1)]
+    assert starts.begin("fedcba9876543210", "2026-03-04T12:00:30Z", rows)
+    assert starts.end(seen("2026-03-04T12:01:00Z", {}, STARTING), "lab") == [
+        Ending(f"{SHORT}: org/m/0: ready after 1m00s"), Ending("", "fine")]
+    assert starts.end(seen("2026-03-04T12:01:30Z", {}, {}), "lab") == [
+        Ending("fedcba9876: org/m/1: ready after 1m00s"), Ending("", "fine")]
+
+
+def test_the_time_is_that_of_the_replica_and_not_of_the_look() -> None:
+    ready = {"readyAt": "2026-03-04T12:00:12Z"}
+    assert begun(0).end(seen("2026-03-04T12:05:00Z", ready), "lab")[0].text == f"{SHORT}: org/m/0: ready after 12s"
+
+
+def test_a_lost_replica_is_no_success() -> None:
+    lost = {"members": [{"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "gpus": 1}]}
+    found = seen("2026-03-04T12:00:41Z", lost).model_copy(update={"nodes": [
+        Node(id="n1", name="n1", ip="192.0.2.1", state="DEAD")]})
+    for one in (found, seen("2026-03-04T12:00:41Z", {"constructed": False})):
+        assert begun(0).end(one, "lab") == [Ending(f"{SHORT}: org/m/0: {GONE}"), Ending("", "failed")]
+
+
+def test_a_run_counts_once_all_that_it_awaits_has_ended() -> None:
+    starts = begun(0)
+    begun(0, starts=starts, revision="fedcba9876543210")
+    failed = seen(failures=[(0, "ENGINE_EXITED", "2026-03-04T12:00:09Z")])
+    assert [one.of_run for one in starts.end(failed, "lab")] == ["", "failed", "failed"]
