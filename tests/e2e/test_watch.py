@@ -125,6 +125,7 @@ def test_a_watch_that_is_killed_during_an_apply_can_be_replaced_by_another(world
     watches[0].process.kill()
     world.loaded.touch()
     watches.append(Watch(repository, "second"))
+    eventually(lambda: watches[1].notices("good"), "it has started")
     eventually(lambda: sorted(world.actors()) == [f"ModelActor:one:{number}" for number in range(3)]
                and {row["state"] for row in world.actors().values()} == {"ALIVE"}, "all run, each once")
     assert watches[1].end(signal.SIGTERM) == 143
