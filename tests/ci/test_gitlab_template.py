@@ -196,7 +196,8 @@ def test_a_push_is_validated_once_whether_or_not_a_merge_request_is_open() -> No
 
 def test_only_the_apply_job_is_in_the_environment_with_the_clusters_token() -> None:
     environments = {name.partition(":")[2]: job.get("environment", {}).get("name") for name, job in JOBS.items()}
-    assert environments == {"validate": None, "plan": "fleet/read", "apply": "fleet/apply", "rollout": "fleet/rollout", "drift": "fleet/read"}
+    assert environments == {"validate": None, "plan": "fleet/read", "apply": "fleet/apply", "rollout": "fleet/rollout",
+                            "drift": "fleet/read"}
 
 
 def test_validate_needs_no_cluster_and_writes_its_report(run_job, cluster: ClusterStandIn, lab: GitLabStandIn) -> None:
