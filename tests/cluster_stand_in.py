@@ -284,7 +284,7 @@ class ClusterStandIn:
             return 200, listing(self.groups)
         if path == "/api/v0/actors":
             key, value = query.get("filter_keys", ""), query.get("filter_values")
-            wanted = {"class_name": value, "state": "DEAD"} if key == "class_name" else {"state": value}
+            wanted = {"class_name": value, "state": "DEAD"} if key == "class_name" else {key.partition(",")[0]: value}
             return 200, listing([row for row in self.actors if wanted.items() <= row.items()])
         if path == "/logical/actors":
             ids = query["ids"].split(",")

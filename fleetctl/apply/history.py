@@ -4,7 +4,8 @@ Ray keeps every job until its session ends. The list is one request, and each lo
 parallel, and only if they are shown or needed.
 
 How a run ended comes from its job and its log. Nothing is guessed: anything else is `unknown`. The agent logs each
-action before it acts, so a complete log without the line proves that nothing was done.
+action before it acts, so a complete log without the line proves that nothing was done. What became of the replicas that
+were starting when an apply ended comes from Ray's actors, of which each names the run that created it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, get_args
 
@@ -27,13 +29,13 @@ from fleetctl.documents.events import Event, History, HistoryEntry, HistoryRun, 
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
-from fleetctl.documents.quantity import number_in
+from fleetctl.documents.quantity import count_of, number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
 from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.failures import plans_in
+from fleetctl.inventory.failures import Became, list_created, plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.notes import note_text
@@ -46,6 +48,10 @@ NEVER_STARTED = frozenset({
 
 FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "replicaEnding"}
 """The event before the first action of a run, by verb."""
+NO_LONGER_KNOWN = "NO_LONGER_KNOWN"
+"""The code of a replica that was starting when its run ended, and that Ray no longer remembers."""
+LOOKED_BACK = 20
+"""How many earlier applies may have created what a run only waited for."""
 LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
@@ -58,12 +64,14 @@ BATCH = 4 * READERS
 class RunLog:
     """The readable part of a run's log. `whole` = the complete log, not only its end, which Ray keeps with the job.
 
-    `problem` = why the log is missing, if known.
+    `problem` = why the log is missing, if known; `later` = what became of replicas that it leaves starting, by model
+    and id.
     """
 
     events: tuple[Event, ...] = ()
     whole: bool = False
     problem: str = ""
+    later: Mapping[tuple[str, int | None], ReplicaOutcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ def status_of(job: Job, log: RunLog) -> RunStatus:
         return RunStatus("ok", note_text(job.metadata))
     summary = summary_of(log)
     if summary is not None:
-        return _from_summary(summary, idle=_was_idle(job, log))
+        return _from_summary(summary, outcomes_of(log), idle=_was_idle(job, log), later=bool(log.later))
     if not job.ended:
         return _under_way(job, log)
     if not log.events:
@@ -112,19 +120,22 @@ def summary_of(log: RunLog) -> RunSummary | None:
 
 
 def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
-    """Return the outcome of each replica, from the summary or, without one, from the events."""
+    """Return the outcome of each replica, from the cluster, else from the summary or, without one, from the events."""
     summary = summary_of(log)
     if summary is not None:
-        return list(summary.outcomes)
+        return [log.later.get((row.model, row.replica_id), row) for row in summary.outcomes]
     known: dict[tuple[str, int | None], ReplicaOutcome] = {}
     for event in log.events:
         if (row := _reported(event)) is not None:
             known[row.model, row.replica_id] = row
-    return list(known.values())
+    return [log.later.get(key, row) for key, row in known.items()]
 
 
-def _from_summary(summary: RunSummary, *, idle: bool) -> RunStatus:
-    """Return the status according to the agent's summary. An eviction by an older release has no outcomes."""
+def _from_summary(summary: RunSummary, outcomes: Sequence[ReplicaOutcome], *, idle: bool, later: bool) -> RunStatus:
+    """Return the status according to the agent's summary, and to what is known of the replicas `later`.
+
+    An eviction by an older release has no outcomes.
+    """
     if summary.exit_code == LockHeld.exit_code:
         return RunStatus("refused", summary.message, "LOCK_HELD")
     if summary.exit_code == PlanUsed.exit_code:
@@ -133,9 +144,16 @@ def _from_summary(summary: RunSummary, *, idle: bool) -> RunStatus:
         return RunStatus("refused", summary.message, "NOT_BEGUN") if idle else RunStatus("partial", summary.message)
     if summary.interrupted and not summary.outcomes:
         return RunStatus("refused", summary.message, "INTERRUPTED")
-    if final_exit_code(summary.outcomes, interrupted=False) == FINE:
-        return RunStatus("ok", summary.message)
-    return RunStatus("partial", summary.message, "INTERRUPTED" if summary.interrupted else None)
+    count = sum(row.replicas for row in outcomes)
+    is_ready = sum(row.replicas for row in outcomes if row.outcome == "ready")
+    status = RunStatus("ok", f"{is_ready} of {count} ready" if later else summary.message)
+    known = [row for row in outcomes if row.code != NO_LONGER_KNOWN]
+    if final_exit_code(known, interrupted=False) != FINE:
+        return replace(status, state="partial", code="INTERRUPTED" if summary.interrupted else None)
+    if forgotten := count - sum(row.replicas for row in known):
+        why = f"what became of {count_of(forgotten, 'replica')} is no longer known"
+        status = RunStatus("unknown", why, NO_LONGER_KNOWN)
+    return status
 
 
 def _under_way(job: Job, log: RunLog) -> RunStatus:
@@ -212,14 +230,15 @@ def read_history(client: DashboardClient, fleet: str | None, limit: int) -> Hist
     """Return the newest `limit` runs; raises InventoryError if the list of jobs cannot be read."""
     runs = runs_of(client, fleet)
     shown = runs[:limit]
-    entries = [_entry(job, log) for job, log in zip(shown, read_logs(client, shown), strict=True)]
+    logs = _with_later(client, shown, read_logs(client, shown), fleet, runs)
+    entries = [_entry(job, log) for job, log in zip(shown, logs, strict=True)]
     return History(source=client.base_url, fleet=fleet, total=len(runs), runs=entries)
 
 
 def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> HistoryRun:
     """Return one run with its log. `wanted` = a job or plan id, a prefix of one, or `latest`; see `pick`."""
     job = find_run(client, wanted, fleet, runs_in=runs_of)
-    [log] = read_logs(client, [job])
+    [log] = _with_later(client, [job], read_logs(client, [job]), fleet)
     return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
                       events=list(log.events))
 
@@ -270,16 +289,78 @@ def _texts(client: DashboardClient, runs: Sequence[Job]) -> list[tuple[str | Non
     return ask_all(text_of, runs)
 
 
+def _with_later(client: DashboardClient, shown: Sequence[Job], logs: Sequence[RunLog], fleet: str | None,
+                runs: Sequence[Job] | None = None) -> list[RunLog]:
+    """Return the logs with what became of the replicas that ended applies have left starting.
+
+    `runs` = all runs, newest first; None = they are listed if needed: what an apply has waited for, without creating
+    it, is from an earlier one. Where Ray's actors cannot be read, a run stays as its log has it.
+    """
+    def created_by(job: Job) -> Mapping[tuple[str, int], Became] | None:
+        try:
+            return list_created(client, job.driver_id)
+        except InventoryError:
+            return None
+
+    left = [{(row.model, row.replica_id): row for row in outcomes_of(log)
+             if row.outcome == "starting" and row.replica_id is not None} if _is_over(job) else {}
+            for job, log in zip(shown, logs, strict=True)]
+    asked = [job for job, rows in zip(shown, left, strict=True) if rows]
+    known = {job.submission_id: found for job, found in zip(asked, ask_all(created_by, asked), strict=True)}
+    told = list[RunLog]()
+    for job, log, rows in zip(shown, logs, left, strict=True):
+        begun = {(fields.get("model"), fields.get("replicaId")): event.time for event in log.events
+                 if event.type == "replicaCreated" and (fields := event.model_extra or {})}
+        later = dict[tuple[str, int | None], ReplicaOutcome]()
+        for key, row in rows.items():
+            makers = [job]
+            if key not in begun and known[job.submission_id] is not None:  # it has only waited for it
+                runs = runs_of(client, fleet) if runs is None else runs
+                makers = list(islice((one for one in runs if _is_over(one) and _same_place(one, job)
+                                      and one.start_time_ms <= job.start_time_ms), LOOKED_BACK))
+            became: Became | None = None
+            for one in makers:
+                if one.submission_id not in known:
+                    known[one.submission_id] = created_by(one)
+                found = known[one.submission_id]
+                if (became := Became("starting") if found is None else found.get((row.model, row.replica_id or 0))):
+                    break
+            if became is None or became.outcome != "starting":
+                later[key] = _row_later(row, became, begun.get(key))
+        told.append(replace(log, later=later))
+    return told
+
+
+def _is_over(job: Job) -> bool:
+    return job.ended and bool(job.driver_id) and job.metadata.get("verb") == "apply"
+
+
+def _same_place(one: Job, other: Job) -> bool:
+    return all(one.metadata.get(key) == other.metadata.get(key) for key in ("fleet", "namespace"))
+
+
+def _row_later(row: ReplicaOutcome, became: Became | None, began: str | None) -> ReplicaOutcome:
+    """Return the outcome of a replica that was starting when its run ended; `became` None = no longer known."""
+    if became is None:
+        return row.model_copy(update={"code": NO_LONGER_KNOWN, "message": (
+            "it was starting when the run ended; the cluster no longer knows what became of it")})
+    took = None
+    with suppress(TypeError, ValueError):  # a log, and a repr, may hold anything
+        took = (as_datetime(became.ready_at or "") - as_datetime(began or "")).total_seconds()
+    return row.model_copy(update={"outcome": became.outcome, "code": became.code, "message": became.message,
+                                  "seconds": took if took is not None and took >= 0 else None})
+
+
 def _entry(job: Job, log: RunLog) -> HistoryEntry:
     status, end_ms = status_of(job, log), _end_ms(job, log)
     counts: Counter[str] = Counter()
     for row in outcomes_of(log):
-        counts[row.outcome] += row.replicas
+        counts["forgotten" if row.code == NO_LONGER_KNOWN else row.outcome] += row.replicas
     return HistoryEntry.model_validate({
         "id": job.submission_id, "state": status.state, "code": status.code, "message": status.message,
         "startedAt": moment_of_ms(job.start_time_ms), "endedAt": moment_of_ms(end_ms),
         "seconds": (end_ms - job.start_time_ms) / 1000 if 0 < job.start_time_ms <= end_ms else None,
-        "counts": dict(counts), **_submitted(job.metadata),
+        "forgotten": counts.pop("forgotten", 0), "counts": dict(counts), **_submitted(job.metadata),
     })
 
 

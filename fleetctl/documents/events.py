@@ -82,7 +82,8 @@ class HistoryEntry(Stored):
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "
                                         "ended before any action)")
     code: str | None = Field(None, description="why it is not ok, if its replicas alone do not explain it: "
-                                               "INTERRUPTED, DIED, LOG_GONE, WAITING, LOCK_HELD, PLAN_USED, NOT_BEGUN")
+                                               "INTERRUPTED, DIED, LOG_GONE, NO_LONGER_KNOWN, WAITING, LOCK_HELD, "
+                                               "PLAN_USED, NOT_BEGUN")
     message: str = Field(description="one sentence: its result, or its progress")
     started_at: Moment | None = None
     ended_at: Moment | None = None
@@ -100,7 +101,11 @@ class HistoryEntry(Stored):
     replica: str | None = Field(None, description="evict, restart: the replica it names, if it names one")
     replicas: list[str] = Field(default_factory=list, description="evict, restart: the replicas it names")
     level: ReplicaLevel | None = Field(None, exclude_if=is_absent, description="evict --to: the level it takes them to")
-    counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
+    counts: dict[Outcome, int] = Field(
+        default_factory=dict, description="the number of replicas per outcome, as the cluster has it now")
+    forgotten: int = Field(
+        0, exclude_if=is_zero, description="the number of replicas that were starting when the run ended and that Ray "
+                                           "no longer knows; not in `counts`")
 
 
 class _RunHead(Versioned):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
+from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.mark import utc_now
+from fleetctl.agent.messages import FailedStart
 from fleetctl.apply.history import pick, read_history, read_log, read_run, runs_of, status_of
 from fleetctl.documents.events import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
@@ -281,3 +285,118 @@ def test_a_job_whose_record_is_not_as_ray_writes_it_has_no_times(
     odd: Any = "soon"
     cluster.add_job("j", ("RUNNING", ""), start_time=odd, verb="apply", fleet="lab")
     assert [(job.submission_id, job.start_time_ms) for job in list_jobs(client)] == [("j", 0)]
+
+
+BEGAN = STARTED + CREATED
+LEFT = {"model": "m", "replicaId": 0, "outcome": "starting", "nodes": ["a"], "message": ""}
+NOT_WAITED = BEGAN + summary(3, LEFT, waited=False, message="0 of 1 ready")
+UP_LATER = "2026-03-04T12:00:31Z"
+
+
+def an_actor(cluster: ClusterStandIn, state: str, *, driver: str = "d1", ready_at: str = "", why: str = "",
+             replica_id: int = 0, **more: Any) -> None:
+    """Add the actor of a replica of `m` that the run with this driver has created."""
+    text = encode_failure(FailedStart("ENGINE_EXITED", why, utc_now(), "abc", "lab", ["n"], ())) if why else ""
+    cause = {"creation_task_failure_context": {"formatted_exception_string": f"RuntimeError: {text}"}} if why else None
+    cluster.actors.append({
+        "actor_id": f"{next(cluster.numbers):032x}", "name": f"ModelActor:m:{replica_id}", "state": state,
+        "class_name": "ModelActor", "job_id": driver, "ray_namespace": "fleet", "node_id": None, "death_cause": cause,
+        "num_restarts": "0", "repr_name": json.dumps({"v": 1, "readyAt": ready_at}) if ready_at else "", **more})
+
+
+def an_apply(cluster: ClusterStandIn, log: str = NOT_WAITED, *, name: str = "j", driver: str = "d1", start: int = 1,
+             status: str = "SUCCEEDED") -> None:
+    job = add_run(cluster, log, status, name=name)
+    job.driver_id, job.start_time = driver, start
+
+
+@pytest.mark.parametrize(("actor", "state", "counts", "code", "seconds"), [
+    ({"state": "ALIVE", "ready_at": UP_LATER}, "ok", {"ready": 1}, None, 31),
+    ({"state": "DEAD", "ready_at": UP_LATER}, "ok", {"ready": 1}, None, 31),
+    ({"state": "ALIVE", "ready_at": UP_LATER, "num_restarts": "2"}, "ok", {"ready": 1}, None, None),
+    ({"state": "DEAD", "why": "the engine exited with code 3"}, "partial", {"failed": 1}, "ENGINE_EXITED", None),
+    ({"state": "DEAD"}, "ok", {"gone": 1}, None, None),
+    ({"state": "PENDING_CREATION"}, "partial", {"starting": 1}, None, None),
+    ({"state": "ALIVE", "driver": "another"}, "unknown", {}, "NO_LONGER_KNOWN", None),
+])
+def test_a_replica_that_was_starting_when_its_run_ended_is_shown_as_the_cluster_has_it_now(
+    cluster: ClusterStandIn, client: DashboardClient, actor: dict[str, Any], state: str, counts: dict[str, int],
+    code: str | None, seconds: float | None,
+) -> None:
+    an_actor(cluster, **actor)
+    an_apply(cluster)
+    run, entry = read_run(client, "j", None), only_entry(client)
+    assert (entry.state, entry.counts, entry.forgotten) == (state, counts, int(state == "unknown"))
+    assert (entry.state, entry.counts, entry.message) == (run.state, run.counts, run.message)
+    assert [(row.code, row.seconds) for row in run.outcomes] == [(code, seconds)]
+
+
+def test_a_failed_start_after_the_end_of_its_run_has_its_reason(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_actor(cluster, "DEAD", why="the engine exited with code 3; last output: no weights")
+    an_apply(cluster)
+    [row] = read_run(client, "j", None).outcomes
+    assert row.message == "the engine exited with code 3; last output: no weights"
+
+
+def test_each_run_has_the_end_of_the_replica_that_it_created_itself_although_a_later_one_has_the_same_id(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_actor(cluster, "DEAD", driver="d1", why="no")
+    an_actor(cluster, "ALIVE", driver="d2", ready_at=UP_LATER)
+    an_apply(cluster, name="first")
+    an_apply(cluster, name="second", driver="d2", start=2)
+    assert [(run.id, run.state) for run in read_history(client, None, 20).runs] == [
+        ("second", "ok"), ("first", "partial")]
+
+
+@pytest.mark.parametrize(("ready_at", "state"), [(UP_LATER, "ok"), ("", "partial")])
+def test_a_run_that_waited_for_a_replica_of_an_earlier_one_has_its_end(
+    cluster: ClusterStandIn, client: DashboardClient, ready_at: str, state: str
+) -> None:
+    an_actor(cluster, "ALIVE", driver="d1", ready_at=ready_at)
+    an_apply(cluster, name="first")
+    an_apply(cluster, STARTED + summary(3, LEFT, waited=False), name="second", driver="d2", start=2)
+    assert [run.state for run in read_history(client, None, 1).runs] == [state]
+    assert read_run(client, "second", None).state == state
+
+
+def test_a_replica_that_moved_to_other_cards_is_shown_by_its_last_try(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_actor(cluster, "DEAD", why="the card is in use")
+    first = cluster.actors[0]["actor_id"]
+    an_actor(cluster, "ALIVE", repr_name=json.dumps({"v": 1, "readyAt": UP_LATER, "earlierTries": [first]}))
+    an_apply(cluster)
+    assert only_entry(client).counts == {"ready": 1}
+
+
+def test_a_run_that_died_has_what_became_of_the_replicas_it_created(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_actor(cluster, "ALIVE", ready_at=UP_LATER)
+    an_apply(cluster, BEGAN, status="FAILED")
+    assert (only_entry(client).state, only_entry(client).code, only_entry(client).counts) == (
+        "unknown", "DIED", {"ready": 1})
+
+
+CUT = '{"data": {"result": {"total": 9, "num_after_truncation": 1, "result": []}}}'
+
+
+@pytest.mark.parametrize("answer", [(500, "no"), (200, CUT)])
+def test_a_run_whose_actors_cannot_be_read_stays_as_it_ended(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
+) -> None:
+    an_apply(cluster)
+    cluster.refusals["GET", "/api/v0/actors"] = [answer] * 9
+    assert (only_entry(client).state, only_entry(client).counts) == ("partial", {"starting": 1})
+
+
+def test_actors_are_read_only_for_runs_that_left_something_starting(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_apply(cluster, STARTED + summary(3, ready("m", 0)))
+    an_apply(cluster, BEGAN, name="under way", driver="d2", status="RUNNING")
+    read_history(client, None, 20)
+    assert [path for _, path in cluster.requests if path == "/api/v0/actors"] == []

@@ -122,6 +122,24 @@ def test_a_run_is_named_by_the_command_that_submitted_it(cli, cluster: ClusterSt
     assert "Deploy ok: 1 ready" in cli("history", "show", rows[-1][1]).out
 
 
+def test_the_list_and_one_run_show_what_became_of_replicas_that_were_starting(cli, cluster: ClusterStandIn) -> None:
+    left = [{"model": "org/m", "replicaId": number, "outcome": "starting", "nodes": ["a"], "message": ""}
+            for number in range(2)]
+    created = [event(2 + number, "replicaCreated", model="org/m", replicaId=number) for number in range(2)]
+    add_run(cluster, 1, BEGUN + "".join(created) + summary(4, *left, waited=False), "SUCCEEDED", command="watch")
+    cluster.jobs["fleetctl-apply-000000000001"].driver_id = "d1"
+    cluster.add_replica("org/m", 0, cluster.add_node("a"))
+    cluster.actors[-1]["job_id"] = "d1"
+    [row] = [line for line in cli("history").out.splitlines() if "000000000001" in line]
+    assert row.split()[2:9] == ["unknown", "1", "ready,", "1", "no", "longer", "known"]
+    assert " watch " in row
+    assert "Watch unknown: 1 ready, 1 no longer known" in (out := cli("history", "show", "000000000001").out)
+    assert "the cluster no longer knows what became of it" in " ".join(out.split())
+    [run] = checked_json(cli("history", "--format", "json"), "history")["runs"]
+    assert (run["state"], run["code"], run["counts"], run["forgotten"]) == (
+        "unknown", "NO_LONGER_KNOWN", {"ready": 1}, 1)
+
+
 def test_a_run_of_a_release_that_recorded_no_command_is_named_by_its_verb(cli, past_runs: ClusterStandIn) -> None:
     runs = checked_json(cli("history", "--format", "json"), "history")["runs"]
     assert {(run["command"], run["agent"], run["agentOfThisVersion"]) for run in runs} == {(None, None, None)}

@@ -68,12 +68,14 @@ def test_running_replicas_are_imported_with_an_empty_plan_and_the_history_shows_
 
     eventually(lambda: {job["status"] for job in world.jobs() if job["metadata"]["verb"] == "evict"} == {"SUCCEEDED"},
                "Ray has the end of the eviction, which may be a moment after its last event")
+    eventually(lambda: history(world, "--fleet", world.fleet)["runs"][1]["counts"] == {"ready": 1},
+               "what the dead agent left starting is told as the cluster has it now")
     recorded = history(world, "--fleet", world.fleet)
     assert [(run["verb"], run["state"], run["code"]) for run in recorded["runs"]] == [
         ("evict", "ok", None), ("apply", "unknown", "DIED"), ("apply", "partial", None), ("apply", "ok", None)]
     evicted, died, partial, complete = recorded["runs"]
     assert (complete["counts"], partial["counts"]) == ({"ready": 3}, {"failed": 1})
-    assert (complete["create"], died["counts"], evicted["replica"]) == (3, {"starting": 1}, "one/1")
+    assert (complete["create"], died["counts"], evicted["replica"]) == (3, {"ready": 1}, "one/1")
     assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in recorded["runs"])
 
     shown = history(world, "show", partial["planId"][:12])

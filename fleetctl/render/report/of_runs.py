@@ -185,7 +185,8 @@ def _merged(name: str, steps: Sequence[HistoryEntry]) -> HistoryEntry:
         counts.update(run.counts)
     took = (as_datetime(ended) - as_datetime(started)).total_seconds() if started and ended else None
     return worst.model_copy(update={
-        "id": name, "verb": name.partition("-")[0], "counts": dict(counts), "started_at": started, "ended_at": ended,
+        "id": name, "verb": name.partition("-")[0], "counts": dict(counts),
+        "forgotten": sum(run.forgotten for run in steps), "started_at": started, "ended_at": ended,
         "seconds": took, "fleet": next((run.fleet for run in steps if run.fleet), None)})
 
 
@@ -210,7 +211,7 @@ def _result(run: HistoryEntry) -> str:
         named = run.replicas[0] if len(run.replicas) == 1 else count_of(len(run.replicas), "replica")
         return f"{PAST_TENSE[run.verb]} {named}{f' to {run.level}' if run.level else ''}"
     counts = _counts(run)
-    if run.state in ("ok", "partial"):
+    if run.state in ("ok", "partial") or run.code == "NO_LONGER_KNOWN":
         return (counts or run.message) + (", interrupted" if run.code == "INTERRUPTED" else "")
     if run.state == "unknown":
         return UNKNOWN.get(run.code or "", run.message) + (f"; {counts}" if counts else "")
@@ -219,7 +220,8 @@ def _result(run: HistoryEntry) -> str:
 
 def _run_sentence(run: HistoryEntry) -> str:
     counts = _counts(run)
-    result = f"{run.message}{'; ' if counts else ''}{counts}" if run.state == "unknown" else _result(run)
+    of_run = run.state == "unknown" and run.code != "NO_LONGER_KNOWN"
+    result = f"{run.message}{'; ' if counts else ''}{counts}" if of_run else _result(run)
     return f"{_verb(run).capitalize()} {run.state}: {result}"
 
 
@@ -229,7 +231,8 @@ def _verb(run: HistoryEntry) -> str:
 
 
 def _counts(run: HistoryEntry) -> str:
-    return ", ".join(f"{run.counts[kind]} {kind}" for kind in ORDER if run.counts.get(kind))
+    forgotten = [f"{run.forgotten} no longer known"] if run.forgotten else []
+    return ", ".join([*(f"{run.counts[kind]} {kind}" for kind in ORDER if run.counts.get(kind)), *forgotten])
 
 
 def _commit(run: HistoryEntry, most: int | None = None) -> str:
