@@ -116,7 +116,8 @@ def _became(row: Row) -> tuple[tuple[str, int], str | None, Became, set[str]] | 
     record = packed_failure(texts) or marks.failed
     if marks.ready_at:
         ready_at = None if count_of(row.get("num_restarts")) else marks.ready_at
-        became = Became("ready", message="" if lives else "it has ended since", ready_at=ready_at)
+        now = "" if row.get("state") == "ALIVE" else "it is restarting" if lives else "it has ended since"
+        became = Became("ready", message=now, ready_at=ready_at)
     elif lives:
         became = Became("starting")
     elif record or _failed(cause):
