@@ -35,7 +35,8 @@ from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
 from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.failures import Became, list_created, plans_in
+from fleetctl.inventory.created import Became, list_created
+from fleetctl.inventory.failures import plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.notes import note_text
