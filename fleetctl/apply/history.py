@@ -35,7 +35,8 @@ from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
 from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.failures import Became, list_created, plans_in
+from fleetctl.inventory.created import Became, list_created
+from fleetctl.inventory.failures import plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.notes import note_text
@@ -50,6 +51,8 @@ FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "r
 """The event before the first action of a run, by verb."""
 NO_LONGER_KNOWN = "NO_LONGER_KNOWN"
 """The code of a replica that was starting when its run ended, and that Ray no longer remembers."""
+UNREAD = Became("starting")
+"""What is shown of a replica where Ray's actors cannot be read: what its run said."""
 LOOKED_BACK = 20
 """How many earlier applies may have created what a run only waited for."""
 LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
@@ -302,33 +305,43 @@ def _with_later(client: DashboardClient, shown: Sequence[Job], logs: Sequence[Ru
         except InventoryError:
             return None
 
-    left = [{(row.model, row.replica_id): row for row in outcomes_of(log)
-             if row.outcome == "starting" and row.replica_id is not None} if _is_over(job) else {}
-            for job, log in zip(shown, logs, strict=True)]
+    left = [_left_starting(log) if _is_over(job) else {} for job, log in zip(shown, logs, strict=True)]
     asked = [job for job, rows in zip(shown, left, strict=True) if rows]
     known = {job.submission_id: found for job, found in zip(asked, ask_all(created_by, asked), strict=True)}
     told = list[RunLog]()
     for job, log, rows in zip(shown, logs, left, strict=True):
-        begun = {(fields.get("model"), fields.get("replicaId")): event.time for event in log.events
-                 if event.type == "replicaCreated" and (fields := event.model_extra or {})}
-        later = dict[tuple[str, int | None], ReplicaOutcome]()
+        later, begun = dict[tuple[str, int | None], ReplicaOutcome](), _named_by(log, "replicaCreated")
         for key, row in rows.items():
             makers = [job]
             if key not in begun and known[job.submission_id] is not None:  # it has only waited for it
                 runs = runs_of(client, fleet) if runs is None else runs
                 makers = list(islice((one for one in runs if _is_over(one) and _same_place(one, job)
                                       and one.start_time_ms <= job.start_time_ms), LOOKED_BACK))
-            became: Became | None = None
+            became = None
             for one in makers:
                 if one.submission_id not in known:
                     known[one.submission_id] = created_by(one)
                 found = known[one.submission_id]
-                if (became := Became("starting") if found is None else found.get((row.model, row.replica_id or 0))):
+                if became := UNREAD if found is None else found.get((row.model, row.replica_id or 0)):
                     break
             if became is None or became.outcome != "starting":
                 later[key] = _row_later(row, became, begun.get(key))
         told.append(replace(log, later=later))
     return told
+
+
+def _left_starting(log: RunLog) -> dict[tuple[str, int | None], ReplicaOutcome]:
+    """Return the replicas that a run has left starting, without reloads: Ray does not know how these end."""
+    reloads = _named_by(log, "replicaReloading")
+    return {key: row for row in outcomes_of(log) if row.outcome == "starting" and row.replica_id is not None
+            and (key := (row.model, row.replica_id)) not in reloads}
+
+
+def _named_by(log: RunLog, kind: str) -> dict[tuple[str, int | None], str]:
+    """Return the replicas that events of one kind name, each with the time of the last one."""
+    named = [(event.model_extra or {}, event.time) for event in log.events if event.type == kind]
+    return {(fields["model"], fields["replicaId"]): time for fields, time in named
+            if isinstance(fields.get("model"), str) and isinstance(fields.get("replicaId"), int)}
 
 
 def _is_over(job: Job) -> bool:

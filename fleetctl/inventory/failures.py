@@ -4,8 +4,6 @@ A replica's cause of death holds what the agent knew. If Ray or the kernel ended
 death and the plan of the apply that created it. Evicted replicas and replicas whose node is gone are not failures: they
 count as successes if they had become ready. Records of older agents are read as far as possible.
 
-Also what became of the replicas that one run created, of which Ray names the run's process.
-
 Also the plans of replicas that have no repr yet, from the logs of the jobs that created them. A replica describes
 itself in its repr once it is up. Until then Ray knows its name and the job that created it, and that job has written
 its plan to its log before creating anything.
@@ -19,8 +17,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime, is_model_key
-from fleetctl.documents.events import Outcome
-from fleetctl.documents.inventory import CARD_FAILURES, LIVE_STATES, Failure, Success
+from fleetctl.documents.inventory import CARD_FAILURES, Failure, Success
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import Listing, LiveActor, Row, count_of, death_messages, list_rows, packed_failure
@@ -34,7 +31,7 @@ from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, read_
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
 OWN_FAILURES = ("creation_task_failure_context", "oom_context")
-"""Kinds of death that are the actor's own failure; the third is a worker that died, see `_failed`."""
+"""Kinds of death that are the actor's own failure; the third is a worker that died, see `failed_itself`."""
 ACCEPTED = '"type":"planAccepted"'
 
 
@@ -53,15 +50,6 @@ class Ended(NamedTuple):
     failures: Sequence[Failure] = ()
     successes: Sequence[Success] = ()
     silent: Sequence[Silent] = ()
-
-
-class Became(NamedTuple):
-    """What became of the start of a replica. `ready_at` = when it was ready, of one that was never restarted."""
-
-    outcome: Outcome
-    code: str | None = None
-    message: str = ""
-    ready_at: str | None = None
 
 
 def list_ended(client: DashboardClient, namespace: str) -> Ended:
@@ -94,40 +82,6 @@ def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str
                  [outcome for outcome in found if isinstance(outcome, Success)], silent), losses
 
 
-def list_created(client: DashboardClient, driver_id: str) -> dict[tuple[str, int], Became]:
-    """Return what became of the replicas that a run has created, by model and id, as far as Ray remembers them.
-
-    `driver_id` = the run's process. Raises InventoryError also if the list is incomplete.
-    """
-    listing = list_rows(client, "actors", _became, filters=[("job_id", "=", driver_id)])
-    if listing.losses:
-        raise InventoryError("; ".join(listing.losses))
-    tried_again = {actor_id for _, _, _, tries in listing.rows for actor_id in tries}
-    return {key: became for key, actor_id, became, _ in listing.rows if actor_id not in tried_again}
-
-
-def _became(row: Row) -> tuple[tuple[str, int], str | None, Became, set[str]] | None:
-    """Return the replica of an actor's row, the actor, what became of it, and the actors of its earlier tries."""
-    name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
-    if name is None or name.replica_id is None or name.level != "HOT":
-        return None
-    marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
-    lives = row.get("state") in LIVE_STATES
-    record = packed_failure(texts) or marks.failed
-    if marks.ready_at:
-        ready_at = None if count_of(row.get("num_restarts")) else marks.ready_at
-        became = Became("ready", message="" if lives else "it has ended since", ready_at=ready_at)
-    elif lives:
-        became = Became("starting")
-    elif record or _failed(cause):
-        became = Became("failed", text_of(record.get("code")) or "REPLICA_DIED", text_of(record.get("message")) or next(
-            (line for text in texts for line in text.splitlines()), ""))
-    else:
-        became = Became("gone", message="it was ended before it was ready")
-    tries = {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
-    return (name.model, name.replica_id), text_of(row.get("actor_id")), became, tries
-
-
 def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:
     """Yield the successes that come after a failure of the same spec or on one of the same nodes."""
     first: dict[object, datetime] = {}
@@ -155,7 +109,7 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
     marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
     record = packed_failure(texts) or marks.failed
     tried_again |= {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
-    if not record and not _failed(cause):
+    if not record and not failed_itself(cause):
         return success_of(name.model, marks, count_of(row.get("num_restarts")))
     node_ids = texts_of(record.get("nodeIds")) or marks.node_ids
     last, at, actor_id = text_of(row.get("node_id")), moment_of(record.get("at")), text_of(row.get("actor_id"))
@@ -184,7 +138,7 @@ def success_of(model: str, marks: Marks, restarts: int) -> Success | None:
                    gpu_uuids=marks.gpu_uuids)
 
 
-def _failed(cause: Mapping[str, Any]) -> bool:
+def failed_itself(cause: Mapping[str, Any]) -> bool:
     """Return whether an actor failed on its own, on a node that stayed alive."""
     died = object_of(cause.get("actor_died_error_context"))
     return died.get("reason") == "WORKER_DIED" or any(cause.get(kind) for kind in OWN_FAILURES)

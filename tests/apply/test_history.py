@@ -372,6 +372,22 @@ def test_a_replica_that_moved_to_other_cards_is_shown_by_its_last_try(
     assert only_entry(client).counts == {"ready": 1}
 
 
+def test_a_reload_that_continues_is_not_told_by_the_readiness_from_before(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    an_actor(cluster, "ALIVE", ready_at=UP_LATER)
+    an_apply(cluster, name="first")
+    reloads = event(2, "replicaReloading", model="m", replicaId=0)
+    an_apply(cluster, STARTED + reloads + summary(3, LEFT, waited=False), name="second", driver="d2", start=2)
+    assert [run.state for run in read_history(client, None, 20).runs] == ["partial", "ok"]
+
+
+def test_a_log_whose_events_hold_anything_breaks_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    an_actor(cluster, "ALIVE", ready_at=UP_LATER)
+    an_apply(cluster, event(2, "replicaCreated", model=["m"], replicaId={}) + NOT_WAITED)
+    assert only_entry(client).counts == {"ready": 1}
+
+
 def test_a_run_that_died_has_what_became_of_the_replicas_it_created(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:

@@ -114,6 +114,10 @@ def test_a_merge_ends_with_what_became_of_it(world: World, watches: list[Watch])
     assert "ENGINE_EXITED" in told["text"]
     eventually(lambda: watches[0].notices("blocked", "COOLING"), "the model cools down")
     assert len(watches[0].notices("ended", ": two/")) == 1, "its retries do not tell it again"
+    shown = world.run("history", "--fleet", world.fleet, "--format", "json")
+    *_, second, first = json.loads(shown.stdout)["runs"]
+    assert [(run["command"], run["state"], run["counts"]) for run in (first, second)] == [
+        ("watch", "ok", {"ready": 1}), ("watch", "partial", {"failed": 1})], "as the cluster has them now"
     assert watches[0].end(signal.SIGTERM) == 143
 
 
