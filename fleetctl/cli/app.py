@@ -55,7 +55,7 @@ SECTIONS = {
         "deploy": Listed("scale", "Start the first replicas of a model in the fleet file."),
         "scale": Listed("scale", "Start replicas of a model until N run; it never removes any."),
         "replace": Listed("replace", "Update a model to the file's spec, one replica after another."),
-        "rollout": Listed("rollout", "Update all outdated models, a few at a time."),
+        "rollout": Listed("rollout", "Replace all that is outdated, a few models at a time."),
         "restart": Listed("explicit", "Restart engines in place, one replica after another."),
         "evict": Listed("explicit", "End the named replicas, and no others."),
     },

@@ -104,7 +104,7 @@ def test_no_example_starts_a_job_of_a_fork_on_a_runner_of_its_own_or_with_a_secr
 
 def test_no_checkout_of_the_page_keeps_the_forges_token() -> None:
     checkouts = [step for step in steps(BLOCKS) if step["uses"].startswith("actions/checkout@")]
-    assert len(checkouts) == 4
+    assert len(checkouts) == 5
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
@@ -113,5 +113,6 @@ def test_the_variables_for_gitlab_are_in_the_environments_of_the_template() -> N
     text = (ROOT / "templates" / "gitlab" / "fleetctl.gitlab-ci.yml").read_text()
     assert {place for _, place, _, _ in rows} == set(re.findall(r"environment: \{name: ([^,}]+)", text))
     assert [row for row in rows if row[0] == "RAY_AUTH_TOKEN"] == [
-        ("RAY_AUTH_TOKEN", "fleet/read", "no", "yes"), ("RAY_AUTH_TOKEN", "fleet/apply", "yes", "yes")]
+        ("RAY_AUTH_TOKEN", "fleet/read", "no", "yes"), ("RAY_AUTH_TOKEN", "fleet/apply", "yes", "yes"),
+        ("RAY_AUTH_TOKEN", "fleet/rollout", "yes", "yes")]
     assert {place for name, place, _, _ in rows if name == "GITLAB_TOKEN"} == {"fleet/read"}

@@ -120,7 +120,7 @@ def run_job(tmp_path: Path, installed: Path, lab: GitLabStandIn, cluster: Cluste
 
 
 def test_the_template_has_a_job_for_each_step_of_a_change() -> None:
-    assert set(JOBS) == {"fleetctl:validate", "fleetctl:plan", "fleetctl:apply", "fleetctl:drift"}
+    assert set(JOBS) == {"fleetctl:validate", "fleetctl:plan", "fleetctl:apply", "fleetctl:rollout", "fleetctl:drift"}
     for job in JOBS.values():
         assert job["rules"]
         assert job["stage"] in {"test", "deploy"}

@@ -271,7 +271,7 @@ def test_a_protected_model_is_refused_without_a_question(
     fleet_file.write_text(text)
     result = cli(verb, f"{MODEL}/1", "-f", fleet_file, typed="y\n")
     assert result.code == 4
-    assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:29 protects it" in result.err
+    assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:30 protects it" in result.err
     assert "?" not in result.err
     assert running.writes() == []
     fleet_file.write_text(text.replace("org/one:*", "org/two"))

@@ -24,6 +24,7 @@ UNKNOWN = {
     "deploy": [f"org/nope {FLEET} --yes", "org/one -f nope.yaml --yes"],
     "scale": [f"org/nope {FLEET} --replicas 2 --yes"],
     "replace": [f"org/nope {FLEET} --yes"],
+    "rollout": [f"org/nope {FLEET} --yes", f"{FLEET} --selector team=nope --yes", "-f nope.yaml --yes"],
     "evict": ["org/nope --yes", "org/nope/0 --yes", "org/one/7 --yes", "org/one --replica-id 7 --yes",
               f"org/nope {FLEET} --yes"],
     "restart": ["org/nope --yes", "org/one/7 --yes"],
@@ -48,7 +49,7 @@ UNKNOWN = {
     "inventory": ["--inventory nope.json", "--context nope"],
 }
 IN_CI = ["validate nope.yaml", "review -f nope.yaml", f"review {FLEET} --inventory nope.json",
-         "apply nope.fleetplan", "drift -f nope.yaml"]
+         "apply nope.fleetplan", "rollout -f nope.yaml", "drift -f nope.yaml"]
 NAMELESS = {"release-nodes", "completion", "demo", "watch"}
 """A fleet without requests has nothing to withdraw; the shells are a closed list; a watch waits for what is not yet."""
 
@@ -62,7 +63,7 @@ def folder(fleet_file: Path, cluster: ClusterStandIn, monkeypatch: pytest.Monkey
 
 def test_every_command_that_takes_a_name_is_in_the_table() -> None:
     assert UNKNOWN.keys() | NAMELESS | {"ci"} == COMMANDS.keys()
-    assert CI_COMMANDS.keys() == {"validate", "review", "apply", "drift"}
+    assert CI_COMMANDS.keys() == {"validate", "review", "apply", "rollout", "drift"}
 
 
 CASES = [(name, one) for name, found in {**UNKNOWN, "ci": IN_CI}.items() for one in found]

@@ -11,7 +11,7 @@ COMMANDS = {
     "validate": Listed("ci.review", "Check fleet files, and report to the forge."),
     "review": Listed("ci.review", "Plan a change, and report to the forge."),
     "apply": Listed("ci.apply", "Apply a merged change, and report to the forge."),
-    "rollout": Listed("ci.rollout", "Replace what is outdated after a merge, and report to the forge."),
+    "rollout": Listed("ci.rollout", "Replace all that is outdated, and report to the forge."),
     "drift": Listed("ci.review", "Check on a schedule that the cluster matches the files."),
 }
 app = command_app(
