@@ -160,6 +160,7 @@ def _leads_outside(file: str, link: Link) -> Problem:
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ENVIRONMENT = re.compile(r"\benv\b")
 _PUNCTUATION = re.compile(r"[\[\],]|\"|'")
+MOST_COMMAS = 200_000
 JSON_START = re.compile(r"[ \t\r\n]*\{")
 MAX_SOURCE_LINE = 200
 MAX_LINES = 500_000
@@ -204,8 +205,11 @@ class SourceText:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is one JSON object; its keys may be there twice."""
-    if JSON_START.match(text) is None:
+    """Return whether a text is one JSON object; its keys may be there twice.
+
+    False for one of more values than a fleet may have: the YAML parser stops at the first too many.
+    """
+    if JSON_START.match(text) is None or text.count(",") > MOST_COMMAS:
         return False
     try:
         json.loads(text)

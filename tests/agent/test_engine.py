@@ -194,13 +194,20 @@ def test_a_default_working_directory_is_not_among_temporary_files_and_is_locked(
     eventually(lambda: actor.fresh_folders() == [], "it is removed, although its actor was killed")
 
 
-def test_a_missing_working_directory_fails_no_probe_and_is_made_again(run: Run) -> None:
-    actor = run("sleep", "1000", readiness={"exec": {"command": ["true"]}},
-                liveness={"exec": {"command": ["sh", "-c", "pwd >> seen"]}, "period": 0.02, "failureThreshold": 1})
+def test_a_missing_working_directory_fails_no_probe_and_is_made_again(run: Run, tmp_path: Path) -> None:
+    runs, held = tmp_path / "runs", tmp_path / "held"
+    held.touch()
+    # the folder goes while a probe runs in it, never between its making and the start of a probe
+    script = 'touch "$0"; while [ -e "$1" ]; do sleep 0.01; done; touch again || true'
+    actor = run("sleep", "1000", readiness={"exec": {"command": ["true"]}}, liveness={
+        "exec": {"command": ["sh", "-c", script, str(runs), str(held)]}, "period": 0.02, "timeout": 60,
+        "failureThreshold": 1})
     pid = actor.read_report("ready")
+    eventually(runs.exists, "a probe runs")
     [folder] = actor.fresh_folders()
     shutil.rmtree(actor.temp / folder)
-    eventually((actor.temp / folder / "seen").exists, "a probe ran there again")
+    held.unlink()
+    eventually((actor.temp / folder / "again").exists, "a probe ran there again")
     assert alive(pid)
 
 

@@ -148,7 +148,7 @@ def test_long_lines_long_keys_and_deep_nesting_of_json_have_the_limits_of_yaml()
             {"resources": {"gpus": 1}, "engine": {"command": ["s"], "env": names}}]}]} for number in range(20)]}}
     assert len(loaded("lab.json", json.dumps(fleet).encode()).models) == 20
     deep = json.dumps(json.loads("[" * 100 + "]" * 100))
-    for text in ('{"a": ' + deep + "}", '{"a": ' + "[" * 100_000):
+    for text in ('{"a": ' + deep + "}", '{"a": ' + "[" * 100_000, '{"a": [' + "{}," * 300_000 + "{}]}"):
         assert [one.code for one in inspect_bytes([SourceBytes("lab.json", text.encode())]).problems] == ["FL014"]
 
 
