@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,43 @@ def test_an_engine_whose_core_dies_is_restarted_and_the_reason_names_it(world: V
         eventually(lambda: world.status()["tiny/line"]["restarts"] == restarts + 1, "Ray restarts it", 120)
         eventually(lambda: world.status()["tiny/line"]["state"] == "ALIVE", "it is ready again", 600)
     assert "unexpectedly" in world.status()["tiny/line"]["error"]
+
+
+def test_an_engine_that_hangs_is_not_ready_until_it_answers_again(world: VllmWorld) -> None:
+    def ready() -> bool:
+        listed = json.loads(world.world.run("endpoints", "-f", world.world.file, "--format", "json").stdout)
+        served = [each for one in listed["models"] for each in one["endpoints"]]
+        assert bool(served) is ("notReadySince" not in world.status()["tiny/line"])
+        return bool(served)
+
+    assert world.apply(in_place(world, "one"))["tiny/line/0"]["outcome"] == "ready"
+    restarts = world.status()["tiny/line"]["restarts"]
+    server = next(pid for pid in world.world.engines() if b"serve" in command(pid))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        with world.timed("from a stopped API server until the replica is not ready"):
+            eventually(lambda: not ready(), "its probe fails", 180)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    with world.timed("from its going on until it is ready again"):
+        eventually(ready, "its probe passes", 120)
+    assert world.status()["tiny/line"]["restarts"] == restarts
+
+
+def test_an_engine_that_drains_by_itself_ends_its_requests_within_its_grace_period(world: VllmWorld) -> None:
+    member = world.member("--shutdown-timeout", "60")
+    member["engine"]["stop"] = {"signal": "SIGTERM", "grace": "90s"}
+    assert world.apply(world.model("tiny/drains", member))["tiny/drains/0"]["outcome"] == "ready"
+    with ThreadPoolExecutor() as pool, world.timed("evict, without --drain, of an engine that drains"):
+        lines = world.stream("tiny/drains", tokens=500, n=256)
+        first = next(lines)
+        answer = pool.submit(list, lines)
+        evicted = world.world.start("evict", "tiny/drains", "--yes")
+        eventually(lambda: world.status()["tiny/drains"].get("notReadyReason") == "it is being ended", "it is told", 60)
+        assert not answer.done()
+        assert "data: [DONE]" in [first, *answer.result()]
+        evicted.communicate(timeout=300)
+    assert evicted.returncode == 0
 
 
 def test_an_evicted_engine_ends_its_requests_and_leaves_no_shared_memory(world: VllmWorld) -> None:

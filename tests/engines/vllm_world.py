@@ -71,11 +71,11 @@ class VllmWorld:
         text: str = answer.json()["choices"][0]["text"]
         return text
 
-    def stream(self, model: str, tokens: int) -> Iterator[str]:
+    def stream(self, model: str, tokens: int, **more: Any) -> Iterator[str]:
         """Yield the lines of a long answer as they come."""
         with httpx.stream("POST", f"{self.address(model)}/v1/completions", timeout=120, trust_env=False, json={
                 "model": "tiny", "prompt": "fox", "max_tokens": tokens, "temperature": 1, "ignore_eos": True,
-                "stream": True}) as answer:
+                "stream": True, **more}) as answer:
             yield from answer.iter_lines()
 
     def log(self, replica: str) -> str:
