@@ -17,7 +17,8 @@ from fleetctl.demo import lifecycle
 
 
 def test_an_engine_that_listens_only_on_ipv6_is_ready_and_found(run: Run) -> None:
-    serves = "import socket, sys; socket.create_server(('::1', int(sys.argv[1])), family=socket.AF_INET6).accept()"
+    serves = ("import socket, sys\nserver = socket.create_server(('::1', int(sys.argv[1])), family=socket.AF_INET6)\n"
+              "while True: server.accept()")
     run(sys.executable, "-I", "-S", "-c", serves, "$(FLEETCTL_PORT)", readiness={"tcp": {}}).read_report("ready")
 
 
