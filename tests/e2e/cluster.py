@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,13 +35,15 @@ class RayCluster:
     def __init__(self, process: subprocess.Popen[bytes], reader: Any, writer: Any, session: Path) -> None:
         self._process, self._reader, self._writer = process, reader, writer
         self.session = session
+        self._turn = threading.Lock()  # one pipe: a test's threads ask one after the other
         self.address: str = self._answer()
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         def call(**arguments: Any) -> Any:
-            self._writer.write(json.dumps([verb, arguments]) + "\n")
-            self._writer.flush()
-            return self._answer()
+            with self._turn:
+                self._writer.write(json.dumps([verb, arguments]) + "\n")
+                self._writer.flush()
+                return self._answer()
 
         return call
 
