@@ -288,7 +288,8 @@ class _Rollout:
         return any(summary.interrupted for summary in summaries)
 
     def _record(self, rows: Sequence[ReplicaOutcome]) -> None:
-        """Keep the outcomes of a step; a model that failed in it is stopped."""
+        """Keep the outcomes of a step; a model that failed in it is stopped. What another rollout has ended is gone."""
+        rows = [row for row in rows if row.code != "NOT_FOUND"]
         self.outcomes += rows
         self.stopped |= {row.model for row in rows if final_exit_code([row], interrupted=False) != 0}
 

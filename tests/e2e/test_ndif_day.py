@@ -36,7 +36,7 @@ def test_the_day_works_as_printed_by_checkpoint_and_by_key(world: World) -> None
     assert f"  + {NDIF_KEY}/0: 0.5 GPU on " in deployed.stdout
     assert "\nApply: 1 ready, 0 removed" in deployed.stdout
     refused = fleetctl("deploy", CHECKPOINT, code=1)
-    assert f"has 1 live replica\nhint: `fleetctl scale {CHECKPOINT} --replicas N` starts more" in refused.stderr
+    assert f"has 1 live replica\nhint: `fleetctl scale {CHECKPOINT} --replicas N -f " in refused.stderr
     fleetctl("deploy", VISION_KEY)
 
     fleetctl("scale", CHECKPOINT, "--replicas", "2")

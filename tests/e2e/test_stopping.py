@@ -51,7 +51,7 @@ def pool() -> Any:
 def working(world: World, pool: ThreadPoolExecutor, key: str) -> Future[httpx.Response]:
     """Let a request of some seconds run, longer than an engine without its actor would have."""
     at = address(world, key)
-    asked = pool.submit(httpx.get, f"http://{at}/work?for=5", timeout=60)
+    asked = pool.submit(httpx.get, f"http://{at}/work?for=10", timeout=60)
     eventually(lambda: httpx.get(f"http://{at}/state", timeout=30).json()["running"], "the request runs")
     return asked
 
