@@ -30,7 +30,7 @@ from fleetctl.documents.quantity import count_of, first_few, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
-from fleetctl.planner.policy import policy_at, protecting
+from fleetctl.planner.policy import protection_of
 from fleetctl.planner.startup import with_startup_times
 from fleetctl.render.place_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
@@ -186,10 +186,8 @@ def _opened(where: Where, files: Sequence[str] | None) -> Iterator[tuple[Live, I
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
     """Raise PolicyRefused if the given fleet file protects one of the models."""
     for replica in chosen if fleet else ():
-        if fleet and (pattern := protecting(fleet.policy.protected_models, replica.model)) is not None:
-            entry = fleet.policy.protected_models.index(pattern)
-            raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: "
-                                f"{policy_at(fleet, 'protectedModels', pattern, entry)} protects it",
+        if fleet and (protection := protection_of(fleet, replica.model)) is not None:
+            raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: {protection} protects it",
                                 hint="no flag lifts this; change spec.policy in a separate review")
 
 

@@ -22,6 +22,7 @@ from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.names import command_line
+from fleetctl.documents.quantity import some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
@@ -222,7 +223,7 @@ def settled(read: Callable[[], dict[str, Round]], *, dry_run: bool) -> dict[str,
     leaving = [one for now in rounds.values() for one in now.leaving]
     longest_s = 0.0 if dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
     if longest_s:
-        names = ", ".join(replica_name(one.model, one.replica_id) for one in leaving)
+        names = some([replica_name(one.model, one.replica_id) for one in leaving])
         say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
     while waited_s < longest_s and any(now.leaving for now in rounds.values()):
         time.sleep(PAUSE_S)

@@ -6,8 +6,6 @@ eviction. What to do next follows from what runs, so a run that was killed is co
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -24,13 +22,13 @@ from fleetctl.cli.console import NOTHING_DONE, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import PAUSE_S, paused_outcome
+from fleetctl.cli.replace import paused_outcome, settled
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
-from fleetctl.planner.policy import CHANGES, policy_at, protecting
+from fleetctl.planner.policy import CHANGES, protection_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy, require_allowed
@@ -175,10 +173,10 @@ class _Rollout:
     def _left_alone(self, now: Round) -> ReplicaOutcome | None:
         """Return the outcome of a model that is not replaced: the policy protects it, or it is paused."""
         key = now.model.key
-        if (pattern := protecting(now.fleet.policy.protected_models, key)) is None:
+        if (protection := protection_of(now.fleet, key)) is None:
             return paused_outcome(now)
         return ReplicaOutcome(model=key, outcome="blocked", code="PROTECTED_MODEL", replicas=len(now.outdated),
-                              message=f"{policy_at(now.fleet, 'protectedModels', pattern)} protects it")
+                              message=f"{protection} protects it")
 
     def _notes(self, order: Sequence[str], found: Mapping[str, Round]) -> Iterator[str]:
         for row in self.outcomes:
@@ -281,15 +279,15 @@ class _Rollout:
         now = rounds[todo[0]]
         with live_source(self.invocation, self.where, now.fleet.cluster) as source:
             summaries = act_on(replace(self.wanted, keep=keep), source, now.seen, ones, now.fleet, self.output.relay)
-        gone = {(row.model, row.replica_id) for summary in summaries for row in summary.outcomes
-                if row.outcome == "gone"}
+        # what another rollout has ended meanwhile is gone, too, but not by this one
+        rows = [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
+        gone = {(row.model, row.replica_id) for row in rows if row.outcome == "gone"}
         self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) in gone}
-        self._record([row for summary in summaries for row in summary.outcomes])
+        self._record(rows)
         return any(summary.interrupted for summary in summaries)
 
     def _record(self, rows: Sequence[ReplicaOutcome]) -> None:
-        """Keep the outcomes of a step; a model that failed in it is stopped. What another rollout has ended is gone."""
-        rows = [row for row in rows if row.code != "NOT_FOUND"]
+        """Keep the outcomes of a step; a model that failed in it is stopped."""
         self.outcomes += rows
         self.stopped |= {row.model for row in rows if final_exit_code([row], interrupted=False) != 0}
 
@@ -298,22 +296,7 @@ class _Rollout:
         self.outcomes += why
 
     def _settled(self, keys: Sequence[str]) -> dict[str, Round]:
-        """Return the rounds of these models, once no eviction is about to end one of their replicas.
-
-        Its own longest time bounds the wait, as in `replace`.
-        """
-        rounds, waited_s, said = self._read(keys), 0.0, False
-        leaving = [one for now in rounds.values() for one in now.leaving]
-        longest_s = 0.0 if self.wanted.dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
-        while any(now.leaving for now in rounds.values()) and waited_s < longest_s:
-            if not said:
-                names = Counter(one.model for one in leaving)
-                say("note", f"a running eviction is about to end replicas of {some(list(names), NAMED)}; waiting up to "
-                            f"{longest_s:g} s")
-                said = True
-            time.sleep(PAUSE_S)
-            rounds, waited_s = self._read(keys), waited_s + PAUSE_S
-        return rounds
+        return settled(lambda: self._read(keys), dry_run=self.wanted.dry_run)
 
     def _read(self, keys: Sequence[str]) -> dict[str, Round]:
         fleet = self.loaded.sound()

@@ -65,6 +65,13 @@ def protecting(patterns: Sequence[str], key: str) -> str | None:
     return next((pattern for pattern in patterns if matches_pattern(pattern, key)), None)
 
 
+def protection_of(fleet: ResolvedFleet, key: str) -> str | None:
+    """Return the entry of the policy that protects a model, with its place in the file; None = nothing does."""
+    patterns = fleet.policy.protected_models
+    pattern = protecting(patterns, key)
+    return None if pattern is None else policy_at(fleet, "protectedModels", pattern, patterns.index(pattern))
+
+
 def policy_at(fleet: ResolvedFleet, key: str, value: str, entry: int | str | None = None) -> str:
     """Return a policy with its value and position: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`.
 

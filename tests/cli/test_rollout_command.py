@@ -187,7 +187,23 @@ def test_protected_and_paused_models_are_skipped_and_named(cli, rolling: Rolling
     rows = {row["model"]: row["code"] for row in json.loads(result.out)["outcomes"] if row["outcome"] == "blocked"}
     assert (result.code, rows) == (3, {"a": "PROTECTED_MODEL", "b": "PAUSED"})
     assert rolling.outdated() == ["a:0", "b:0"]
-    assert "a is skipped: spec.policy.protectedModels: a at" in result.err
+    place = fleet.read_text().index('"a"]') + 1
+    told = f"a is skipped: spec.policy.protectedModels: a at {fleet}:1:{place} protects it"
+    assert told in " ".join(result.err.split())
+
+
+def test_a_replica_that_another_rollout_has_ended_meanwhile_is_no_failure(
+    cli, rolling: Rolling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone_before(one: dict[str, Any]) -> dict[str, Any]:
+        return {**end(one), "outcome": "failed", "code": "NOT_FOUND", "message": "it is already gone"}
+
+    end = rolling._end
+    monkeypatch.setattr(rolling, "_end", gone_before)
+    run_old(rolling, a=2)
+    result = cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", a=2), "--yes", "--format", "json")
+    assert (result.code, rolling.outdated(), rolling.counts()) == (0, [], {"a": 2})
+    assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "ready"]
 
 
 def test_a_dry_run_names_what_would_be_replaced_and_does_nothing(cli, rolling: Rolling, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetctl.cli import flags
+from fleetctl.cli import failures, flags
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
 from fleetctl.cli.reporting import WantedReport, parse_reports
@@ -33,6 +33,7 @@ from fleetctl.forge.sticky import Posted
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_problems import failure_report
 from fleetctl.review.arguments import load_base
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import MissingRevision
@@ -187,6 +188,14 @@ def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | Non
             if base.fleet:
                 return base.fleet.name
     return ", ".join(files)
+
+
+def failed(job: Job, error: FleetctlError, kind: str, what: str) -> JobResult:
+    """Show the error that ended a job and return its result: there is no `what`. `kind` = of the job's reports."""
+    failures.explain(error)
+    name = fleet_name(job.invocation, job.files, None)
+    report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} of fleet {name}")
+    return JobResult(report, error.exit_code)
 
 
 def publish(job: Job, result: JobResult, *, comment: bool) -> None:

@@ -310,10 +310,7 @@ def drift(
     except UsageError:
         raise
     except FleetctlError as error:
-        failures.explain(error)
-        name = ci.fleet_name(job.invocation, job.files, None)
-        failure = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
-        result, is_open, issue = JobResult(failure, error.exit_code), True, False  # the issue stays as it is
+        result, is_open, issue = ci.failed(job, error, "drift", "check"), True, False  # the issue stays as it is
     ci.publish(job, result, comment=False)
     if issue:
         ci.keep_issue(job, result, is_open=is_open)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from fleetctl.cli import failures, flags
+from fleetctl.cli import flags
 from fleetctl.cli.apply_run import ApplyOutput
 from fleetctl.cli.ci import job as ci
 from fleetctl.cli.ci.apply import FailOn, exit_code_of, outcomes_of_job
@@ -22,7 +22,6 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.report.of_problems import failure_report
 from fleetctl.version import __version__
 
 app = command_app(
@@ -78,7 +77,4 @@ def _rolled_out(job: Job, options: PlanOptions, wanted: Wanted, output: ApplyOut
     except UsageError:
         raise
     except FleetctlError as error:
-        failures.explain(error)
-        fleet = ci.fleet_name(job.invocation, job.files, None)
-        report = failure_report(error, identity=f"rollout:{fleet}", fleet=fleet, title=f"No rollout of fleet {fleet}")
-        return JobResult(report, error.exit_code)
+        return ci.failed(job, error, "rollout", "rollout")

@@ -116,8 +116,6 @@ VERB = {
     "NEEDED": "a replica on a draining node that no ready replica replaces yet",
     "MAY_GO": "a replica on a draining node that has been replaced",
     "DRY_RUN": "a replica that would be created",
-    "PROTECTED": "a model that the fleet's policy protects, so a rollout leaves it alone",
-    "POLICY": "a model whose new replicas the fleet's policy refuses",
 }
 """Codes of outcomes of the explicit verbs."""
 LEVEL = {
