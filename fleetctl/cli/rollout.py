@@ -95,9 +95,11 @@ def roll_out(
 ) -> int:
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
     fleet = loaded.sound()
-    for key in options.targets:
-        if not model_of(fleet, key).replicas:
-            raise UsageError(f"the fleet file wants no replica of {key}")
+    named = [model_of(fleet, name) for name in options.targets]
+    for model in named:
+        if not model.replicas:
+            raise UsageError(f"the fleet file wants no replica of {model.key}")
+    options = replace(options, targets=tuple(model.key for model in named))
     check_options(options, {model.key: model.labels for model in fleet.models})
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)

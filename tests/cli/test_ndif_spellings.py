@@ -96,6 +96,13 @@ def test_a_checkpoint_names_what_runs(
     assert "org/other" not in text
 
 
+def test_a_checkpoint_names_the_model_of_a_rollout(cli: Cli, acting: ClusterStandIn, ndif_file: Path) -> None:
+    live(acting, 0)
+    done = cli("rollout", CHECKPOINT, "-f", ndif_file, "--dry-run", "--detailed-exitcode")
+    assert done.code == 2, done.err
+    assert NDIF_KEY in done.err
+
+
 def test_a_checkpoint_of_several_models_is_refused_with_their_keys(cli: Cli, acting: ClusterStandIn) -> None:
     live(acting, 0)
     live(acting, 0, key=AT_STEP)
