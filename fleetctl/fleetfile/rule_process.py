@@ -9,6 +9,7 @@ such as in one long call of C code, the caller ends the process soon after.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pickle
@@ -43,6 +44,8 @@ CHECKS_BETWEEN = 256
 BACKSTOP = 4
 """The address space may be so many times the memory: code that runs out of address space may crash without a word."""
 MAX_ALLOWED = 200
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the caller may be killed, such as the loading process of a watch, and then ends nothing any more."""
 _MESSAGE = "fleetctl_message"
 """The attribute of a ValidationError that holds the schema's own description of the rule."""
 _TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
@@ -281,6 +284,8 @@ def _answer(results: list[list[Result]]) -> NoReturn:
 
 
 def _main() -> NoReturn:
+    with suppress(AttributeError):  # only Linux ends a process with its parent; elsewhere the limit does
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     limit_s, memory, rules, fleet = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  from our own process
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     backstop = BACKSTOP * memory

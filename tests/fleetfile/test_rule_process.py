@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fleetctl.fleetfile import rule_schema
+from tests.agent.marked_processes import eventually
 
 from .memory_tree import messages
 
@@ -143,3 +144,27 @@ def test_a_long_answer_is_shortened(schema: Any) -> None:
     found = broken(schema)
     assert 1 <= len(found) <= 1001
     assert max(map(len, found)) < 1500
+
+
+def test_the_process_ends_with_the_one_that_asked_even_if_that_is_killed() -> None:
+    """A watch kills the loading process, which is then no longer there to end what it started."""
+    asks = ("from fleetctl.fleetfile import rule_schema\nrule_schema.LONGEST_S = 1000.0\n"
+            f"rule_schema.evaluate([{json.dumps(json.dumps(of_name(pattern=ENDLESS)))}], "
+            f"{{'metadata': {{'name': {NAME!r}}}}})")
+    asking = subprocess.Popen([sys.executable, "-c", asks], cwd=Path(__file__).parents[2])
+    children = Path(f"/proc/{asking.pid}/task/{asking.pid}/children")
+    try:
+        [pid] = eventually(lambda: children.read_text().split(), "it has asked")
+        status = Path(f"/proc/{pid}/status")
+        command = Path(f"/proc/{pid}/cmdline")
+        eventually(lambda: b"rule_process" in command.read_bytes() and ticks(pid) > 50, "it checks")
+    finally:
+        asking.kill()
+        asking.wait()
+    eventually(lambda: not status.exists() or "State:\tZ" in status.read_text(), "it has ended")
+
+
+def ticks(pid: str) -> int:
+    """The processor time that a process has taken, in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
