@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import ray
 from engine_run import DUMP_ENV, ActorStandIn, Run
+from marked_processes import eventually
 
 from fleetctl.agent import node as node_module
 from fleetctl.agent.failure import StartFailed
@@ -71,6 +72,7 @@ def test_an_engine_and_its_probes_run_as_the_raylet_does_and_not_as_rays_workers
                 readiness={"exec": {"command": ["sh", "-c", f'"$@" > {seen}', "sh", *NICE]}})
     actor.read_report("ready")
     as_here = f"{os.nice(0)} {Path('/proc/self/oom_score_adj').read_text()}"
+    eventually(lambda: actor.written() != "", "the engine's line is in its log")
     assert (actor.written(), seen.read_text()) == (as_here, as_here)
 
 
