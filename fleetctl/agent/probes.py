@@ -15,8 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 from .guarded import FRESH
 from .messages import Probe
 from .node import expand, node_priority
-from .ports import Ownership, connect
-from .sockets import Tree
+from .ports import Ownership, Tree, connect
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S, LONGER = 0.05, 1.25

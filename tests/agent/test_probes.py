@@ -14,9 +14,8 @@ from dripping_server import dripping
 from marked_processes import eventually
 
 from fleetctl.agent.messages import ExecProbe, PortProbe, Probe
-from fleetctl.agent.ports import Ownership, PortTaken, reserve_port
+from fleetctl.agent.ports import Ownership, PortTaken, Tree, reserve_port
 from fleetctl.agent.probes import build_check, exec_check, first_answer, http_check, pauses, tcp_check
-from fleetctl.agent.sockets import Tree
 from fleetctl.agent.supervisor import PR_SET_CHILD_SUBREAPER, prctl
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}

@@ -42,7 +42,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
                                  "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
     "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py",),
-    "fleetctl/agent/reloads.py": ("tests/agent/test_reloading.py",),
+    "fleetctl/agent/reload.py": ("tests/agent/test_reloading.py",),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),
     "fleetctl/agent/weights/table.py": ("tests/agent/weights/test_table.py",),
 }
