@@ -30,7 +30,9 @@ ENDS = ROOT / "build" / "mutants.jsonl"
 
 FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py"),
-    "fleetctl/planner/actions.py": ("tests/planner/test_reloads.py",),
+    "fleetctl/planner/promote.py": ("tests/planner/test_promote.py", "tests/planner/test_live_replicas.py",
+                                    "tests/planner/test_stale.py"),
+    "fleetctl/planner/reloads.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
     "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py", "tests/planner/test_cooldowns.py"),
