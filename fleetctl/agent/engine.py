@@ -130,7 +130,7 @@ class EngineProcess:
                 self._release_ports()
                 self.was_ready = True
                 probe = self._engine.readiness
-                self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
+                self._ready_port = probe.port_or(self._port) if probe else None
                 return
             if not self._restart_without_ports():
                 raise StartFailed(
