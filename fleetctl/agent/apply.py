@@ -98,6 +98,8 @@ class Apply(Run):
             if isinstance(task, Attempt) and not self.stop.is_set() and task.has_gone_down():
                 self._report(task)
         self._fetch()
+        if self._rounds is not None and self._rounds.are_over(self.stop, if_never=True):
+            report_silence(self.events)  # it was asked for nodes and does not look at the cluster any more
 
     def _fetch(self) -> None:
         """Fetch the weights that nodes keep, except those of models that are paused now."""
@@ -107,12 +109,6 @@ class Apply(Run):
         for _ in self.rounds(self._fetches):
             if all(task.outcome or task.may_be_left for task in self._fetches):
                 break
-        self._check_autoscaler()
-
-    def _check_autoscaler(self) -> None:
-        """Report an autoscaler that was asked for nodes and does not look at the cluster any more."""
-        if self._rounds is not None and self._rounds.are_over(self.stop, if_never=True):
-            report_silence(self.events)
 
     def _release(self) -> None:
         lock = self._context.lock

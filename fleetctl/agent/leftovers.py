@@ -16,7 +16,7 @@ import os
 import signal
 import time
 from functools import partial
-from typing import Any, Callable, Collection, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import ray
 from ray.core.generated import gcs_pb2
@@ -194,19 +194,14 @@ def run_repair(request: RepairRequest, events: EventStream) -> int:
     for lock in request.locks:
         done = release_left(lock.fleet, lock.number)
         results.append(("lock", lock.fleet, "" if done else "it is held, or already released"))
-    results += end_engines(request.orphans, request.timeout)
+    for answer in ask_nodes(end_orphans, request.orphans, request.timeout):
+        agreed = request.orphans[answer.node_id]
+        results += [("engine", f"process {orphan.pid} of {orphan.model}/{orphan.replica_id}", why)
+                    for orphan, why in zip(agreed, answer.content or [answer.trouble] * len(agreed))]
     for thing, subject, why in results:
         events.emit("repaired", why, level="warning" if why else "info", thing=thing, subject=subject, done=not why)
     repaired = sum(not why for _, _, why in results)
     return events.end(0 if repaired == len(results) else 3, f"{repaired} of {len(results)} repaired")
-
-
-def end_engines(orphans: Mapping[str, Sequence[Orphan]], timeout_s: float) -> Iterator[Result]:
-    """End the orphans, listed by node id, and yield the result for each process."""
-    for answer in ask_nodes(end_orphans, orphans, timeout_s):
-        agreed = orphans[answer.node_id]
-        for orphan, why in zip(agreed, answer.content or [answer.trouble] * len(agreed)):
-            yield "engine", f"process {orphan.pid} of {orphan.model}/{orphan.replica_id}", why
 
 
 def remove_group(group_id: str, name: str) -> Optional[str]:

@@ -56,9 +56,9 @@ def marked_new(warnings: Iterable[FileWarning], known: Iterable[Problem]) -> lis
 def _counts(plan: Plan | None) -> dict[str, CountsThen]:
     if plan is None:
         return {}
-    drift, fetch = Counter(one.model for one in plan.drift), {one.model: len(one.nodes) for one in plan.prefetches}
+    drift = Counter(one.model for one in plan.drift)
     return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
-                                drift=drift[row.key], fetch=fetch.get(row.key, 0)) for row in plan.models}
+                                drift=drift[row.key], fetch=row.fetch) for row in plan.models}
 
 
 def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
