@@ -21,7 +21,7 @@ from .node_request import run_release
 from .prefetch import run_prefetch
 from .records import NO_RUNS, NOTE_VERBS, NoteRequest, begin_run, end_run, run_note
 from .run import WORKER
-from .run_messages import EventStream, wait_for
+from .run_messages import EventStream, wait_for_document
 from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -58,7 +58,7 @@ def main() -> int:
     events = EventStream()
     hide_package_from_actors()
     ray.init(address="auto", namespace=namespace, logging_level="ERROR", log_to_driver=False)
-    request = wait_for(name, REQUEST_S)
+    request = wait_for_document(name, REQUEST_S)
     if request is None:
         return events.end(1, f"no request came within {REQUEST_S:g} s")
     trouble = too_old(ray.__version__)

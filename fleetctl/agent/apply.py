@@ -172,7 +172,7 @@ class Apply(Run):
             return False
         if not self._answer_name:
             self._ask_for_plan()
-        found = run_messages.take(self._answer_name)
+        found = run_messages.take_document(self._answer_name)
         if found is None and self.clock() < self._answer_by:
             return True
         self._answer_name = ""

@@ -341,7 +341,7 @@ class Outcome(NamedTuple):
 POLL_S = 0.05
 
 
-def take(name: str) -> Optional[Json]:
+def take_document(name: str) -> Optional[Json]:
     """Return the named document and remove it; None = not there (yet)."""
     key = f"gcs://{name}".encode()
     data = _internal_kv_get(key)
@@ -351,11 +351,11 @@ def take(name: str) -> Optional[Json]:
     return json.loads(zlib.decompress(data))
 
 
-def wait_for(name: str, timeout_s: float) -> Optional[Json]:
+def wait_for_document(name: str, timeout_s: float) -> Optional[Json]:
     """Return the document as soon as it is there; None if it does not arrive in time."""
     deadline = time.monotonic() + timeout_s
     while True:
-        found = take(name)
+        found = take_document(name)
         if found is not None or time.monotonic() >= deadline:
             return found
         time.sleep(POLL_S)

@@ -389,8 +389,8 @@ def test_a_replica_refused_while_the_client_plans_is_part_of_the_next_question(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer covers only the replicas that the question named: without another one, nothing would report b/0."""
-    take, first_looks = run_messages.take, iter([None])
-    monkeypatch.setattr(run_messages, "take", lambda name: next(first_looks, name) and take(name))
+    take, first_looks = run_messages.take_document, iter([None])
+    monkeypatch.setattr(run_messages, "take_document", lambda name: next(first_looks, name) and take(name))
     cluster.scripts = {"a/0": REFUSED, "b/0": ["granted", "failed:NODE_GONE"]}
     cluster.on_replan = {"request": request_of("a/1")}
     cluster.run("a/0", "b/0", mayReplan=True)

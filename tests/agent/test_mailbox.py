@@ -17,9 +17,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
 def test_a_document_is_deleted_when_it_is_read(keys: Keys) -> None:
     sent = document("j-request", {"plan": {"x": 1}})
     keys.put(sent.uri.encode(), sent.data)
-    assert run_messages.take("j-request") == {"plan": {"x": 1}}
+    assert run_messages.take_document("j-request") == {"plan": {"x": 1}}
     assert keys.table == {}
-    assert run_messages.take("j-request") is None
+    assert run_messages.take_document("j-request") is None
 
 
 def test_a_document_that_arrives_later_is_awaited(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,8 +32,8 @@ def test_a_document_that_arrives_later_is_awaited(keys: Keys, monkeypatch: pytes
             keys.put(sent.uri.encode(), sent.data)
 
     monkeypatch.setattr(run_messages.time, "sleep", sleep)
-    assert run_messages.wait_for("j-request", 30) == {"x": 1}
+    assert run_messages.wait_for_document("j-request", 30) == {"x": 1}
 
 
 def test_the_wait_for_a_document_is_bounded(keys: Keys) -> None:
-    assert run_messages.wait_for("j-request", 0) is None
+    assert run_messages.wait_for_document("j-request", 0) is None

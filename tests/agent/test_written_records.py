@@ -322,7 +322,7 @@ def test_a_run_that_may_create_or_end_something_is_recorded_around_its_work(
         monkeypatch.setattr(agent, f"{name}_run", lambda job, name=name: taken.append(f"{name} {job}"))
     monkeypatch.setattr(agent.ray, "init", lambda **_: None)
     monkeypatch.setattr(agent, "hide_package_from_actors", lambda: None)
-    monkeypatch.setattr(agent, "wait_for", lambda *_: {"job": "j"})
+    monkeypatch.setattr(agent, "wait_for_document", lambda *_: {"job": "j"})
     monkeypatch.setattr(agent, "VERBS", {verb: (Holder, lambda *_: taken.append(verb) or 3)})
     monkeypatch.setattr("sys.argv", ["agent", verb, "name", "namespace"])
     assert agent.main() == 3
@@ -335,7 +335,7 @@ def test_a_run_whose_work_hangs_ends_with_its_summary(monkeypatch: pytest.Monkey
     monkeypatch.setattr(agent, "end_run", lambda _: taken.append("it may act meanwhile"))
     monkeypatch.setattr(agent.ray, "init", lambda **_: None)
     monkeypatch.setattr(agent, "hide_package_from_actors", lambda: None)
-    monkeypatch.setattr(agent, "wait_for", lambda *_: {"job": "j"})
+    monkeypatch.setattr(agent, "wait_for_document", lambda *_: {"job": "j"})
     hangs = threading.Thread(target=over.wait, args=(60,), name=WORKER, daemon=True)
     monkeypatch.setattr(agent, "VERBS", {"apply": (Holder, lambda *_: hangs.start() or 3)})
     monkeypatch.setattr("sys.argv", ["agent", "apply", "name", "namespace"])

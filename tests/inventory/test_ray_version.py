@@ -32,7 +32,7 @@ def test_a_cluster_that_is_too_old_is_named_before_anything_is_applied(
     monkeypatch.setattr(agent.ray, "__version__", version)
     monkeypatch.setattr(agent.ray, "init", lambda **_: None)
     monkeypatch.setattr(agent, "hide_package_from_actors", lambda: None)
-    monkeypatch.setattr(agent, "wait_for", lambda *_: {"job": "j"})
+    monkeypatch.setattr(agent, "wait_for_document", lambda *_: {"job": "j"})
     monkeypatch.setattr(agent, "VERBS", {"apply": (Holder, lambda *_: ran.append("apply") or 0)})
     monkeypatch.setattr("sys.argv", ["agent", "apply", "name", "namespace"])
     assert agent.main() == int(is_too_old)
