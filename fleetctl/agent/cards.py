@@ -147,14 +147,14 @@ def names_for_engine(granted: Sequence[str], check: CardCheck) -> List[str]:
     return [card.uuid if card and card.uuid else card_id for card_id, card in zip(granted, found)]
 
 
-def numbers(granted: Sequence[str], check: CardCheck) -> List[int]:
+def card_numbers(granted: Sequence[str], check: CardCheck) -> List[int]:
     """Return the numbers of the granted cards, each once: the driver's, or else Ray's if it grants by number."""
     found = check.cards or [None] * len(granted)
     texts = [card.number if card else card_id for card_id, card in zip(granted, found)]
     return [int(text) for text in dict.fromkeys(texts) if text.isdigit()]
 
 
-def uuids(check: CardCheck) -> List[str]:
+def card_uuids(check: CardCheck) -> List[str]:
     """Return the UUIDs of the granted cards that the driver reports."""
     return [card.uuid for card in check.cards if card and card.uuid]
 

@@ -7,7 +7,8 @@ from typing import Callable, Mapping, Optional, Sequence
 
 import ray
 
-from . import cards, node
+from . import node
+from .cards import card_numbers, card_uuids, names_for_engine, wait_for_clean_cards
 from .cause import Cause
 from .engine import EngineLog, EngineProcess
 from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
@@ -36,7 +37,7 @@ class MemberSeat:
         self.port, self.leader_port = [*numbers[:own], 0][:2]
         self._named_ports = {port_variable(name): str(port) for name, port in zip(member.engine.ports, numbers[own:])}
         self._granted = node.granted_cards()
-        self._cards = check = cards.wait_for_clean_cards(
+        self._cards = check = wait_for_clean_cards(
             self._granted, member.gpus, member.vram, node_environment(), cooling=member.cooling_cards,
             residents=member.residents, restarted=restarted)
         if check.objection:
@@ -47,7 +48,7 @@ class MemberSeat:
         """Return this member's place for the replica's repr; its `unchecked` says why its cards were not checked."""
         return place_of(self.member)._replace(
             node_id=ray.get_runtime_context().get_node_id(), ip=self.ip, port=self.port,
-            gpu_indices=cards.numbers(self._granted, self._cards), gpu_uuids=cards.uuids(self._cards),
+            gpu_indices=card_numbers(self._granted, self._cards), gpu_uuids=card_uuids(self._cards),
             unchecked=self._cards.unchecked)
 
     def _failed_card(self) -> Place:
@@ -144,7 +145,7 @@ class MemberSeat:
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
-        granted = cards.names_for_engine(self._granted, self._cards)
+        granted = names_for_engine(self._granted, self._cards)
         variables = {**injected, **self._named_ports, **node.other_accelerators(),
                      **node.visible_devices(granted, node_environment()),
                      **({MODEL_DIR: self._weights.folder} if self._weights else {})}
@@ -160,7 +161,7 @@ class MemberSeat:
         if self._served:
             self._served.drain()
         self._engine.stop()
-        cards.wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(),
+        wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(),
                                    residents=self.member.residents, restarted=True, stable=True)
 
 

@@ -15,12 +15,12 @@ import pytest
 from fleetctl.agent import cards, processes
 from fleetctl.agent.cards import (
     CardCheck,
+    card_numbers,
+    card_uuids,
     check_granted,
     find,
     names_for_engine,
-    numbers,
     objection,
-    uuids,
     wait_for_clean_cards,
 )
 from fleetctl.agent.driver import Answer, Card
@@ -232,9 +232,9 @@ def test_cards_are_checked_even_if_another_card_cannot_be() -> None:
 def test_cards_are_reported_with_the_drivers_numbers_and_uuids_if_known() -> None:
     granted = ["GPU-1", "MIG-aab", "MIG-aaa", "7", "MIG-x", "10"]
     check = check_granted(Answer([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
-    assert numbers(granted, check) == [10, 2, 7]
-    assert uuids(check) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
-    assert numbers(["3", "GPU-x"], CardCheck()) == [3]
+    assert card_numbers(granted, check) == [10, 2, 7]
+    assert card_uuids(check) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
+    assert card_numbers(["3", "GPU-x"], CardCheck()) == [3]
 
 
 class Clock(SimpleNamespace):

@@ -31,7 +31,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mapping[str, str]]]:
     monkeypatch.setattr(member_module, "log_of", lambda _: None)
     monkeypatch.setattr(member_module.node, "granted_cards", list)
     monkeypatch.setattr(member_module.node, "ray_gpu_variable", lambda: None)
-    monkeypatch.setattr(member_module.cards, "wait_for_clean_cards", lambda *_, **__: CardCheck())
+    monkeypatch.setattr(member_module, "wait_for_clean_cards", lambda *_, **__: CardCheck())
     monkeypatch.setattr(member_module, "EngineProcess", engine)
     yield seen
     for port in reserved:
