@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import mmap
 import os
 import re
@@ -16,24 +14,21 @@ from typing import Callable, Mapping, Optional, Sequence, Tuple
 
 from .cause import RECENT_S, Cause, CauseFinder, as_shown
 from .guarded import GuardedProcess
-from .messages import EngineAnswer, HttpCall, Member, Probe
+from .messages import HttpCall, Member, Probe
 from .node import engine_environment, expand, node_priority, refuse_too_long
 from .own_files import open_own
 from .ports import LOOPBACKS, Ownership, PortTaken, ports_of, taken_by
-from .probes import Check, build_check, connect_until, pauses
+from .probes import Check, build_check, pauses
 from .processes import MISSING, image_is_missing, oom_kills
 from .readiness import NotReady, keep_probing
+from .reload import RELOAD_ENDED, RELOAD_FAILED, ask_to_reload
 from .report import StartFailed, utc_now
 from .supervisor import Stamps, open_log
-from .wire import parse
 
 DEFAULT_READY_S = 5.0
 CRASH_S, ENDING_S = 1.0, 15.0
 """How long an engine that crashes on a request may take to end, and one whose processes end one after another, as
 vLLM's do."""
-RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
-"""Codes of an engine that has not reloaded, and of one that ended because of the reload."""
-ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
 PORT_FREE_S = 10.0
 """An engine that is being ended may hold its port for its grace period and a little longer."""
 OOM_TEXT = " (meanwhile the kernel killed a process of this host for lack of memory)"
@@ -276,62 +271,6 @@ class EngineProcess:
         cause, output = self.cause(), self._log.last_output()
         reason += f"{CAUSE}{cause.text}" if cause else ""
         return f"{reason}{LAST_OUTPUT}{output}" if output else f"{reason}; it wrote nothing"
-
-
-def ask_to_reload(
-    call: HttpCall, port: int, hosts: Sequence[str], deadline: float, objection: Callable[[str], Optional[str]], *,
-    shown: str,
-) -> str:
-    """Send the request, with its variables replaced, once, to the first host that listens; returns the answer as text.
-
-    `shown` = the path to show in messages: a variable may be a secret. Raises StartFailed for an answer without
-    success, for no answer by `deadline` (monotonic), or if `objection` finds that another process listens there.
-    """
-    for host in hosts:
-        refused = objection(host)
-        if refused:
-            raise StartFailed(RELOAD_FAILED, refused)
-        if time.monotonic() >= deadline:
-            raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
-        connected, succeeded, answer = _send(host, port, call, deadline)
-        if connected:
-            break
-    text = f"{call.method} {shown} on port {port}: {answer}"
-    if not succeeded:
-        raise StartFailed(RELOAD_FAILED, text)
-    return text
-
-
-def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, bool, str]:
-    """Return whether it connected, whether the answer is a success, and the answer as text.
-
-    vLLM and SGLang answer some requests that have failed with status 200 and `{"success": false}`.
-    """
-    body = json.dumps(call.body).encode() if call.body is not None else None
-    headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
-               **({"Content-Type": "application/json"} if body else {})}
-    try:
-        connection = connect_until(deadline, host, port)
-    except OSError as error:
-        return False, False, error.__class__.__name__
-    data = b""
-    try:
-        connection.request(call.method, call.path, body, headers)
-        answer = connection.getresponse()
-        with suppress(socket.timeout):  # an endless answer counts by its beginning
-            while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
-                data += part
-    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
-        return True, False, error.__class__.__name__
-    finally:
-        connection.close()
-    text = data.decode(errors="replace").strip()
-    try:
-        said = parse(EngineAnswer, json.loads(text))
-    except (ValueError, RecursionError):  # it says nothing of success
-        said = EngineAnswer()
-    succeeded = 200 <= answer.status < 300 and said.success
-    return True, succeeded, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
 
 
 class EngineLog:

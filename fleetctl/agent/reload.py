@@ -11,7 +11,9 @@ its replica is asked and when it has ended, because a replica's repr describes i
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -22,9 +24,9 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from . import cluster, node
 from .budget import FREE
-from .engine import RELOAD_ENDED, RELOAD_FAILED
 from .lock import HeldLock, LockBusy
 from .messages import (
+    EngineAnswer,
     HttpCall,
     Json,
     Place,
@@ -38,6 +40,7 @@ from .messages import (
     seat_of,
 )
 from .ports import host_port
+from .probes import connect_until
 from .records import RELOAD, add, remove, why_paused
 from .report import KEPT_FAILURE, KV_NAMESPACE, StartFailed, actor_name, first_line, start_failure, utc_now
 from .run import PAUSED, Run, Task, outcome_of
@@ -46,6 +49,9 @@ from .wire import document_of, parse
 
 UNKNOWN_SPEC = "unknown"
 """The spec of a replica in a plan if it is not known; see inventory/reloads.py."""
+RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
+"""Codes of an engine that has not reloaded, and of one that ended because of the reload."""
+ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
 ASK_S = 1.0
 """With less time left no engine is asked: if nothing waits for its answer, it may have loaded anything."""
 KEPT = b"reloaded:"
@@ -162,6 +168,62 @@ class Reloading:
                                f"{failure}; and it did not load its former weights again: {again}", failure.places)
         self._runs = self.replica.spec_hash
         return StartFailed(failure.code, f"{failure}; it has loaded its former weights again", failure.places)
+
+
+def ask_to_reload(
+    call: HttpCall, port: int, hosts: Sequence[str], deadline: float, objection: Callable[[str], Optional[str]], *,
+    shown: str,
+) -> str:
+    """Send the request, with its variables replaced, once, to the first host that listens; returns the answer as text.
+
+    `shown` = the path to show in messages: a variable may be a secret. Raises StartFailed for an answer without
+    success, for no answer by `deadline` (monotonic), or if `objection` finds that another process listens there.
+    """
+    for host in hosts:
+        refused = objection(host)
+        if refused:
+            raise StartFailed(RELOAD_FAILED, refused)
+        if time.monotonic() >= deadline:
+            raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
+        connected, succeeded, answer = _send(host, port, call, deadline)
+        if connected:
+            break
+    text = f"{call.method} {shown} on port {port}: {answer}"
+    if not succeeded:
+        raise StartFailed(RELOAD_FAILED, text)
+    return text
+
+
+def _send(host: str, port: int, call: HttpCall, deadline: float) -> Tuple[bool, bool, str]:
+    """Return whether it connected, whether the answer is a success, and the answer as text.
+
+    vLLM and SGLang answer some requests that have failed with status 200 and `{"success": false}`.
+    """
+    body = json.dumps(call.body).encode() if call.body is not None else None
+    headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
+               **({"Content-Type": "application/json"} if body else {})}
+    try:
+        connection = connect_until(deadline, host, port)
+    except OSError as error:
+        return False, False, error.__class__.__name__
+    data = b""
+    try:
+        connection.request(call.method, call.path, body, headers)
+        answer = connection.getresponse()
+        with suppress(socket.timeout):  # an endless answer counts by its beginning
+            while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
+                data += part
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
+        return True, False, error.__class__.__name__
+    finally:
+        connection.close()
+    text = data.decode(errors="replace").strip()
+    try:
+        said = parse(EngineAnswer, json.loads(text))
+    except (ValueError, RecursionError):  # it says nothing of success
+        said = EngineAnswer()
+    succeeded = 200 <= answer.status < 300 and said.success
+    return True, succeeded, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"
 
 
 def changed(replica: Replica, request: ReloadRequest) -> Replica:

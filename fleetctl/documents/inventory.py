@@ -27,7 +27,7 @@ CAUSE, LAST_OUTPUT = "; cause: ", "; last output: "
 UNKNOWN_SPEC = "unknown"
 """Replaces the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RELOAD_ENDED = "RELOAD_ENDED"
-"""The code of a failed reload that ended the engine, which costs the replica a restart; see agent/engine.py."""
+"""The code of a failed reload that ended the engine, which costs the replica a restart; see agent/reload.py."""
 RECENT = timedelta(minutes=10)
 _LONGEST_ADDRESS = 45
 _BROADCAST = ip_address("255.255.255.255")

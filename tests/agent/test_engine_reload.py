@@ -15,8 +15,10 @@ import pytest
 from dripping_server import dripping
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent.engine import ANSWER_SHOWN, EngineProcess, ask_to_reload
+from fleetctl.agent import reload as reload_module
+from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.messages import Engine, HttpCall, PortProbe, Probe
+from fleetctl.agent.reload import ANSWER_SHOWN, ask_to_reload
 from fleetctl.agent.report import StartFailed
 
 Requests = list[tuple[str, str, bytes]]
@@ -186,7 +188,7 @@ def test_requests_are_sent_in_order_until_one_fails_and_for_a_return_to_the_form
     process.__dict__.update(_env={}, _port=7, _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
                             _log=SimpleNamespace(say=lambda _: None), _engine=ENGINE, _build=lambda _: lambda: None)
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
-    monkeypatch.setattr(engine_module, "_send", send)
+    monkeypatch.setattr(reload_module, "_send", send)
     calls = [HttpCall("POST", path) for path in ("/pause", "/load", "/resume")]
     with pytest.raises(StartFailed, match="POST /load on port 7: HTTP 500"):
         process.reload(calls, {}, time.monotonic() + 30, to_the_end=to_the_end)
