@@ -152,7 +152,8 @@ def _decide(
                               Counter(one.demand.place for one in placed), created_with)
         blocked = additions.tried(blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
-    reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
+    reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown
+                           ) if any(model.reload for model in fleet.models) else Reloads()
     taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
                     ) if limits.left_out or limits.closed else {}
     avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
