@@ -27,7 +27,7 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
+from fleetctl.planner.options import PlanFacts, PlanOptions, with_keys
 from fleetctl.planner.policy import CHANGES, protection_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
@@ -95,12 +95,10 @@ def roll_out(
 ) -> int:
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
     fleet = loaded.sound()
-    named = [model_of(fleet, name) for name in options.targets]
-    for model in named:
+    for model in (model_of(fleet, name) for name in options.targets):
         if not model.replicas:
             raise UsageError(f"the fleet file wants no replica of {model.key}")
-    options = replace(options, targets=tuple(model.key for model in named))
-    check_options(options, {model.key: model.labels for model in fleet.models})
+    options = with_keys(options, fleet.labels)
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target

@@ -47,7 +47,7 @@ from fleetctl.planner.live import (
 )
 from fleetctl.planner.notes import card_notes, file_warnings, slot_notes
 from fleetctl.planner.opening import open_ledger
-from fleetctl.planner.options import PlanFacts, PlanOptions, check_options, require_complete
+from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -90,7 +90,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     Raises InventoryError if the inventory is not complete, UsageError if an option names an unknown model.
     """
     require_complete(inventory)
-    check_options(options, fleet.labels)
+    options = with_keys(options, fleet.labels)
     if any(model.engine_hash for model in fleet.models):
         from fleetctl.planner.startup import with_startup_times  # most fleets have no weights
 
