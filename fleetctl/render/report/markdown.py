@@ -182,7 +182,7 @@ def _words(text: str) -> Iterator[str]:
     while words:
         open_brackets, many = 0, 1
         if words[0].startswith("`"):
-            many = next((count for count, word in enumerate(words, 1) if _COMMAND.fullmatch(" ".join(words[:count]))), 1)
+            many = next((count for count in range(1, len(words) + 1) if _COMMAND.fullmatch(" ".join(words[:count]))), 1)
         elif not _is_plain(words[0]):
             for count, word in enumerate(words[:MOST_IN_BRACKETS], 1):
                 inside = word.removeprefix("(") if count == 1 else word
