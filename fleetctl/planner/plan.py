@@ -32,7 +32,7 @@ from fleetctl.documents.plan import (
 )
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
+from fleetctl.planner.actions import actions_for, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -57,6 +57,7 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
