@@ -254,17 +254,24 @@ OTHERS_COMMANDS = {
     "rollback": "revert the fleet file in git, then `fleetctl replace MODEL` brings the former spec back",
     "move": "`fleetctl drain NODE` replaces its replicas elsewhere; nothing else moves a running replica",
     "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",
+    "start": "`fleetctl apply` starts what the fleet file wants, `fleetctl deploy MODEL` one model of it",
+    "edit": "edit the fleet file; `fleetctl propose` changes numbers in it, on a branch for review",
+    "cancel": "`fleetctl stop` ends a running apply; the replicas it created stay",
+    "unpause": "`fleetctl resume` allows new replicas of a model or a fleet again",
     "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their formatting",
     "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
     "version": "`fleetctl --version` prints it",
     "top": "`fleetctl inventory` shows what is in use on each node",
     "ps": "`fleetctl status` shows every replica",
 }
-OTHERS_COMMANDS |= dict.fromkeys(("destroy", "down", "remove", "rm"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(
+    ("destroy", "down", "remove", "rm", "undeploy", "kill", "terminate"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(("run", "create", "launch", "sync", "reconcile"), OTHERS_COMMANDS["start"])
 OTHERS_COMMANDS |= {"upgrade": OTHERS_COMMANDS["update"], "undo": OTHERS_COMMANDS["rollback"],
                     "migrate": OTHERS_COMMANDS["move"], "up": OTHERS_COMMANDS["update"]}
-OTHERS_COMMANDS |= dict.fromkeys(("ls", "list"), OTHERS_COMMANDS["get"])
-OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"]}
+OTHERS_COMMANDS |= dict.fromkeys(("ls", "list", "replicas", "models", "state"), OTHERS_COMMANDS["get"])
+OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"],
+                    "abort": OTHERS_COMMANDS["cancel"]}
 
 
 def _as_ours(arguments: Sequence[str], parameters: Sequence[Any]) -> list[str]:
