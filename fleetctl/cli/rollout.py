@@ -22,7 +22,7 @@ from fleetctl.cli.console import NOTHING_DONE, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import paused_outcome, settled
+from fleetctl.cli.replace import ended_by, paused_outcome, settled
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -278,10 +278,10 @@ class _Rollout:
         now = rounds[todo[0]]
         with live_source(self.invocation, self.where, now.fleet.cluster) as source:
             summaries = act_on(replace(self.wanted, keep=keep), source, now.seen, ones, now.fleet, self.output.relay)
-        # what another rollout has ended meanwhile is gone, too, but not by this one
-        rows = [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
-        gone = {(row.model, row.replica_id) for row in rows if row.outcome == "gone"}
-        self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) in gone}
+        rows = ended_by(summaries)
+        stay = {(row.model, row.replica_id) for row in rows if row.outcome != "gone"}
+        if not any(summary.interrupted for summary in summaries):
+            self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) not in stay}
         self._record(rows)
         return any(summary.interrupted for summary in summaries)
 

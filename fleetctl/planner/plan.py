@@ -178,6 +178,7 @@ def _blocked(
 ) -> list[Blocked]:
     placed = [*found.packing.placed, *tries.placed]
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
+    outranked = cache(lambda priority: quotas.after(one for one in placed if one.demand.priority >= priority))
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
@@ -190,7 +191,7 @@ def _blocked(
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
-            shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
+            shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
             if left < short:
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"

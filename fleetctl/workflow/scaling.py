@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.names import flag_with, with_key
+from fleetctl.documents.names import checkpoint_of, flag_with, with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.guess import dns_label_meant
@@ -43,7 +43,7 @@ def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
     models = {model.key: model for model in fleet.models}
     found = models.get(with_key(name, models))
     if found is None:
-        file = f"{dns_label_meant(name.rpartition('/')[2]) or 'model'}.yaml"
+        file = f"{dns_label_meant((checkpoint_of(name) or name).rpartition('/')[2]) or 'model'}.yaml"
         init = f"fleetctl init {file} --fleet {fleet.name} {flag_with('--model', name)}"
         entry = f"`{init}` writes an entry into a file of its own; then add -f {file}" if is_model_key(name) else None
         hints = (did_you_mean(name, models), entry)

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import without_ray  # noqa: F401
+
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent import guarded, node, ports, processes, readiness, supervisor
 from fleetctl.agent.engine import EngineLog, EngineProcess

@@ -338,7 +338,7 @@ def clock(waits: list[float | None]) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize(("grace", "waits_s"), [(30.0, 50.0), (600.0, 620.0), (None, 20.0)])
+@pytest.mark.parametrize(("grace", "waits_s"), [(30.0, 50.0), (120.0, 140.0), (None, 20.0)])
 def test_an_engine_has_its_grace_period_and_its_actor_lives_on_for_so_long(
     cluster: SimulatedCluster, run: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch, grace: float | None,
     waits_s: float

@@ -86,7 +86,10 @@ def test_what_still_runs_is_named_and_so_is_a_node_that_does_not_answer(table: R
 @pytest.mark.slow
 def test_a_stopped_process_ends_with_everything_below_it(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", FAMILY], env={**os.environ, MARK: mark},
-                               stdout=subprocess.DEVNULL)
+                               stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"family complete\n"
     eventually(lambda: len(marked(mark)) == 3, "the family is complete")
     children = set(marked(mark)) - {process.pid}
     process.send_signal(signal.SIGSTOP)

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +34,13 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "SETTLE_S", 0)
 
 
+def await_program(pid: int, name: str) -> None:
+    """Wait until a process runs this program: for a moment a new one has no environment."""
+    process = Path(f"/proc/{pid}")
+    eventually(lambda: (process / "environ").read_bytes() and (process / "cmdline").read_bytes().startswith(
+        name.encode()), f"it runs {name}")
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start a process with the mark of an engine, and end it after the test."""
@@ -43,8 +49,7 @@ def start() -> Iterator[Start]:
     def starting(*words: str, **more: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **MARK, **more}, stdout=subprocess.PIPE)
         started.append(process)
-        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment a new process has no environment
-            time.sleep(0.01)
+        await_program(process.pid, words[0])
         return process
 
     yield starting
@@ -64,7 +69,7 @@ def test_a_marked_process_without_a_guard_is_an_orphan_and_only_an_orphan_is_end
     assert leftovers.end_orphans([orphan._replace(began=orphan.began + 1)]) == [""], "this process has ended"
     assert process.poll() is None, "another process than the confirmed one"
     assert leftovers.end_orphans([orphan]) == [""]
-    assert process.wait(10) == -15
+    assert process.wait(30) == -15
     assert other.poll() is None
 
 
@@ -93,6 +98,7 @@ def below_a(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     assert above.stdout is not None
     engine = int(above.stdout.readline())
     try:
+        await_program(engine, "sleep")
         yield above, engine
     finally:
         above.kill()
@@ -124,7 +130,7 @@ def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.M
         monkeypatch.setattr(leftovers, "actor_pids_here", set)
         agreed = [one for one in leftovers.find_orphans() if one.pid == engine]
         assert leftovers.end_orphans(agreed) == [""]
-        assert above.wait(10) == -signal.SIGKILL
+        assert above.wait(30) == -signal.SIGKILL
 
 
 def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +172,8 @@ def test_a_process_that_has_written_over_its_environment_is_known_by_the_folder_
                 try:
                     assert process.stdout is not None
                     said = process.stdout.readline()
+                    if said == b"a shell\n":
+                        await_program(process.pid, "sleep")
                     [*orphan] = [one for one in leftovers.find_orphans() if one.pid == process.pid]
                     assert bool(orphan) == (is_ours and said == b"overwritten\n")
                     shutil.rmtree(folder)

@@ -31,7 +31,7 @@ spec:
 """
 DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
 OLD = FLEET.replace("8192", "4096")
-NEXT_STEP = "to replace an outdated one: fleetctl replace org/one -f {}, which starts each new replica first"
+NEXT_STEP = "to replace an outdated one: `fleetctl replace org/one -f {}`, which starts each new replica first"
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_a_request_must_be_complete_in_time_however_it_drips(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described, _ = served
-    monkeypatch.setattr(connections, "REQUEST_S", 0.5)
+    monkeypatch.setattr(connections, "REQUEST_S", 2.0)
     monkeypatch.setattr(connections, "POLL_S", 0.02)
     connection, proof = connect(described["address"], SECRET, 30)
     path = f"/v2/{described['artifact']}/files/config.json"
