@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, clock_text
@@ -57,7 +57,6 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
-from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ class _Decided:
     growth: Sequence[Growth]
     waiting: Sequence[Placed]
     """Replicas that would run on new nodes."""
-    reloads: Reloads
     avoided: Mapping[int, str]
     """Which nodes the breaker keeps models off whose replicas are placed, and why; by place of the model."""
 
@@ -126,7 +124,7 @@ def _decide(
     inquiry, repacked = None, None
     if not explained:
         return _Decided(fleet, state, shapes, ledger, demands, with_id,
-                        certify(demands, placed, most, packing.method), (), (), (), Reloads(), {})
+                        certify(demands, placed, most, packing.method), (), (), (), {})
     if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
         from fleetctl.planner.repacked import repacked_bound
@@ -152,12 +150,10 @@ def _decide(
                               Counter(one.demand.place for one in placed), created_with)
         blocked = additions.tried(blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
-    reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown
-                           ) if any(model.reload for model in fleet.models) else Reloads()
     taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
                     ) if limits.left_out or limits.closed else {}
     avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
-    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads, avoided)
+    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), avoided)
     if not fleet.cluster.grow:
         return decided
     created = Counter(one.demand.place for one in placed)
@@ -208,7 +204,12 @@ def _blocked(
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
-    reloads = decided.reloads.documents
+    reloads, in_place = list[dict[str, Any]](), dict[str, str]()
+    if any(model.reload for model in fleet.models):
+        from fleetctl.planner.reloads import find_reloads  # few fleets are updated in place
+
+        reloads, in_place = find_reloads(fleet, decided.demands, state.models, inventory,
+                                         ignore_cooldown=options.ignore_cooldown)
     add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
     acted_on = {action["model"] for action in actions}
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
@@ -226,7 +227,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     blocked = {one.model: one for one in decided.blocked}
     rows = with_fetches([
         model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
-                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
+                  in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
                   left_out=options.left_out(model.key, model.labels), avoided=decided.avoided.get(place, ""))
         for place, model in enumerate(fleet.models)], floor)
     promotes = sum(action["op"] == "promote" for action in actions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.documents.canonical import in_order
@@ -30,25 +29,18 @@ MORE_CHANGED = "more than index or view of its weights has changed (fleetctl rep
 NOT_READY = "not ready"
 
 
-@dataclass(slots=True)
-class Reloads:
-    """The reloads of a plan as plain documents, and a summary of them by model key."""
-
-    documents: list[dict[str, Any]] = field(default_factory=list)
-    summaries: dict[str, str] = field(default_factory=dict)
-
-
 def find_reloads(
     fleet: ResolvedFleet, demands: Sequence[Demand], states: Mapping[str, ModelState], inventory: Inventory, *,
     ignore_cooldown: bool,
-) -> Reloads:
-    """Return the reloads of those demands' models that are updated in place.
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the reloads of those demands' models that are updated in place, as documents, and a summary by model.
 
     Replicas with an unknown spec come first, since they may be reloading already.
     """
-    found, places = Reloads(), [one.place for one in demands if fleet.models[one.place].reload]
+    documents, summaries = list[dict[str, Any]](), dict[str, str]()
+    places = [one.place for one in demands if fleet.models[one.place].reload]
     if not places:
-        return found
+        return documents, summaries
     names = {node.id: node.name for node in inventory.nodes}
     failures = [] if ignore_cooldown else inventory.failures
     limits = Limits() if ignore_cooldown else find_limits(fleet, inventory, demands, states, reloads=True)
@@ -66,11 +58,11 @@ def find_reloads(
             by_objection.setdefault(objection, []).append(name)
             if not objection:
                 left -= 1
-                found.documents.append(_document(model, replica, name, names))
-        found.summaries[model.key] = "; ".join(
+                documents.append(_document(model, replica, name, names))
+        summaries[model.key] = "; ".join(
             f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
             for text, which in sorted(by_objection.items()))
-    return found
+    return documents, summaries
 
 
 def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> str:
