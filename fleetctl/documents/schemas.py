@@ -14,9 +14,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fleetctl.documents.answers import Capacity, PlacementMap, RenderedFleet, WhatIf
-from fleetctl.documents.cold import Prefetched, Pruned
-from fleetctl.documents.diagnosis import Diagnosis
 from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.endpoints import Endpoints
 from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
@@ -30,8 +27,8 @@ from fleetctl.errors import FleetctlError
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
 _IDENTIFYING = ("apiVersion", "kind", "key", "name")
-_PARTIAL = ("WorkerGroup", "Member", "Engine", "Probe")
-"""Models whose required keys may be left out when a model changes its shape."""
+_MERGED_LISTS = ("members",)
+"""The lists below a worker group whose items merge by name; a change replaces any other list as a whole."""
 
 JsonSchema = dict[str, Any]
 
@@ -69,12 +66,21 @@ def _fleet() -> JsonSchema:
     """A fleet file. The worker groups in which a model changes its shape are partial: only names are required."""
     fleet = _of(FleetDocument, "fleetctl fleet file", "validation")
     definitions = fleet["$defs"]
-    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in _PARTIAL})
-    for name in _PARTIAL:
+    merged = ["WorkerGroup"]  # grows: every mapping that is merged key by key
+    for name in merged:
+        for key, value in definitions[name]["properties"].items():
+            inner = None if "array" in _types(value) and key not in _MERGED_LISTS else definition_of(value)
+            merged += [inner] if inner and inner not in merged else []
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in merged})
+    for name in merged:
         parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
     definitions.update(json.loads(parts))
     definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}
     return fleet
+
+
+def _types(value: JsonSchema) -> set[object]:
+    return {part.get("type") for part in (value, *value.get("anyOf", ()))}
 
 
 def _part() -> JsonSchema:
@@ -125,13 +131,6 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
     "event": _event,
     "diff": lambda: _of(FleetDiff, "fleetctl diff", "serialization"),
-    "capacity": lambda: _of(Capacity, "fleetctl capacity", "serialization"),
-    "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
-    "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
-    "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
-    "diagnosis": lambda: _of(Diagnosis, "fleetctl doctor", "serialization"),
-    "prefetched": lambda: _of(Prefetched, "fleetctl prefetch", "serialization"),
-    "pruned": lambda: _of(Pruned, "fleetctl prune", "serialization"),
     "endpoints": lambda: _of(Endpoints, "fleetctl endpoints", "serialization"),
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from fleetctl.documents.fleet import FleetDocument, Probe
-from fleetctl.documents.weights import View
-from fleetctl.fleetfile.keys import keys_of
+from fleetctl.documents.fleet import FleetDocument
+from fleetctl.fleetfile.keys import exclusive_keys, keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
 from fleetctl.fleetfile.sources import SourceText
 
@@ -26,8 +25,6 @@ _Keys = tuple[str, ...]
 
 _MODELS: _Keys = ("spec", "models")
 _CONCATENATED: _Keys = ("spec", "nodes")
-_EXCLUSIVE = {"readiness": Probe.KINDS, "liveness": Probe.KINDS, "models": ("workers", "shape"), "view": View.KINDS}
-"""Keys of which a mapping has exactly one, by the key of the mapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
     given, own = base.node.value, over.node.value
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
         # what `own` replaces: a probe has one kind, a model has workers or a shape
-        kinds = _EXCLUSIVE.get(keys[-1], ()) if keys else ()
+        kinds = exclusive_keys().get(keys[-1], ()) if keys else ()
         dropped = set(kinds) - own.keys() if any(kind in own for kind in kinds) else set()
         entries = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
                    for key in given if key not in dropped}

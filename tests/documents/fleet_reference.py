@@ -1,6 +1,6 @@
 """The generated parts of docs/fleet-file.md: fields, injected variables and codes, from the program.
 
-`python tests/documents/fleet_reference.py` writes them again; a test checks that they are current.
+`make schemas` writes them again; a test checks that they are current.
 """
 
 from __future__ import annotations
