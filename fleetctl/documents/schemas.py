@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from fleetctl.documents.answers import Endpoints
 from fleetctl.documents.difference import FleetDiff
-from fleetctl.documents.endpoints import Endpoints
 from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import format_seconds, some
 from fleetctl.errors import FleetctlError
