@@ -161,11 +161,12 @@ bench-placement: setup ## placement on traces and synthetic fleets, a JSON line 
 		$(BIN)/python -m tests.benchmarks.scale --kind $$kind --json || exit 1; \
 	done
 
-schemas: setup ## write schemas/*.json from the models again
-	@for name in fleet fleet-part inventory plan event diff capacity what-if placement-map rendered-fleet endpoints diagnosis prefetched pruned history history-run; do \
+schemas: setup ## write schemas/*.json and the tables of docs/fleet-file.md from the models again
+	@for name in fleet fleet-part inventory plan event diff endpoints history history-run; do \
 		$(BIN)/fleetctl schema $$name > schemas/$$name.schema.json.new && \
 		mv schemas/$$name.schema.json.new schemas/$$name.schema.json || exit 1; \
 	done
+	@$(BIN)/python tests/documents/fleet_reference.py
 
 requirements: ## pin the dependencies again (needs uv; see CONTRIBUTING.md)
 	@for target in "runtime" "dev --extra ray --extra dev"; do \

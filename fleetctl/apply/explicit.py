@@ -16,7 +16,7 @@ from fleetctl.documents.fleet import MAX_GRACE_S
 from fleetctl.documents.inventory import Replica
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import REPLICAS
-from fleetctl.inventory.notes import WITHIN
+from fleetctl.inventory.records import WITHIN
 from fleetctl.version import __version__
 
 Verb = Literal["evict", "restart"]

@@ -13,7 +13,7 @@ from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import fetch_job, log_of
-from fleetctl.inventory.json_entries import parse_text
+from fleetctl.inventory.json_values import parse_text
 
 FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
 """Polling pauses: until the first event, after an event, and the longest."""

@@ -25,22 +25,27 @@ from fleetctl.apply.follow import parse_line
 from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.outcome import FINE, final_exit_code
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.events import Event, History, HistoryEntry, HistoryRun, ReplicaOutcome, RunState, RunSummary
+from fleetctl.documents.events import (
+    Event,
+    History,
+    HistoryEntry,
+    HistoryRun,
+    RecordedModel,
+    ReplicaOutcome,
+    RunState,
+    RunSummary,
+)
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import count_of, number_in
-from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
 from fleetctl.fleetfile.resolved import hash_of_shape
-from fleetctl.inventory.ask_all import READERS, ask_all
-from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.created import Became, list_created
-from fleetctl.inventory.failures import plans_in
+from fleetctl.inventory.client import READERS, DashboardClient, ask_all
+from fleetctl.inventory.failures import Became, list_created, plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.notes import note_text
-from fleetctl.inventory.records import NOTES, read_records
+from fleetctl.inventory.records import NOTES, note_text, read_records
 
 NEVER_STARTED = frozenset({
     "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",

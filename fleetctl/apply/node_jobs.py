@@ -16,13 +16,13 @@ from fleetctl.apply import jobs
 from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import Starter
-from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event
+from fleetctl.documents.weights import FetchedWeights, NodeCache
 from fleetctl.errors import ApplyError
+from fleetctl.inventory.assemble import PlacementGroup
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
-from fleetctl.inventory.listed_claims import PlacementGroup
 from fleetctl.inventory.records import CORDON, PAUSE, RESUME, UNCORDON
 from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
@@ -69,7 +69,7 @@ class JobRunner:
 
 
 def write_note(runner: JobRunner, verb: str, subject: str, note: Mapping[str, str], job: str) -> None:
-    """Write a note, and return once the cluster has it as the record of `subject` (`inventory/notes.py`).
+    """Write a note, and return once the cluster has it as the record of `subject` (`inventory/records.py`).
 
     Earlier releases read notes about nodes in the metadata of the job. Raises ApplyError and WaitTimeout.
     """

@@ -20,8 +20,7 @@ from fleetctl.documents.plan import Plan, PlanHistory
 from fleetctl.documents.quantity import MAX_SECONDS, grouped
 from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.actors import list_live_actors, list_rows
-from fleetctl.inventory.ask_all import READERS, ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import READERS, DashboardClient, ask_all
 from fleetctl.inventory.failures import read_ended
 from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of
 from fleetctl.inventory.json_values import moment_of, text_of

@@ -15,7 +15,7 @@ from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.inventory.address import checked_address
+from fleetctl.inventory.access import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
 from fleetctl.workflow.contexts import LIST_OR_ADD, find_context, named_context

@@ -19,13 +19,12 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, show_report, write_document
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.documents.endpoints import Endpoints, ServedModel
+from fleetctl.documents.answers import Endpoints, ServedModel
 from fleetctl.documents.inventory import host_port
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.planner.endpoints import endpoints_of

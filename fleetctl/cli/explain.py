@@ -9,7 +9,7 @@ import typer
 
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import show_report, write_document
-from fleetctl.documents.nearest import did_you_mean, nearest
+from fleetctl.documents.names import did_you_mean, nearest
 from fleetctl.documents.schemas import HOMES, Field, all_fields, below, find_fields, schema_names, schema_text
 from fleetctl.errors import FleetctlError
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page

@@ -16,9 +16,9 @@ from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.extends import join
 from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
 from fleetctl.render.report.of_problems import problems_conclusion, problems_report
 from fleetctl.workflow.output_files import write_file

@@ -22,8 +22,7 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_follow import MOST_LINES, Entry, Follower, Line, Listing, LogEnd, merged, read_end

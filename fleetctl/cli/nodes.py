@@ -23,12 +23,11 @@ from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node, dead_node_ids, is_live
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import UsageError
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.notes import cordon_note, note_text
-from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, read_records
+from fleetctl.inventory.records import CORDON, SLOTS, UNCORDON, cordon_note, note_text, read_records
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where

@@ -17,8 +17,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.inventory import Inventory, Pause
-from fleetctl.documents.names import with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live

@@ -12,8 +12,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import say
 from fleetctl.documents.inventory import Inventory, Replica
-from fleetctl.documents.names import with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 

@@ -18,8 +18,7 @@ from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
-from fleetctl.documents.names import with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live

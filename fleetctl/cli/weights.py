@@ -13,7 +13,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, working, write_document
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError
-from fleetctl.fleetfile.write_yaml import Piece, write_yaml
+from fleetctl.fleetfile.layout import Piece, write_yaml
 from fleetctl.workflow.model_folder import problems_of
 
 app = command_app(

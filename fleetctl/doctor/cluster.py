@@ -10,11 +10,11 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of, count_of
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError
+from fleetctl.inventory.assemble import PlacementGroup
 from fleetctl.inventory.autoscaler import silent_text
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
-from fleetctl.inventory.listed_claims import PlacementGroup
 from fleetctl.inventory.marks import parse_actor_name, refused_claims
 from fleetctl.inventory.records import NOTES
 

@@ -13,7 +13,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed, Need
 from fleetctl.documents.fleet import Engine, FromNode, Member
 from fleetctl.documents.inventory import Node
-from fleetctl.fleetfile.containers import find_container
+from fleetctl.fleetfile.command_line import find_container
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take
 from fleetctl.planner.notes import policy_of

@@ -1,4 +1,4 @@
-"""Answers about a fleet: capacity, what if, the placement map, all its files merged into one document.
+"""Answers about a fleet: capacity, what if, the placement map, all its files as one document, where it is served now.
 
 Shares are integers of 1/10000 of a card, memory is in bytes. Rows of a capacity share the same free capacity: `now`
 counts beside what runs; `afterPlan` also beside the plan's new replicas; `withNewNodes` is the same with all nodes that
@@ -8,12 +8,12 @@ up to it.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, computed_field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored, Versioned
-from fleetctl.documents.inventory import NodeState
+from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, Versioned
+from fleetctl.documents.inventory import NodeState, address_of, host_port
 from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.weights import is_absent
@@ -226,3 +226,54 @@ class RenderedFleet(Stored):
     masked: bool = Field(description="whether values of engine environments are replaced by ***")
     fleet: dict[str, Any] = Field(description="the merged document, as fleet.schema.json describes it")
     origins: dict[str, Position] = Field(description="the position of each value, by paths as spec.models[0].replicas")
+
+
+def _require_address(text: str) -> str:
+    """Refuse all but an IP address: most formats have no quotes for an address."""
+    if (address := address_of(text)) is None:
+        raise ValueError("not the IP address of a machine")
+    return address
+
+
+class Endpoint(Stored):
+    """One serving member of a ready replica: a Standalone, or the leader of a gang."""
+
+    replica_id: int
+    group: str
+    copy_index: int = Field(0, alias="copy")
+    role: str
+    node: str = Field(description="the node's name")
+    address: Annotated[str, AfterValidator(_require_address)]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    path: str = Field(description="the path of the model's API")
+
+    @property
+    def host_port(self) -> str:
+        """Address and port, as in a URL."""
+        return host_port(self.address, self.port)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def url(self) -> str:
+        """The URL to which clients send requests."""
+        return f"http://{self.host_port}{self.path}"
+
+
+class ServedModel(Stored):
+    """One model and its endpoints, if any."""
+
+    key: str
+    name: str = Field(description="the name that clients send; empty = the key cannot be one, and it has no other")
+    path: str
+    weight: int
+    endpoints: list[Endpoint]
+
+
+class Endpoints(Versioned):
+    """All models of a fleet in the file's order, or of all fleets by key."""
+
+    kind: Literal["Endpoints"] = "Endpoints"
+    observed_at: Moment
+    source: str
+    fleet: str | None = Field(None, description="only the replicas of this fleet; null = of all fleets")
+    models: list[ServedModel]

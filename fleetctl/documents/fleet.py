@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -372,13 +372,14 @@ class ShapeUse(Authored):
 def _workers_or_shape(schema: dict[str, Any]) -> None:
     """Require exactly one of workers and shape: a model that is read has the workers of its shape."""
     schema["required"].remove("workers")
-    both = {"required": ["workers"]}, {"required": ["shape"]}
-    schema.update({"anyOf": list(both), "not": {"allOf": list(both)}})
+    both = [{"required": [kind]} for kind in Model.KINDS]
+    schema.update({"anyOf": both, "not": {"allOf": both}})
 
 
 class Model(ModelDefaults):
     """One model: the minimum number of replicas, and the shape of each, written out or by name."""
 
+    KINDS: ClassVar = ("workers", "shape")
     model_config = ConfigDict(json_schema_extra=_workers_or_shape)
 
     key: ModelKey

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Versioned
 from fleetctl.documents.canonical import plan_id
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.names import nearest
 from fleetctl.documents.quantity import first_few, parse_bytes
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__

@@ -14,15 +14,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fleetctl.documents.answers import Capacity, PlacementMap, RenderedFleet, WhatIf
-from fleetctl.documents.cold import Prefetched, Pruned
-from fleetctl.documents.diagnosis import Diagnosis
+from fleetctl.documents.answers import Endpoints
 from fleetctl.documents.difference import FleetDiff
-from fleetctl.documents.endpoints import Endpoints
 from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import format_seconds, some
 from fleetctl.errors import FleetctlError
@@ -30,6 +27,8 @@ from fleetctl.errors import FleetctlError
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
 _IDENTIFYING = ("apiVersion", "kind", "key", "name")
+_MERGED_LISTS = ("members",)
+"""The lists below a worker group whose items merge by name; a change replaces any other list as a whole."""
 
 JsonSchema = dict[str, Any]
 
@@ -64,27 +63,24 @@ def _event() -> JsonSchema:
 
 
 def _fleet() -> JsonSchema:
-    """A fleet file. The worker groups in which a model changes its shape are partial: only names are required.
-
-    Partial are all definitions below them that require a key, or that lead to one that does.
-    """
+    """A fleet file. The worker groups in which a model changes its shape are partial: only names are required."""
     fleet = _of(FleetDocument, "fleetctl fleet file", "validation")
     definitions = fleet["$defs"]
-    refers = {name: set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(one))) for name, one in definitions.items()}
-    below, todo = set[str](), ["WorkerGroup"]
-    while todo:
-        if (name := todo.pop()) not in below:
-            below.add(name)
-            todo += refers[name]
-    partial = {name for name in below if _as_part(dict(definitions[name])) != definitions[name]}
-    while more := {name for name in below - partial if refers[name] & partial}:
-        partial |= more
-    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in sorted(partial)})
-    for name in sorted(partial):
+    merged = ["WorkerGroup"]  # grows: every mapping that is merged key by key
+    for name in merged:
+        for key, value in definitions[name]["properties"].items():
+            inner = None if "array" in _types(value) and key not in _MERGED_LISTS else definition_of(value)
+            merged += [inner] if inner and inner not in merged else []
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in merged})
+    for name in merged:
         parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
     definitions.update(json.loads(parts))
     definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}
     return fleet
+
+
+def _types(value: JsonSchema) -> set[object]:
+    return {part.get("type") for part in (value, *value.get("anyOf", ()))}
 
 
 def _part() -> JsonSchema:
@@ -135,13 +131,6 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
     "event": _event,
     "diff": lambda: _of(FleetDiff, "fleetctl diff", "serialization"),
-    "capacity": lambda: _of(Capacity, "fleetctl capacity", "serialization"),
-    "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
-    "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
-    "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
-    "diagnosis": lambda: _of(Diagnosis, "fleetctl doctor", "serialization"),
-    "prefetched": lambda: _of(Prefetched, "fleetctl prefetch", "serialization"),
-    "pruned": lambda: _of(Pruned, "fleetctl prune", "serialization"),
     "endpoints": lambda: _of(Endpoints, "fleetctl endpoints", "serialization"),
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),

@@ -8,18 +8,62 @@ text are reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from json import decoder
 from typing import Any
 
 import yaml
 from yaml import cyaml
 
+from fleetctl.documents.plain_yaml import MAX_DIGITS, Scalar, resolve_plain
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.nodes import Children, Document, Entry, Node
-from fleetctl.fleetfile.scalars import MAX_DIGITS, Scalar, resolve_plain
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json
 from fleetctl.problem import Problem
+
+_EVENTS: Any = vars(yaml)
+"""The events, whose stubs lack the types of their arguments."""
+_SCAN_TEXT: Any = vars(decoder)["scanstring"]
+_TOKEN = re.compile(r"[\[{\]}\"]|[^\s\[{\]},:\"]+")
+_ESCAPE = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..|0000)|\\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The offset of an event."""
+
+    index: int
+
+
+def json_events(source: SourceText) -> Iterator[Any]:
+    """Yield the events of a text that `is_json`; raises FleetFileError for an escape of NUL or of half a character."""
+    text, at = source.text, 0
+    yield _EVENTS["DocumentStartEvent"](_Mark(0), _Mark(0))
+    while token := _TOKEN.search(text, at):
+        start, word, at = token.start(), token[0], token.end()
+        mark = _Mark(start)
+        if word == '"':
+            value, at = _SCAN_TEXT(text, at)
+            if "\0" in value or not value.isascii():
+                _check_escapes(source, start, at)
+            yield _EVENTS["ScalarEvent"](None, None, (False, True), value, mark, _Mark(at), style='"')
+        elif word in "{[":
+            kind = "MappingStartEvent" if word == "{" else "SequenceStartEvent"
+            yield _EVENTS[kind](None, None, True, mark, _Mark(at), flow_style=True)
+        elif word in "}]":
+            yield _EVENTS["MappingEndEvent" if word == "}" else "SequenceEndEvent"](mark, _Mark(at))
+        else:
+            yield _EVENTS["ScalarEvent"](None, None, (True, False), word, mark, _Mark(at))
+
+
+def _check_escapes(source: SourceText, start: int, end: int) -> None:
+    for escape in _ESCAPE.finditer(source.text, start, end):
+        if half := escape[2]:
+            what = "a NUL character, which no text may have" if half == "0000" else (
+                "half of a character: JSON writes one beyond U+FFFF as two such escapes")
+            raise FleetFileError([source.problem("FL006", escape.start(), f"{escape[0]} is {what}", secret=True)])
+
 
 DUPLICATE_KEY = "FL010"
 
@@ -174,8 +218,6 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     result = composer.result
     events = yaml.parse(source.text, Loader=_PARSER)
     if is_json(source.text):
-        from fleetctl.fleetfile.json_text import json_events  # most fleet files are YAML
-
         events = json_events(source)
     try:
         for event in events:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from fleetctl.documents.base import is_model_key, is_served_name
 from fleetctl.documents.names import served_name_in
+from fleetctl.documents.plain_yaml import is_text_to_all
 from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.documents.weights import parse_ports
-from fleetctl.fleetfile.scalars import is_text_to_all
 
 MOST_WORDS = 200
 BECAUSE_OF_THE_COMMA = "in quotes because of the comma"

@@ -46,6 +46,12 @@ def homes() -> dict[str, tuple[str, ...]]:
     return {key: tuple(parents) for key, parents in found.items()}
 
 
+@lru_cache(maxsize=1)
+def exclusive_keys() -> dict[str, tuple[str, ...]]:
+    """Return the keys of which a mapping has exactly one, by the key of the mapping or of the list that it is in."""
+    return {parent: model.KINDS for parent, model in _models("", FleetDocument) if hasattr(model, "KINDS")}
+
+
 def _models(parent: str, annotation: Annotation) -> Iterator[tuple[str, type[BaseModel]]]:
     for found in _alternatives(annotation):
         if _is_model(found):

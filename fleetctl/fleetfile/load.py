@@ -10,13 +10,11 @@ from fleetctl.documents.fleet import MAX_SCHEMAS
 from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.extends import Bases, NamedFile, use_shapes
+from fleetctl.fleetfile.extends import Bases, NamedFile, join, use_shapes, with_defaults
 from fleetctl.fleetfile.file_tree import DISK, FileTree
-from fleetctl.fleetfile.merge import join, with_defaults
 from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
 from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
-from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
-from fleetctl.fleetfile.rules_model import check_model
+from fleetctl.fleetfile.rules import check_fleet, check_model, check_whole
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem

@@ -17,10 +17,10 @@ from fleetctl.child import run_module
 from fleetctl.documents.mask import is_env_value, variable_of
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.compose import DUPLICATE_KEY, compose
-from fleetctl.fleetfile.messages import Finding
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.rule_result import Result
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode
+from fleetctl.fleetfile.validate import Finding
 from fleetctl.problem import Problem
 
 UNUSABLE, BROKEN, ENDLESS = "FL037", "FL038", "FL087"

@@ -17,7 +17,7 @@ from pathlib import PurePath
 
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.mask import secrets_in
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.names import nearest
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout

@@ -2,20 +2,306 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.documents.mask import COMMAND_LINE, is_env_value, masked, masked_text, variable_of, without_value
+from fleetctl.documents.names import nearest
+from fleetctl.documents.position import Path, path_text
+from fleetctl.fleetfile import guess
 from fleetctl.fleetfile.guess import BECAUSE_OF_THE_COMMA
-from fleetctl.fleetfile.keys import keys_of
-from fleetctl.fleetfile.merge import OWN_KEYS
-from fleetctl.fleetfile.messages import Finding, cut, problem_of
-from fleetctl.fleetfile.nodes import Document, Entry, Value, size_of
+from fleetctl.fleetfile.keys import homes, keys_of, model_at
+from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value, size_of
 from fleetctl.problem import Problem
 
+MAX_SHOWN = 60
+MOST_ITEMS = 1000
+"""The longest list in which the name of a new item is compared with all others."""
+MAX_MEANT = 200
+"""The longest text for which a value is guessed."""
+_ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
+_OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "model"): "key",
+                ("models", "count"): "replicas", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
+"""Our key by the list it is in and the name that other systems, or other lists of the file, use for it."""
+_NAMED_BY = {"models": "key", "workers": "name"}
+_BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+_EXPECTED = re.compile(r"'([^']*)'")
+_TWO_FORMS: dict[Path, str] = {
+    ("placement", "spread"): "a label key or a mapping with label and maxPerValue",
+    ("models", "shape"): "a name in spec.shapes or a mapping with name and workers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One error and its position: `path` leads to the value `node`, or to its key if `on_key`.
+
+    `kind`, `message` and `context` come from pydantic.
+    """
+
+    document: Document
+    path: Path
+    node: Node | None
+    on_key: bool
+    kind: str = ""
+    message: str = ""
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The last key of the path, for messages: `replicas`, or `args[1]` for an item."""
+        named = [part for part in self.path if isinstance(part, str)]
+        last = self.path[-1] if self.path else ""
+        text = f"{named[-1]}[{last}]" if isinstance(last, int) and named else str(last)
+        return without_value(text) if self.variable is not None else text
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable that holds the value; "" for the whole environment, None outside of it."""
+        return variable_of(self.path)
+
+    @property
+    def raw(self) -> str:
+        """The value as written, without quotes; "" if there is none."""
+        return self.node.raw if self.node else ""
+
+    @property
+    def shown(self) -> str:
+        """The value for a message; in an environment, which may hold secrets, only its type."""
+        node = self.node
+        if node is None or (node.value is None and node.children is None):
+            return "nothing"
+        if node.children is not None:
+            return "a mapping" if isinstance(node.children, dict) else "a list"
+        is_text = isinstance(node.value, str)
+        if self.variable is not None:
+            return "text" if is_text else "a number or boolean"
+        text = "".join(char if char.isprintable() else "?" for char in cut(self._without_secrets(node.raw)))
+        return f'"{text}"' if is_text else text
+
+    def _without_secrets(self, raw: str) -> str:
+        """Mask what is secret in a value, also by the words of the command line that it belongs to."""
+        *_, key, at = ("", *self.path) if self.path else ("", "")
+        owner = self.document.node(self.path[:-2])
+        if key in COMMAND_LINE and isinstance(at, int) and owner is not None:
+            words: Any = masked(owner.value)
+            if words[key][at] != owner.value[key][at]:
+                return str(words[key][at])
+        return masked_text(raw)
+
+    def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
+        """Return the problem at the position of this finding."""
+        if suggestion and masked_text(self.raw) != self.raw:
+            suggestion = None  # it would repeat the secret
+        return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
+
+
+def problem_of(finding: Finding) -> Problem:
+    """Return the problem for an error of pydantic."""
+    if make := _PROBLEMS.get(finding.kind):
+        return make(finding)
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
+
+
+def _unknown_key(finding: Finding) -> Problem:
+    model = model_at(finding.path[:-1])
+    known = keys_of(model) if model else []
+    key = str(finding.path[-1])
+    meant = nearest(key, known) or _our_name(finding, key)
+    allowed = ", ".join(known)
+    if finding.variable and meant is None:  # the key may be an unquoted secret in braces
+        found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
+        return replace(found, path=path_text(finding.path[:-1]))
+    parents = [home for home in homes().get(key, ()) if home]
+    under = f"{'one of ' if len(parents) > 1 else ''}{', '.join(parents)}"
+    elsewhere = f"; {key} belongs under {under}" if parents and meant is None else ""
+    return finding.problem("FL020", f'unknown key "{cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
+
+
+def _our_name(finding: Finding, key: str) -> str | None:
+    """Return our name for a key that another system or list calls `key`, unless the mapping already has it."""
+    above = finding.path[:-1]
+    meant = _OTHER_NAMES.get((str(above[-2]) if len(above) > 1 else "", key))
+    item = finding.document.node(above)
+    present = item.value if item and isinstance(item.value, dict) else {}
+    return None if meant in present or (meant == "count" and present.get("role") != "Worker") else meant
+
+
+def _missing(finding: Finding) -> Problem:
+    missing, above = finding.path[-1], finding.path[:-1]
+    owner = next((part for part in reversed(above) if isinstance(part, str)), None)
+    where = "the document" if owner is None else _ITEMS.get(owner, owner)
+    if is_env_value(above):
+        where = f"the environment value {finding.variable}"
+    if above[:-1] == ("spec", "shapes"):
+        where = "a shape"
+    message = f'{where} needs the key "{missing}"'
+    names = _names_of_new_item(finding.document, owner, above)
+    if names is None:
+        allowed = "workers, or shape: NAME from spec.shapes" if (owner, missing) == ("models", "workers") else None
+        return finding.problem("FL021", message, allowed=allowed)
+    name, others, lacking = names
+    return finding.problem("FL021", f'{message}, and {lacking} "{cut(name)}"', suggestion=nearest(name, others))
+
+
+def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str], str] | None:
+    """Return the name of an item that only the topmost merged file has, the other names, and what lacks the item."""
+    key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
+    items = document.node(path[:-1])
+    if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
+        return None
+    if len(items.value) > MOST_ITEMS or not _is_new(items, index, document):
+        return None
+    has_base = any(source is not document.source for source in items.sources.values())
+    if owner == "models" and not has_base:  # merged only with shapes
+        return None
+    names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
+    name, lacking = names[index], "no base has" if has_base else "its shape has no"
+    others = [other for number, other in enumerate(names) if isinstance(other, str) and number != index
+              and not (has_base and _is_new(items, number, document))]
+    return (name, others, lacking) if isinstance(name, str) else None
+
+
+def _is_new(items: MergedNode, index: int, document: Document) -> bool:
+    """Return whether only the topmost merged file has an item."""
+    return items.sources[index] is document.source and not isinstance(items.child(index), MergedNode)
+
+
+def _wrong_type(finding: Finding) -> Problem:
+    empty = finding.node is not None and finding.node.value is None
+    if is_env_value(finding.path):
+        found = "empty" if empty or finding.node is None else finding.shown
+        found += ", not text" if finding.node and finding.node.children is None and not empty else ""
+        return finding.problem("FL032", f"the environment value {finding.name} is {found}",
+                               allowed='text in quotes, such as "1", or {fromNode: NAME}')
+    expected, suggestion = _expected(finding)
+    if form := _TWO_FORMS.get(tuple(step for step in finding.path if isinstance(step, str))[-2:]):
+        expected, suggestion = form, None
+    if empty:
+        return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
+    return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
+
+
+def _expected(finding: Finding) -> tuple[str, str | None]:
+    """Return what a value of the wrong type should be, in words, and the value that was probably meant."""
+    node, raw = finding.node, finding.raw
+    if finding.kind == "string_type":
+        quotable = node and node.children is None and 0 < len(raw) <= MAX_SHOWN and finding.variable is None
+        return "text", f'"{raw}"' if quotable else None
+    if finding.kind == "bool_type":
+        return "true or false", guess.bool_meant(raw)
+    if finding.kind == "list_type":
+        return "a list", guess.words_meant(raw) if finding.name in COMMAND_LINE else None
+    if finding.kind in ("int_type", "int_from_float"):
+        quoted = node and isinstance(node.value, str) and re.fullmatch(r"-?[0-9]+", raw)
+        allowed = "a whole number" + ("; without port, FLEETCTL_PORT is used" if finding.path[-1] == "port" else "")
+        return allowed, raw if quoted else None
+    model = model_at(finding.path)
+    return f"a mapping with {', '.join(keys_of(model))}" if model else "a mapping", None
+
+
+def _out_of_range(finding: Finding) -> Problem:
+    bounds = (f"{words} {finding.context[key]}" for key, words in _BOUNDS.items() if key in finding.context)
+    allowed = finding.context.get("allowed") or " and ".join(bounds) or None
+    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed)
+
+
+def _length(finding: Finding) -> Problem:
+    if "min_length" in finding.context:
+        return finding.problem("FL023", f"{finding.name} must not be empty")
+    allowed = f"at most {finding.context.get('max_length')}"
+    if finding.kind == "string_too_long":
+        return finding.problem("FL023", f"{finding.name} is too long", allowed=f"{allowed} characters")
+    return finding.problem("FL023", f"{finding.name} has too many items", allowed=allowed)
+
+
+def _literal(finding: Finding) -> Problem:
+    known = _EXPECTED.findall(str(finding.context.get("expected", "")))
+    return finding.problem("FL024", f"{finding.name} is {finding.shown}", allowed=", ".join(known),
+                           suggestion=nearest(finding.raw, known) if finding.raw else None)
+
+
+def _pattern(finding: Finding) -> Problem:
+    if finding.context.get("pattern") == "^/":
+        return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
+    return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label",
+                           suggestion=guess.dns_label_meant(finding.raw),
+                           allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
+
+
+def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding) -> Problem:
+    """Return the problem for an error of our own models, whose context has `found` and `allowed`."""
+    raw = finding.name if finding.on_key else finding.raw
+    value = f"the value of {finding.variable}" if finding.variable else finding.shown
+    shown = f'"{cut(raw)}"' if finding.on_key else value
+    suggestion = meant(raw) if meant and 0 < len(raw) <= MAX_MEANT else None
+    found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
+    if finding.message == f"{found} is not {allowed}":
+        return finding.problem(code, f"{finding.name} is {shown}, not {allowed}", suggestion=suggestion)
+    message = finding.message.replace(found, shown, 1)
+    return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
+
+
+def _not_one_kind(code: str, finding: Finding) -> Problem:
+    found = finding.context.get("found")
+    return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
+                           allowed=f"exactly one of {finding.context.get('allowed')}")
+
+
+def cut(text: str) -> str:
+    """Return the text, truncated to the length that a message shows."""
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _name(code: str, meant: Callable[[str], str | None], finding: Finding) -> Problem:
+    """Return the problem for a name with characters that names do not have."""
+    value = finding.node.value if finding.node else None
+    return _own(code, lambda _: meant(value) if isinstance(value, str) else None, finding)
+
+
+_PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
+    "extra_forbidden": _unknown_key,
+    "missing": _missing,
+    **dict.fromkeys(("string_type", "bool_type", "int_type", "int_from_float", "list_type", "dict_type", "model_type",
+                     "model_attributes_type"), _wrong_type),
+    **dict.fromkeys(("greater_than_equal", "less_than_equal", "greater_than", "less_than"), _out_of_range),
+    **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _length),
+    "literal_error": _literal,
+    "string_pattern_mismatch": _pattern,
+    "bad_bytes": partial(_own, "FL025", guess.bytes_meant),
+    **dict.fromkeys(("bad_gpus", "bad_cpus"), partial(_own, "FL025", guess.number_meant)),
+    "absurd_quantity": _out_of_range,
+    **dict.fromkeys(("share_too_fine", "gpus_not_whole"), partial(_own, "FL031", None)),
+    "bad_duration": partial(_own, "FL026", guess.duration_meant),
+    "bad_selector": partial(_own, "FL027", guess.selector_meant),
+    "bad_label_key": partial(_own, "FL028", None),
+    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body", "repeated_port"),
+                    partial(_own, "FL035", None)),
+    "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
+    "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
+    "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
+    "bad_model_key": partial(_name, "FL030", guess.key_meant),
+    "bad_served_name": partial(_name, "FL035", guess.served_name_meant),
+    **dict.fromkeys(("bad_env_name", "reserved_env_name"), partial(_own, "FL033", None)),
+    "probe_kind": partial(_not_one_kind, "FL034"),
+    "weights_kind": partial(_not_one_kind, "FL080"),
+    "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
+    "bad_ports": partial(_own, "FL035", guess.ports_meant),
+    "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
+    "bad_of": partial(_own, "FL082", None),
+}
+
+
+OWN_KEYS = ("apiVersion", "kind", "extends")
+"""Keys that a document never inherits."""
 _KEYS = frozenset(keys_of(FleetDocument))
 _READ_BY = {"Inventory": "a Fleet; --inventory FILE reads an Inventory",
             "Plan": "a Fleet; `show FILE` and `apply FILE` read a Plan"}

@@ -9,8 +9,7 @@ from typing import Any
 
 from fleetctl.importers.container import startup_seconds
 from fleetctl.importers.draft import Draft, duration_text, one_group
-from fleetctl.importers.objects import labels_in, read_metadata
-from fleetctl.importers.pod import member
+from fleetctl.importers.objects import labels_in, member, read_metadata
 from fleetctl.importers.reading import Reading, is_duplicate
 
 VARIABLES = {"LWS_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "LWS_GROUP_SIZE": "FLEETCTL_GROUP_SIZE",

@@ -19,8 +19,7 @@ from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.importers.container import show_cards
 from fleetctl.importers.draft import Draft, bytes_text, filled
 from fleetctl.importers.hardware import POOL_LABEL
-from fleetctl.importers.objects import accelerator_of_product, read_metadata, selector
-from fleetctl.importers.pod import engine_of_pod
+from fleetctl.importers.objects import accelerator_of_product, engine_of_pod, read_metadata, selector
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}

@@ -12,9 +12,9 @@ from typing import Any
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.layout import Piece, block_style, write_yaml
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.importers.draft import Draft, DraftModel, Loss, filled
 from fleetctl.problem import Problem
 

@@ -18,8 +18,7 @@ from fleetctl.documents.inventory import LAST_OUTPUT, LIVE_STATES
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_entries import without_half_pairs
-from fleetctl.inventory.json_values import object_of, text_of, whole_of
+from fleetctl.inventory.json_values import object_of, text_of, whole_of, without_half_pairs
 from fleetctl.inventory.marks import parse_actor_name
 
 LIMIT = 10_000

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fleetctl.errors import InventoryError, PathNotServed
 from fleetctl.inventory.access import Access
 from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue, Route
-from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, limit_values
+from fleetctl.inventory.json_values import NotTheAnswer, entries_within, limit_values
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
     import httpx
 
     from fleetctl.inventory.answer import Answer
+
 
 DEFAULT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
@@ -34,9 +36,13 @@ RETRY_DELAYS_S = (0.2, 0.6)
 PASSING = frozenset({429, 502, 503, 504})
 """Statuses, of the dashboard or of a gateway in front of it, that another try may not meet."""
 
+READERS = 8
+"""How many requests of one kind are sent at once."""
+
 NOT_JSON = "is this the Ray dashboard, and is a proxy truncating or rewriting its answers?"
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
+About = TypeVar("About")
 Result = TypeVar("Result")
 Params = Mapping[str, str | Sequence[str]]
 
@@ -201,7 +207,7 @@ class DashboardClient:
         try:
             yield
         except (Overdue, httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
-            from fleetctl.inventory.request_errors import why_failed
+            from fleetctl.inventory.answer import why_failed
 
             raise why_failed(self.base_url, path, error, self._route.via) from error
 
@@ -222,7 +228,7 @@ class DashboardClient:
             yield part
 
     def _require_accepted(self, path: str, answer: Answer) -> None:
-        from fleetctl.inventory.request_errors import raise_if_refused
+        from fleetctl.inventory.answer import raise_if_refused
 
         raise_if_refused(self.base_url, path, answer, self._access)
 
@@ -263,3 +269,11 @@ def _json_errors_explained(path: str, via: str) -> Iterator[None]:
         cut = InventoryError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON)
         cut.may_pass = True
         raise cut from None
+
+
+
+
+def ask_all(ask: Callable[[About], Result], about: Iterable[About], at_once: int = READERS) -> list[Result]:
+    """Return the result of `ask` for each item, in order; raises the first item's exception."""
+    with ThreadPoolExecutor(at_once, thread_name_prefix="ask") as pool:
+        return list(pool.map(ask, about))

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from fleetctl.documents.inventory import ColdWeights, FailedFetch, Inventory, Node, Replica, ReplicaMember, WrongWeights
 from fleetctl.documents.selector import matches
 from fleetctl.documents.weights import ServedWeights
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.engine_log import EngineLog, names_on, read_log
 from fleetctl.inventory.json_values import moment_of, object_of
 from fleetctl.inventory.records import UNFETCHED, Records

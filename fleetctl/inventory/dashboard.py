@@ -13,16 +13,32 @@ from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import CARD_FAILURES, ClusterIdentity, Inventory, Node, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import Listing, LiveActor, Row, list_live_actors, list_rows
-from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions, read_node
+from fleetctl.inventory.assemble import (
+    Parts,
+    build_nodes,
+    consistency_warnings,
+    contradictions,
+    list_placement_groups,
+    read_node,
+)
 from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
 from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
 from fleetctl.inventory.json_values import list_of, object_of, text_of
-from fleetctl.inventory.listed_claims import list_placement_groups
-from fleetctl.inventory.notes import has_ended, pauses_in, with_draining, with_notes
-from fleetctl.inventory.records import DRAINING, NOT_READY, NOTHING_KNOWN, Records, read_records, with_runs_of
+from fleetctl.inventory.records import (
+    DRAINING,
+    NOT_READY,
+    NOTHING_KNOWN,
+    Records,
+    has_ended,
+    pauses_in,
+    read_records,
+    with_draining,
+    with_notes,
+    with_runs_of,
+)
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas, with_readiness
 from fleetctl.inventory.snapshot import Snapshot

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.inventory import Inventory, Replica, ReplicaMember
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.json_values import object_of
 
 if TYPE_CHECKING:

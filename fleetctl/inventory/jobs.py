@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.errors import ApplyError, InventoryError, PathNotServed
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_entries import parse_text
-from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
+from fleetctl.inventory.json_values import list_of, object_of, parse_text, text_of, whole_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, LogRead, line_count, read_log
 
 MOST_LINES = 1_000_000

@@ -20,8 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
 from fleetctl.documents.weights import GotWeights, ServedWeights
-from fleetctl.inventory.json_entries import parse_text
-from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
+from fleetctl.inventory.json_values import moment_of, object_of, parse_text, texts_of, whole_of
 
 MAX_MEMBERS, MAX_ITEMS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
 MOST_NAMED = 5

@@ -13,8 +13,7 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Failure, Replica, is_long, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
-from fleetctl.inventory.ask_all import ask_all
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.engine_log import member_log, read_log
 from fleetctl.inventory.json_values import moment_of_ms, object_of
 from fleetctl.inventory.marks import Marks

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
+from fleetctl.inventory.assemble import PlacementGroup, list_placement_groups
 from fleetctl.inventory.autoscaler import silent_since
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
 from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
-from fleetctl.inventory.listed_claims import PlacementGroup, list_placement_groups
 from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_rows, with_jobs
 
 Answer = TypeVar("Answer")

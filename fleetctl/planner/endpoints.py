@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.base import is_model_key, is_served_name
-from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
 from fleetctl.documents.inventory import Inventory, Replica, address_of, dead_node_ids, is_live, is_port, serves
 from fleetctl.documents.quantity import grouped

@@ -13,8 +13,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.names import flag_with, with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean, flag_with, with_key
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import FleetctlError, InventoryError
 

@@ -15,8 +15,8 @@ from math import inf
 
 import yaml
 
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.render.report.model import Column, Report, Table
 

@@ -17,9 +17,9 @@ from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.mask import masked
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.fleetfile.compose import MASKED_TAG
+from fleetctl.fleetfile.layout import Piece, block_style, write_yaml
 from fleetctl.fleetfile.nodes import Document, Entry, Node
 from fleetctl.fleetfile.sources import SourceText
-from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
 
 MASKED_NOTE = "# Values of env are masked, as are secrets in arguments: this cannot be loaded; --show-env prints them."

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.errors import RevisionError
-from fleetctl.inventory.address import without_secret
+from fleetctl.inventory.access import without_secret
 from fleetctl.review.git_command import Fetching, Git
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_objects import CommitObject

@@ -19,7 +19,7 @@ from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.documents.quantity import amount_of, count_of, grouped, some
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.address import without_secret
+from fleetctl.inventory.access import without_secret
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.planner.policy import CHANGES
 from fleetctl.review.compare_model import UNAFFECTED, model_differences

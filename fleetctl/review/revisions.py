@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.names import nearest
 from fleetctl.errors import RevisionError
 from fleetctl.review.git_command import Git, check
 from fleetctl.review.git_discovery import GitDir, NoRepository, find_git_dir, no_git

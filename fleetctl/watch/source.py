@@ -19,7 +19,7 @@ from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.inventory.address import without_secret
+from fleetctl.inventory.access import without_secret
 from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.revisions import Commit, Repository

@@ -12,10 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import Cluster
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
-from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
-from fleetctl.inventory.address import DASHBOARD_PORT, without_secret
+from fleetctl.inventory.access import (
+    CERTIFICATE_VARIABLE,
+    DASHBOARD_PORT,
+    HEADERS_VARIABLE,
+    KEY_VARIABLE,
+    TOKEN_VARIABLE,
+    without_secret,
+)
 from fleetctl.workflow.contexts_file import Context, Contexts, SecretSource, config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 

@@ -14,9 +14,9 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import Authored
+from fleetctl.documents.plain_yaml import is_text_to_all
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import read_whole
-from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.workflow.output_files import real_path, write_file
 
 Text = Annotated[str, Field(min_length=1)]

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.access import find_access, without_token
-from fleetctl.inventory.address import dashboard_url
+from fleetctl.inventory.access import dashboard_url, find_access, without_token
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.fetch import PLAIN_HTTP_VARIABLE, is_readable_by_others

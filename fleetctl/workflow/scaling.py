@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.names import checkpoint_of, flag_with, with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import checkpoint_of, did_you_mean, flag_with, with_key
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet

@@ -86,7 +86,7 @@ def test_the_agent_reads_what_replicas_describe_and_nothing_else() -> None:
 
 
 def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
-    from fleetctl.fleetfile.rules_reference import INJECTED
+    from fleetctl.fleetfile.command_line import INJECTED
 
     variables = injected_variables(REPLICA, MEMBER, PLACE, ("10.0.0.7", 7002))
     assert {*variables, "FLEETCTL_MODEL_DIR"} == {*INJECTED}

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
-from published_schemas import validator
+from published_schemas import validator_of
 
 from fleetctl.cli.disks import named_weights
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.weights import Prefetched, Pruned
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.scaling import Scaling
@@ -83,7 +84,7 @@ def test_every_node_that_may_run_the_model_fetches_and_has_a_row(
     result = cli("prefetch", "m", "-f", file, "--format", "json")
     assert result.code == code, result.err
     answer = json.loads(result.out)
-    validator("prefetched").validate(answer)
+    validator_of(Prefetched).validate(answer)
     assert answer["exitCode"] == code
     assert [(row["node"], bool(row["fetched"]), row["trouble"]) for row in answer["rows"]] == [
         (name, name not in failing, "no source gave them" if name in failing else "") for name in ("node-a", "node-b")]
@@ -177,7 +178,7 @@ def test_only_listed_and_confirmed_weights_are_removed(cli: Cli, cluster: Cluste
     assert [(verb, request["nodes"]) for verb, request in requests] == [
         ("caches", {node_id: [ONE] for node_id in both}), ("prune", {node_id: [OLD] for node_id in both})]
     answer = json.loads(result.out)
-    validator("pruned").validate(answer)
+    validator_of(Pruned).validate(answer)
     assert [[(one["artifact"], one["removed"]) for one in node["artifacts"]] for node in answer["nodes"]] == [
         [(OLD, True), (USED, False)]] * 2
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, event, summary
-from published_schemas import validator
+from published_schemas import validator_of
 
 from fleetctl.cli import process
 from fleetctl.doctor import cluster, replicas
 from fleetctl.doctor.cluster import MANY_ROWS
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.diagnosis import Diagnosis
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.inventory import vitals
 from fleetctl.inventory.autoscaler import STATUS_PATH
@@ -186,7 +187,7 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
     flags = ["--nodes"] if code in NEED_EXAMINATION else []
     result = cli("doctor", *flags, "--format", "json")
     diagnosis = json.loads(result.out)
-    validator("diagnosis").validate(diagnosis)
+    validator_of(Diagnosis).validate(diagnosis)
     [found] = diagnosis["findings"]
     assert (found["code"], found["area"], found["subject"]) == (code, area, subject)
     assert result.code == diagnosis["exitCode"] == int(found["severity"] == "error")

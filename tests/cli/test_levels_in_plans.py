@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
-from published_schemas import validator
+from published_schemas import validator, validator_of
 from record_rows import now, record
 
 from fleetctl.agent import prefetch
@@ -22,6 +22,7 @@ from fleetctl.agent.report import warm_name
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import ApplyRequest
 from fleetctl.agent.wire import document_of, parse
+from fleetctl.documents.answers import PlacementMap
 from fleetctl.documents.loading import load_plan
 
 ONE = "1" * 64
@@ -193,5 +194,5 @@ def test_status_and_map_show_warm_replicas_which_do_not_count(
     assert levels == {0: "HOT", 4: "WARM"}
     assert "(WARM, 3Gi)" in cli("map", "-f", file).out
     document = json.loads(cli("map", "-f", file, "--format", "json").out)
-    validator("placement-map").validate(document)
+    validator_of(PlacementMap).validate(document)
     assert [entry["live"] for entry in document["legend"] if entry["model"] == "m"] == [1]

@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 from cluster_stand_in import ClusterStandIn
-from published_schemas import validator
+from published_schemas import validator_of
+from pydantic import BaseModel
 
 from fleetctl.cli.entry import run
+from fleetctl.documents.answers import Capacity, PlacementMap, WhatIf
 
 NOTHING_WANTED = ["--scale", "org/one=0", "--scale", "org/two=0"]
 Capsys = pytest.CaptureFixture[str]
@@ -34,10 +36,10 @@ def inputs(fleet_file: Path, snapshot_file: Path) -> list[str]:
     return ["-f", str(fleet_file), "--inventory", str(snapshot_file)]
 
 
-def answer(name: str, capsys: Capsys) -> dict[str, Any]:
-    """Standard output as a document, validated against the published schema."""
+def answer(model: type[BaseModel], capsys: Capsys) -> dict[str, Any]:
+    """Standard output as a document, validated against its model."""
     document = json.loads(capsys.readouterr().out)
-    validator(name).validate(document)
+    validator_of(model).validate(document)
     return document
 
 
@@ -54,7 +56,7 @@ def test_capacity_is_a_table_on_standard_output_and_nothing_else(inputs: list[st
 
 def test_capacity_of_a_shape_needs_no_fleet(inputs: list[str], capsys: Capsys) -> None:
     assert run(["capacity", *inputs[2:], "--shape", "2x1", "--shape", "4", "--format", "json"]) == 0
-    document = answer("capacity", capsys)
+    document = answer(Capacity, capsys)
     assert document["fleet"] is None
     assert [(row["shape"], row["now"]["fits"], row["afterPlan"]) for row in document["rows"]] == [
         ("2x1", 0, None), ("4", 2, None)]
@@ -62,7 +64,7 @@ def test_capacity_of_a_shape_needs_no_fleet(inputs: list[str], capsys: Capsys) -
 
 def test_capacity_of_models_and_shapes_together(inputs: list[str], capsys: Capsys) -> None:
     assert run(["capacity", *inputs, "--model", "org/two", "--shape", "1", "--format", "json"]) == 0
-    document = answer("capacity", capsys)
+    document = answer(Capacity, capsys)
     assert [(row["model"], row["shape"]) for row in document["rows"]] == [("org/two", None), (None, "1")]
     assert document["fleet"] == "lab"
 
@@ -101,7 +103,7 @@ def test_what_if_as_json_is_a_published_document(inputs: list[str], capsys: Caps
     flags = ["--lose-node", "a1", "--cordon", "ray.io/node-id=b2", "--add-node", "like:node-a x2", "--scale",
              "org/two=0", "--each-node", "--format", "json"]
     assert run(["what-if", *inputs, *flags]) == 0
-    document = answer("what-if", capsys)
+    document = answer(WhatIf, capsys)
     assert [change["op"] for change in document["changes"]] == ["addNode", "loseNode", "cordon", "scale"]
     assert {member["node"] for one in document["created"] for member in one["members"]} == {"new-1", "new-2"}
     assert document["eachNode"]
@@ -150,7 +152,7 @@ def test_the_map_draws_running_replicas_and_with_a_fleet_new_ones(inputs: list[s
 
 def test_the_map_is_available_as_json_and_svg(inputs: list[str], capsys: Capsys) -> None:
     assert run(["map", *inputs, "--format", "json"]) == 0
-    document = answer("placement-map", capsys)
+    document = answer(PlacementMap, capsys)
     assert [(entry["model"], entry["live"], entry["new"]) for entry in document["legend"]] == [
         ("org/one", 1, 1), ("org/two", 0, 1)]
     assert run(["map", *inputs, "--format", "svg"]) == 0

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from published_schemas import validator_of
 
+from fleetctl.documents.answers import RenderedFleet
 from fleetctl.documents.schemas import json_schema
 
 BASE = """\
@@ -73,7 +75,7 @@ def test_a_masked_fleet_is_refused_wherever_it_is_sent(run_cli, overlay, snapsho
 def test_json_has_the_document_and_the_place_of_each_value(run_cli, overlay):
     done = run_cli("render", "-f", overlay, "--format", "json")
     document = json.loads(done.stdout)
-    jsonschema.Draft7Validator(json_schema("rendered-fleet")).validate(document)
+    validator_of(RenderedFleet).validate(document)
     assert document["masked"] is True
     assert "hush-hush" not in done.stdout
     assert list(document["fleet"]) == ["apiVersion", "kind", "metadata", "spec"]

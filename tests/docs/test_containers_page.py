@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.fleetfile.containers import find_container
+from fleetctl.fleetfile.command_line import find_container
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.container import PODMAN

@@ -1,6 +1,6 @@
 """The generated parts of docs/fleet-file.md: fields, injected variables and codes, from the program.
 
-`python tests/documents/fleet_reference.py` writes them again; a test checks that they are current.
+`make schemas` writes them again; a test checks that they are current.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.documents.schemas import default_words, json_schema, kind_words
-from fleetctl.fleetfile.rules_reference import INJECTED
+from fleetctl.fleetfile.command_line import INJECTED
 from fleetctl.problem import CODES
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"

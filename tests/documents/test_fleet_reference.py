@@ -10,7 +10,7 @@ from fleetctl.fleetfile.sources import SourceBytes
 
 def test_the_generated_parts_of_the_page_are_current() -> None:
     page = PAGE.read_text()
-    assert refreshed(page) == page, "run `python tests/documents/fleet_reference.py`"
+    assert refreshed(page) == page, "run `make schemas`"
 
 
 def test_every_complete_example_on_the_page_is_a_valid_fleet_file() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_keys import CHECKPOINT, NDIF_KEY, model_keys
 
-from fleetctl.documents.names import checkpoint_of, command_line, revision_of, served_name_in, with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import checkpoint_of, command_line, did_you_mean, revision_of, served_name_in, with_key
 from fleetctl.errors import UsageError
 
 AT_STEP = 'LanguageModel:{"repo_id": "EleutherAI/pythia-70m", "revision": "step1000"}'

@@ -6,7 +6,7 @@ import difflib
 
 import pytest
 
-from fleetctl.documents.nearest import did_you_mean, nearest
+from fleetctl.documents.names import did_you_mean, nearest
 
 MANY = [f"team-{number % 7}/model-{number}-instruct" for number in range(3000)]
 

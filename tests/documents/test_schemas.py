@@ -130,6 +130,19 @@ def test_a_change_of_a_shape_may_leave_out_what_the_shape_has(member: dict[str, 
     assert errors("fleet", document) == []
 
 
+@pytest.mark.parametrize(("member", "sound"), [
+    ({"weights": {"index": "0" * 64, "view": {"shard": {"of": 2}}}}, True),
+    ({"engine": {"readiness": {"period": "2s"}, "liveness": {"tcp": {}}, "env": {"TOKEN": {}}}}, True),
+    ({"weights": {"from": [{}]}}, False),
+])
+def test_what_a_model_changes_of_its_shape_is_partial_down_to_the_lists_that_it_replaces(
+    member: dict[str, Any], sound: bool
+) -> None:
+    document = fleet(shape={"name": "s", "workers": [{"name": "main", "members": [member]}]})
+    del document["spec"]["models"][0]["workers"]
+    assert (errors("fleet", document) == []) is sound
+
+
 def test_defaults_in_the_schema_are_values_it_allows() -> None:
     for schema in objects(json_schema("fleet")):
         for key, value in schema["properties"].items():

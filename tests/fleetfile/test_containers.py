@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from fleetctl.fleetfile.containers import find_container
-from fleetctl.fleetfile.rules_reference import _MAY_BE_DAEMON
+from fleetctl.fleetfile.command_line import _MAY_BE_DAEMON, find_container
 
 RECIPE = ("podman run --rm --replace --name x --init --sig-proxy=false --log-driver=passthrough --pull=never "
           "--network=host --ipc=host --env 'FLEETCTL_*' --env CUDA_VISIBLE_DEVICES -v /m:/m:ro -w /tmp ")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.names import nearest
 from fleetctl.fleetfile import guess
 from fleetctl.fleetfile.keys import homes
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fleetctl.documents import weights
-from fleetctl.documents.nearest import LONGEST, nearest
+from fleetctl.documents.names import LONGEST, nearest
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile import compose, extends, load, rule_schema, sources, validate
+from fleetctl.fleetfile.command_line import TEXT_BYTES
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
-from fleetctl.fleetfile.rules_reference import TEXT_BYTES
 from fleetctl.fleetfile.sources import SourceBytes, decode, read_sources
 
 from .fleets import fleet, model
@@ -199,7 +199,7 @@ def with_view(**view: Any) -> str:
 @pytest.mark.parametrize("pattern", ["(?i:[a-\U0010ffff])", "[\\u0100-\\uffff]", "[é-ÿ]", "(?:a|b)*"])
 def test_regular_expressions_cost_little_to_read(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("fleetctl.fleetfile.rules_model.regex_error", compiled.append)
+    monkeypatch.setattr("fleetctl.fleetfile.rules.regex_error", compiled.append)
     rules = [{"match": pattern * 20 + str(number)} for number in range(1000)]
     found = only(with_view(shard={"rules": rules}))
     assert "FL081: the regular expressions of this fleet take too long to read" in found
@@ -208,7 +208,7 @@ def test_regular_expressions_cost_little_to_read(pattern: str, monkeypatch: pyte
 
 def test_a_regular_expression_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("fleetctl.fleetfile.rules_model.regex_error", compiled.append)
+    monkeypatch.setattr("fleetctl.fleetfile.rules.regex_error", compiled.append)
     messages({"fleet.yaml": with_view(shard={"rules": [{"match": "a"}] * 1000})})
     assert compiled == ["a"]
     assert weights.regex_error("(q")

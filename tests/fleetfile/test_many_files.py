@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.fleetfile import merge, rules_fleet
+from fleetctl.fleetfile import extends, rules
 
 from .memory_tree import inspect
 from .split_fleets import HEAD
@@ -36,8 +36,8 @@ def test_rules_read_each_file_only_a_few_times(monkeypatch: pytest.MonkeyPatch) 
         looked.append(document)
         return models(document)
 
-    models = rules_fleet.models
-    monkeypatch.setattr(rules_fleet, "models", counted)
+    models = rules.models
+    monkeypatch.setattr(rules, "models", counted)
     files = fleet_of(COUNT)
     assert [problem.code for problem in inspect(files, *files).problems] == ["FL064"]
     assert len(looked) < 10 * COUNT
@@ -50,10 +50,10 @@ def test_files_are_joined_in_order_without_copying_all_for_each(monkeypatch: pyt
         copied.append(len(placed))
         return list_of(at, placed)
 
-    list_of = merge._list_of
-    monkeypatch.setattr(merge, "_list_of", counted)
+    list_of = extends._list_of
+    monkeypatch.setattr(extends, "_list_of", counted)
     files = fleet_of(COUNT)
-    whole = merge.join(inspect(files, *files).documents)
+    whole = extends.join(inspect(files, *files).documents)
     assert [model["key"] for model in whole.value["spec"]["models"]] == [
         f"m{number}-{one}" for number in range(COUNT) for one in range(2)]
     assert sum(copied) < 2 * COUNT * 10

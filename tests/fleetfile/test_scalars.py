@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fleetctl.fleetfile.scalars import resolve_plain
+from fleetctl.documents.plain_yaml import resolve_plain
 
 
 @pytest.mark.parametrize(("text", "value"), [

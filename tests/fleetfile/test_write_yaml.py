@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.fleetfile.compose import compose
+from fleetctl.fleetfile.layout import Piece, block_style, write_yaml
 from fleetctl.fleetfile.sources import SourceText
-from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 
 AROUND = {
     "the value of a key": lambda text: {"a": Piece(text)},

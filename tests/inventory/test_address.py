@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
-from fleetctl.inventory import address
-from fleetctl.inventory.access import without_token
-from fleetctl.inventory.address import dashboard_url
+from fleetctl.inventory import access
+from fleetctl.inventory.access import dashboard_url, without_token
 
 
 def stand_in(tmp_path: Path, script: str) -> str:
@@ -99,9 +98,9 @@ def test_only_a_slow_lookup_is_reported(
         reported.append("now")
         go_on.touch()
 
-    monkeypatch.setattr(address, "WAITING_S", 0.1)
+    monkeypatch.setattr(access, "WAITING_S", 0.1)
     assert dashboard_url("auto", {}, python=python, on_waiting=on_waiting) == "http://10.0.0.1:8265"
-    monkeypatch.setattr(address, "WAITING_S", 30.0)
+    monkeypatch.setattr(access, "WAITING_S", 30.0)
     assert dashboard_url("auto", {}, python=python, on_waiting=on_waiting) == "http://10.0.0.1:8265"
     assert reported == ["now"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
-from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, limit_values, parse_text
+from fleetctl.inventory.json_values import MAX_VALUES, entries_within, limit_values, parse_text
 from fleetctl.problem import as_utf8
 
 WITHIN = ("data", "actors")

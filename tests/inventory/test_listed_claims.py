@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.assemble import PlacementGroup, listed_by_node, read_placement_group
 from fleetctl.inventory.claims import Claim, RaySum, read_claim, read_claim_in_group, read_sum, read_sums
-from fleetctl.inventory.listed_claims import PlacementGroup, listed_by_node, read_placement_group
 from fleetctl.inventory.marks import Marks
 from fleetctl.inventory.replicas import find_replicas
 

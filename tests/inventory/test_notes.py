@@ -6,8 +6,7 @@ import pytest
 
 from fleetctl.documents.inventory import Cordon, Node, Replica
 from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.notes import note_text, with_draining, with_notes
-from fleetctl.inventory.records import Records, records_of
+from fleetctl.inventory.records import Records, note_text, records_of, with_draining, with_notes
 
 NOW = "2026-03-04T12:00:00Z"
 

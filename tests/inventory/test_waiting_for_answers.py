@@ -16,9 +16,9 @@ import pytest
 from fake_dashboard import FakeDashboard, answer
 
 from fleetctl.errors import ClusterUnreachable
+from fleetctl.inventory.answer import why_failed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
-from fleetctl.inventory.request_errors import why_failed
 
 
 @pytest.fixture

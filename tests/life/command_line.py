@@ -18,7 +18,8 @@ from ray_stand_in import RayStandIn
 
 from fleetctl.apply.follow import Follower
 from fleetctl.cli import entry
-from fleetctl.inventory import ask_all, dashboard
+from fleetctl.inventory import client as http_client
+from fleetctl.inventory import dashboard
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.render.report import terminal
@@ -76,7 +77,7 @@ class CommandLine:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
-        for module in (ask_all, dashboard):
+        for module in (http_client, dashboard):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.render.endpoint_formats import FORMATS, left_out, upstream_of
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from stand_in_server import Answer, Request, serving
 
-from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.render.endpoint_formats import FORMATS
 from tests.external_programs import Nginx, eventually, free_port, needed, running
 

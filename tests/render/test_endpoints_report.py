@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.render.endpoint_formats import endpoints_report
 from fleetctl.render.report.terminal import print_report
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cases import cases
 
+from fleetctl.fleetfile.extends import join
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
-from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.render.merged_fleet import MASKED_NOTE, render_fleet_json, render_fleet_yaml

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import FleetctlError

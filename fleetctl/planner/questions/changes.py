@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.answers import Change
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
-from fleetctl.documents.names import with_key
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.errors import FleetctlError, UsageError

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fleetctl.documents.inventory import Inventory, Node
-from fleetctl.documents.nearest import did_you_mean, nearest
+from fleetctl.documents.names import did_you_mean, nearest
 from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement, split_commas
 from fleetctl.errors import FleetctlError, UsageError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.names import nearest
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import parse_requirement
