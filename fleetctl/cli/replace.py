@@ -77,8 +77,7 @@ def replace(
     found = look_up(invocation, files, model, where)
     model = found.model
     if not found.wanted:
-        raise UsageError(f"the fleet file wants no replica of {model}",
-                         hint=f"`{command_line('fleetctl evict', [model])}` ends them")
+        raise wants_none(model)
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
@@ -86,6 +85,12 @@ def replace(
         return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted,
                        PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown), wait_timeout,
                        allow_outage).run()
+
+
+def wants_none(model: str) -> UsageError:
+    """Return the error for a model whose target is 0: an update would end its replicas and create none."""
+    return UsageError(f"the fleet file wants no replica of {model}",
+                      hint=f"`{command_line('fleetctl evict', [model])}` ends them")
 
 
 def paused_outcome(now: Round) -> ReplicaOutcome | None:

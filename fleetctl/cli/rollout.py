@@ -22,7 +22,7 @@ from fleetctl.cli.console import NOTHING_DONE, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import ended_by, paused_outcome, settled
+from fleetctl.cli.replace import ended_by, paused_outcome, settled, wants_none
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -97,7 +97,7 @@ def roll_out(
     fleet = loaded.sound()
     for model in (model_of(fleet, name) for name in options.targets):
         if not model.replicas:
-            raise UsageError(f"the fleet file wants no replica of {model.key}")
+            raise wants_none(model.key)
     options = with_keys(options, fleet.labels)
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)

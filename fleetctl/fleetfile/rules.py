@@ -288,7 +288,7 @@ def _by_rank(group: Raw, member: Raw, path: Path, text: str) -> Iterator[Problem
         yield group.document.problem(
             "FL084", path, "$(FLEETCTL_RANKS) counts a rank for each GPU, and a member of this group has none",
             allowed="gpus in every member of the group; or names of files without $(FLEETCTL_RANKS)")
-    elif "FLEETCTL_RANKS" in names and tensor != ranks:
+    elif "FLEETCTL_RANKS" in names and (tensor or 1) != ranks:  # without a flag engines divide nothing
         divided = (f"the flags divide each tensor over {count_of(tensor, 'GPU')}" if tensor else
                    "no flag says over how many GPUs the engine divides each tensor")
         yield group.document.problem(

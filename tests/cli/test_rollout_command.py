@@ -158,6 +158,8 @@ def test_named_or_selected_models_are_replaced_alone(cli, rolling: Rolling, tmp_
     assert rolling.outdated() == ["a:0"]
     unknown = cli("rollout", "x", "-f", fleet, "--yes")
     assert (unknown.code, "has no model x" in unknown.err) == (1, True)
+    none = cli("rollout", "a", "-f", fleet_with(tmp_path / "none.yaml", a=0), "--yes")
+    assert (none.code, "hint: `fleetctl evict a` ends them" in none.err) == (64, True)
 
 
 def test_without_room_a_model_waits_for_the_others_and_is_blocked_if_none_helps(

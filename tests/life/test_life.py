@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -417,6 +417,45 @@ def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb:
         runs = {one["subject"]: one["payload"] for one in json.loads(row["records"])}
         assert {name for name, run in runs.items() if run.get("ended")} == set(life.world.stand_in.jobs) & runs.keys()
         assert {run["verb"] for run in runs.values()} >= {"apply", "evict"}
+    finally:
+        life.teardown()
+
+
+class Killed(BaseException):
+    """The client's process has ended, as by SIGKILL; the agent goes on."""
+
+
+@pytest.mark.parametrize("words", [("rollout",), ("replace", "one")])
+def test_an_update_killed_at_any_moment_is_continued_by_the_next_one(words: tuple[str, ...]) -> None:
+    """Each run is killed somewhat later than the one before, until one is done; no replica too many ever ends."""
+    life = Life()
+    try:
+        life.targets |= {"two": 0, "pair": 0, "none": 1}
+        life._write(life.file)
+        life.begin()
+        life.specs |= {"one": "--v2", "none": "--v2" if words == ("rollout",) else "--v1"}
+        life._write(life.file)
+        for ticks in range(1, 400, 7):
+            left = iter(range(ticks))
+
+            def killed(left: Iterator[int] = left) -> None:
+                if next(left, None) is None:
+                    raise Killed
+
+            life.world.on_tick = killed
+            done = None
+            with suppress(Killed):
+                done = life.run(*words, "-f", life.file, "--yes", "--drain", "5s", "--lock-timeout", "60s",
+                                reread=lambda: life._rolling_out(life.file))
+            life.world.on_tick = lambda: None
+            life.running.clear()
+            if done is not None and done.code == 0:
+                break
+        assert done is not None
+        assert done.code == 0, done
+        assert not [one for model in CARDS for one in life.outdated(life.file, model) if life.targets[model]]
+        assert {model: len(life.world.ready(model)) for model in CARDS} == life.targets
+        assert len(life.commands) > 10, "most were killed"
     finally:
         life.teardown()
 
