@@ -28,14 +28,11 @@ class Scaling:
     live: int
 
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
-        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`.
-
-        Weights on disks are left to the next apply.
-        """
+        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`."""
         fleet = self.loaded.sound()
-        models = tuple(replace(model, replicas=replicas, surge=surge, reload=(), dedicated=dedicated, cold=None)
-                       if model.key == self.model else replace(model, cold=None) for model in fleet.models)
-        return replace(self.loaded, fleet=replace(fleet, models=models))
+        changed = {model.key: replace(model, replicas=replicas, surge=surge, dedicated=dedicated)
+                   for model in fleet.models if model.key == self.model}
+        return replace(self.loaded, fleet=fleet.only_creating(changed))
 
 
 def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:

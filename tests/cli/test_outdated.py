@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, event
 
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import apply_record
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import load_fleet
