@@ -63,8 +63,9 @@ TEXTS = {
     "error": ("failed, will be retried: {}", ""),
     "applied": ("applied: {}", ""),
     "ended": ("ended: {}", ""),
+    "outdated": ("outdated: {}", ""),
 }
-OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
+OF_A_PLAN = {"blocked", "policy", "wanted", "applied", "outdated"}
 """News about the current plan; their webhook messages carry its numbers."""
 
 WatchFormat = Literal["text", "jsonl"]

@@ -13,6 +13,7 @@ from fleetctl.documents.base import age_text, as_datetime
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of, grouped
+from fleetctl.planner.failures import last_words
 
 SHORT = 10
 """Characters of a revision."""
@@ -129,7 +130,7 @@ def _end_of(start: Start, now: Replica | None, seen: Inventory, fleet: str) -> _
         is_own = (one.actor_id not in start.failed_before if one.actor_id
                   else one.at is None or as_datetime(one.at) >= as_datetime(start.since))
         if is_own:
-            why = f"{one.code}: {one.message}".replace("{", "{{").replace("}", "}}")
+            why = f"{one.code}: {last_words(one.message)}".replace("{", "{{").replace("}", "}}")
             return _How(one.code, f"failed after {{after}}: {why}; it is tried again until the model cools down",
                         _time_of(one.at, start, seen))
     return _How("gone", "gone after {after}: evicted, lost with its node, or Ray no longer knows how it ended",

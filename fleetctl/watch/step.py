@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fleetctl.documents.quantity import some
+
 RESYNC_S = 600.0
 """After this time a plan is made again even if nothing has changed, like the resync of Kubernetes informers."""
 
@@ -43,7 +45,8 @@ class Looked:
 @dataclass(frozen=True, slots=True)
 class PlanMade:
     """The plan of the last good revision. `create` = the number of its actions; `refused` = why a person must decide;
-    `replan_s` = when to plan again; `nodes` = a key of the nodes to request from the autoscaler, empty = none.
+    `replan_s` = when to plan again; `nodes` = a key of the nodes to request from the autoscaler, empty = none;
+    `outdated` = the models that keep a former spec until the command `rollout`.
     """
 
     at: float
@@ -52,18 +55,22 @@ class PlanMade:
     refused: str = ""
     replan_s: float | None = None
     nodes: str = ""
+    outdated: tuple[str, ...] = ()
+    rollout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyEnded:
     """The end of an apply: `error` = it failed before it started anything; `locked` = another apply runs.
 
-    `begun` = everything was created and some of it still starts: later looks tell how that ended.
+    `begun` = everything was created and some of it still starts: later looks tell how that ended. `gist` = what a retry
+    that ends alike has in common with it, as the message has times and ports; empty = the message.
     """
 
     at: float
     outcome: Literal["fine", "begun", "partial", "locked", "error"]
     message: str
+    gist: str = ""
 
 
 Event = Looked | PlanMade | ApplyEnded
@@ -106,8 +113,8 @@ class State:
     `looked_at` = the time of the last look; `planned_for` = the revision and the cluster of the last plan, to be made
     again by `replan_at`; `cluster_failures`, `failures` = consecutive failures to read the cluster, and to apply;
     `nodes` = nodes to request from the autoscaler, `requested` = the last request; `behind_at` = since when an apply
-    has something to do, or there is no good revision; `told_applied` = the last text about an apply: a retry has the
-    same; `conditions` = the last text reported on each topic.
+    has something to do, or there is no good revision; `told_applied` = the gist of the last news of an apply;
+    `outdated` = the models last found to keep a former spec; `conditions` = the last text reported on each topic.
     """
 
     interval_s: float
@@ -124,6 +131,7 @@ class State:
     requested: str = ""
     behind_at: float | None = None
     told_applied: str = ""
+    outdated: frozenset[str] = frozenset()
     conditions: dict[str, str] = field(default_factory=dict)
 
     def behind(self, at: float | None) -> State:
@@ -178,6 +186,10 @@ def _planned(state: State, plan: PlanMade) -> tuple[State, list[Command]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, notices = _report(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
+    if found := [key for key in plan.outdated if key not in state.outdated]:
+        notices = [*notices, Notify("outdated", f"{_short(state.good)}: running replicas of {some(found)} keep their "
+                                                f"former spec; `{plan.rollout}` replaces them")]
+    state = replace(state, outdated=frozenset(plan.outdated))
     due = bool(plan.create) or plan.nodes != state.requested
     state = replace(state, nodes=plan.nodes).behind(plan.at if due or refused else None)
     if due and not refused and not state.report_only:
@@ -196,9 +208,10 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Command]]:
         state, notices = _report(state.behind(end.at), ("locked", ""), ("error", end.message))
     else:
         state, notices = _report(state, ("locked", ""), ("error", ""))
-        text = f"{_short(state.good)}: {end.message}"
-        notices = notices if text == state.told_applied else [*notices, Notify("applied", text)]
-        state = replace(state, applied=state.good, requested=state.nodes, told_applied=text)
+        revision = _short(state.good)
+        gist = f"{revision}: {end.gist or end.message}"
+        notices += [Notify("applied", f"{revision}: {end.message}")] if gist != state.told_applied else []
+        state = replace(state, applied=state.good, requested=state.nodes, told_applied=gist)
     failures = state.failures + 1
     if end.outcome in ("fine", "begun"):
         state, failures = state.behind(None), 0 if end.outcome == "fine" else state.failures

@@ -21,8 +21,10 @@ from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rule_schema import ENDLESS
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.failures import last_words
+from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.planner.policy import refusing
+from fleetctl.render.report.plan_tables import outdated_in
 from fleetctl.watch.endings import Ending, Starts
 from fleetctl.watch.source import Source
 from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
@@ -146,7 +148,8 @@ class Watcher:
                            for row in plan.blocked])
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
                         "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
-                        "".join(growth.model_dump_json() for growth in plan.growth))
+                        "".join(growth.model_dump_json() for growth in plan.growth),
+                        tuple(dict.fromkeys(outdated_in(plan))), f"fleetctl rollout {file_flags(plan.options.files)}")
 
     def apply(self) -> ApplyEnded:
         """Apply the last plan."""
@@ -170,7 +173,9 @@ class Watcher:
         acted = [row for row in summary.outcomes if row.outcome != "blocked"]
         fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
         begun = self.starts.begin(self.state.good or "", planned.inventory, acted, counts=fine)
-        return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial", _result(acted, summary))
+        return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial",
+                          _result(acted, lambda row: f"{row.code}: {last_words(row.message)}") or summary.message,
+                          _result(acted, lambda row: row.code or ""))
 
     def _fault(self, revision: str) -> str:
         if revision == self._judged_good:
@@ -219,12 +224,12 @@ class Watcher:
         return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
 
 
-def _result(acted: Sequence[ReplicaOutcome], summary: RunSummary) -> str:
-    """Return what a run has done, by model: `org/m 2 starting, org/n 1 ready`; failed ones with their reason."""
+def _result(acted: Sequence[ReplicaOutcome], why: Callable[[ReplicaOutcome], str]) -> str:
+    """Return what a run has done, by model: `org/m 2 starting, org/n 1 ready`; failed ones with the reason."""
     counts = Counter((row.model, row.outcome) for row in acted)
-    failed = {row.model: f" ({row.code}: {row.message})" for row in acted if row.outcome == "failed"}
+    failed = {row.model: f" ({why(row)})" for row in acted if row.outcome == "failed"}
     return _listed([f"{model} {count} {outcome}{failed.get(model, '') if outcome == 'failed' else ''}"
-                    for (model, outcome), count in counts.items()]) or summary.message
+                    for (model, outcome), count in counts.items()])
 
 
 def _listed(texts: Sequence[str]) -> str:

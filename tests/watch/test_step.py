@@ -329,6 +329,26 @@ def test_an_apply_is_reported_and_its_revision_counts_as_applied() -> None:
     assert (loop.state.failures, loop.state.replan_at) == (0, 9 + INTERVAL_S)
 
 
+def test_a_retry_that_ends_alike_is_no_news_even_if_its_ports_differ() -> None:
+    loop, news = Loop(State(INTERVAL_S)), list[str]()
+    for at, port, gist in ((0, 1, "m failed"), (100, 2, "m failed"), (200, 3, "m ready"), (300, 4, "m failed")):
+        loop.feed(looked(at))
+        loop.feed(PlanMade(at, 1))
+        news += [do.text for do in loop.feed(ApplyEnded(at, "partial", f"port {port}", gist)) if isinstance(do, Notify)]
+    assert news == ["a: port 1", "a: port 3", "a: port 4"]
+
+
+def test_models_that_keep_their_former_spec_are_news_once_with_the_command_that_replaces_them() -> None:
+    loop, news = Loop(State(INTERVAL_S)), list[str]()
+    for number, outdated in enumerate((("m",), ("m",), ("m", "n"), ("n",), (), ("m",))):
+        loop.feed(looked(at := number * RESYNC_S))
+        todo = loop.feed(PlanMade(at, 0, outdated=outdated, rollout="fleetctl rollout -f x"))
+        news += [do.text for do in todo if isinstance(do, Notify)]
+    assert [text.partition(" keep ")[0] for text in news] == [
+        f"a: running replicas of {key}" for key in ("m", "n", "m")]
+    assert news[0].endswith(" keep their former spec; `fleetctl rollout -f x` replaces them")
+
+
 def test_failures_before_a_plan_with_nothing_to_do_do_not_delay_what_comes_later() -> None:
     loop = Loop(State(INTERVAL_S))
     loop.feed(looked(0))

@@ -30,6 +30,7 @@ from stand_in_server import Answer
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
@@ -116,6 +117,31 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
     assert "ended: org/m/1: failed after " in news[1]
     assert "the engine ended with 1" in news[1]
     assert (dict(watcher.applies), watcher.state.failures) == ({"failed": 1}, 1)
+
+
+def test_the_news_of_an_apply_name_the_error_on_one_line_and_its_retries_have_the_same_gist(watcher: Watcher) -> None:
+    def run(task: ApplyTask) -> RunSummary:
+        output = f"serving on {len(ends)}\nout of memory"
+        rows = [ReplicaOutcome(model="org/m", replica_id=0, outcome="failed", code="ENGINE_EXITED",
+                               message=f"the engine exited with code 1{LAST_OUTPUT}{output}")]
+        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=3, outcomes=rows)
+
+    ends: list[ApplyEnded] = []
+    watcher.run = run
+    advance(watcher)
+    for _ in range(2):
+        ends.append(watcher.apply())
+    assert [one.message for one in ends] == ["org/m 1 failed (ENGINE_EXITED: out of memory)"] * 2
+    assert [one.gist for one in ends] == ["org/m 1 failed (ENGINE_EXITED)"] * 2
+
+
+def test_a_changed_engine_line_is_news_with_the_command_that_rolls_it_out(
+        watcher: Watcher, cluster: ClusterStandIn) -> None:
+    for number in range(2):
+        cluster.add_replica("org/m", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash="0" * 64)
+    [news] = [one.text for one in advance(watcher) if isinstance(one, Notify) and one.about == "outdated"]
+    assert news.endswith(f": running replicas of org/m keep their former spec; `fleetctl rollout -f "
+                         f"{watcher.source.paths[0]}` replaces them")
 
 
 def test_a_crash_between_a_look_and_its_plan_is_told_though_its_name_is_used_again(

@@ -73,8 +73,7 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
 
 def _after_merge(plan: Plan) -> tuple[Table, ...]:
     """Return, for a change under review, what a rollout would do after its merge."""
-    wanted = {row.key for row in plan.models if row.wanted}
-    outdated = [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
+    outdated = outdated_in(plan)
     if plan.change is None or not outdated:
         return ()
     replicas, models = count_of(len(outdated), "outdated replica"), count_of(len(set(outdated)), "model")
@@ -82,6 +81,12 @@ def _after_merge(plan: Plan) -> tuple[Table, ...]:
     return (Table("rollout", "After the merge",
                   (Column("command", "command", name=True), Column("message", "what it does")), (row,), rank=0,
                   line="`{command}` {message}", signs=("~",)),)
+
+
+def outdated_in(plan: Plan) -> list[str]:
+    """Return the model of each outdated replica, of those that the fleet file still wants."""
+    wanted = {row.key for row in plan.models if row.wanted}
+    return [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
