@@ -18,7 +18,7 @@ from yaml import cyaml
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.nodes import Children, Document, Entry, Node
 from fleetctl.fleetfile.scalars import MAX_DIGITS, Scalar, resolve_plain
-from fleetctl.fleetfile.sources import JSON_START, SourceBytes, SourceText, decode, is_json
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json
 from fleetctl.problem import Problem
 
 DUPLICATE_KEY = "FL010"
@@ -173,7 +173,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     composer = _Composer(source, before)
     result = composer.result
     events = yaml.parse(source.text, Loader=_PARSER)
-    if JSON_START.match(source.text) and is_json(source.text):
+    if is_json(source.text):
         from fleetctl.fleetfile.json_text import json_events  # most fleet files are YAML
 
         events = json_events(source)

@@ -20,8 +20,8 @@ from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually,
 
 from fleetctl.agent import guarded
 from fleetctl.agent.engine import EngineProcess
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, Probe
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.supervisor import GONE
 
 

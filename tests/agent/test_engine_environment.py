@@ -14,9 +14,9 @@ from engine_run import DUMP_ENV, ENDS, ActorStandIn, Run
 from marked_processes import eventually
 
 from fleetctl.agent import node as node_module
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, FromNode
 from fleetctl.agent.node import engine_environment
+from fleetctl.agent.report import StartFailed
 
 
 def env_seen(actor: ActorStandIn) -> dict[str, str]:

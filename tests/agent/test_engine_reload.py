@@ -16,8 +16,8 @@ from dripping_server import dripping
 
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent.engine import ANSWER_SHOWN, EngineProcess, ask_to_reload
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, HttpCall, PortProbe, Probe
+from fleetctl.agent.report import StartFailed
 
 Requests = list[tuple[str, str, bytes]]
 CALL = HttpCall("POST", "/load")

@@ -15,11 +15,10 @@ from ray_keys import Keys
 
 from fleetctl.agent import gang, lock, readiness, records
 from fleetctl.agent.cluster import GONE
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.gang import GangCoordinator, Report
-from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.agent.readiness import NotReady, Recorder, is_ready
+from fleetctl.agent.report import StartFailed, describe
 
 ENGINE = """\
 import os, socket, sys, time

@@ -12,7 +12,7 @@ import pytest
 from cluster import eventually, parent_of, tree_of
 from e2e_world import World, member, model
 
-from fleetctl.agent.orphans import ACTORS
+from fleetctl.agent.leftovers import ACTORS
 
 pytestmark = pytest.mark.ray
 

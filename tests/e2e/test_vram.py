@@ -19,7 +19,7 @@ from cluster import MARK, OTHER_RAY, RayCluster, eventually
 from e2e_world import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
-from fleetctl.agent.mark import MARKED
+from fleetctl.agent.report import MARKED
 
 pytestmark = pytest.mark.ray
 

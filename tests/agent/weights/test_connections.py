@@ -27,8 +27,7 @@ from fleetctl.agent.weights.connections import (
     Listener,
     Session,
 )
-from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.protocol import NONCE_PATH, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, connect, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
 
 SERVER_THREADS = {"fleetctl-weights", "fleetctl-send"}

@@ -15,9 +15,9 @@ from small_pieces import SECRET
 from weights_world import fetch, files_in, model
 
 from fleetctl.agent import model_files
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import ServedWeights
 from fleetctl.agent.model_files import ModelFiles
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.store import Entry

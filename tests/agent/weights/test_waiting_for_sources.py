@@ -18,9 +18,9 @@ from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, serving
 
 from fleetctl.agent import cluster, model_files
-from fleetctl.agent.mark import compact
 from fleetctl.agent.messages import Mark, Place, ServedWeights, WeightSource
 from fleetctl.agent.model_files import noted, serving_now
+from fleetctl.agent.report import compact
 from fleetctl.agent.weights import fetch as fetch_module
 from fleetctl.agent.weights.fetch import Fetch, Serving, Wanted
 from fleetctl.agent.weights.index import WeightsError
