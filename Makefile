@@ -42,7 +42,7 @@ test: setup ## the whole test suite, real Ray clusters and a real browser includ
 test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
 	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=4 --output-sync=target $(FAST_PARTS)
 
-FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
+FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow and not long'
 FAST_PARTS := test-fast-agent test-fast-commands test-fast-plans test-fast-rest
 AGENT := tests/agent tests/life
 COMMANDS := tests/watch tests/cli tests/docs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +19,7 @@ from published_schemas import validator
 
 from fleetctl.cli import endpoints as command
 from fleetctl.render.endpoint_formats import FORMATS
+from tests.agent.marked_processes import alive, eventually
 
 MODEL = "org/one"
 
@@ -337,9 +337,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(
                 "--on-change", f"sh -c 'sleep 1000 & echo $! > {started}; wait'")
     assert result.code == 0
     assert "was killed after 3 s" in result.err
-    stat = Path("/proc", started.read_text().strip(), "stat")
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)
+    eventually(lambda: not alive(int(started.read_text())), "the command's child has ended")
 
 
 @pytest.mark.parametrize("words", [

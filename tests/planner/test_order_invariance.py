@@ -39,7 +39,7 @@ def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, 
     for seed in range(5000, 5000 + count):
         fleet, inventory = draw_inputs(family, seed, size)
         as_written = placed(fleet, inventory)
-        for again in range(2):
+        for again in range(2 if count > 1 else 1):
             shuffled = placed(*reordered(fleet, inventory, Random(f"{seed}/{again}")))
             if shuffled != as_written:
                 differ.append(f"--family {family} --seed {seed}, {size}: {as_written} or {shuffled}")
