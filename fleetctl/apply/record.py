@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.events import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Action, Plan, Reloaded
+from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.version import __version__
 
 

@@ -19,9 +19,9 @@ from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.nodes import node_of
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.documents.answers import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.documents.plan import PlanHistory
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
-from fleetctl.documents.weights import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.errors import ApplyError, FleetctlError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
