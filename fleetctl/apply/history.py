@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,21 +30,24 @@ from fleetctl.documents.events import (
     History,
     HistoryEntry,
     HistoryRun,
-    RecordedModel,
+    Outcome,
     ReplicaOutcome,
     RunState,
     RunSummary,
 )
-from fleetctl.documents.inventory import Level
+from fleetctl.documents.inventory import LIVE_STATES, Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import count_of, number_in
+from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError, LockHeld, PlanUsed
 from fleetctl.fleetfile.resolved import hash_of_shape
+from fleetctl.inventory.actors import Row, death_messages, integer_of, list_rows, packed_failure
 from fleetctl.inventory.client import READERS, DashboardClient, ask_all
-from fleetctl.inventory.failures import Became, list_created, plans_in
+from fleetctl.inventory.failures import failed_itself, plans_in
 from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
-from fleetctl.inventory.json_values import moment_of_ms
+from fleetctl.inventory.json_values import moment_of_ms, object_of, text_of, texts_of
+from fleetctl.inventory.marks import parse_actor_name, read_marks
 from fleetctl.inventory.records import NOTES, note_text, read_records
 
 NEVER_STARTED = frozenset({
@@ -56,8 +59,6 @@ FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "r
 """The event before the first action of a run, by verb."""
 NO_LONGER_KNOWN = "NO_LONGER_KNOWN"
 """The code of a replica that was starting when its run ended, and that Ray no longer remembers."""
-UNREAD = Became("starting")
-"""What is shown of a replica where Ray's actors cannot be read: what its run said."""
 LOOKED_BACK = 20
 """How many earlier applies may have created what a run only waited for."""
 LATEST, WHOLE_ID = "latest", re.compile("fleetctl-[a-z-]+-[0-9a-f]{12}")
@@ -66,6 +67,22 @@ SpecOf = tuple[str, str]
 """A model key and a spec hash."""
 BATCH = 4 * READERS
 """How many logs `find_recorded` reads before it checks whether it has found all."""
+
+
+class Became(NamedTuple):
+    """What became of a replica that one run has created; the inventory knows only the newest replica of an id.
+
+    `ready_at` = when it was ready, of one that was never restarted.
+    """
+
+    outcome: Outcome
+    code: str | None = None
+    message: str = ""
+    ready_at: str | None = None
+
+
+UNREAD = Became("starting")
+"""What is shown of a replica where Ray's actors cannot be read: what its run said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,3 +482,38 @@ def recorded_in(log: str, job: str) -> Iterator[Recorded]:
             whole = hashes[model.spec_hash] == model.spec_hash
             if whole or MASK in json.dumps(shape):
                 yield Recorded(shape, model, job, whole)
+
+
+def list_created(client: DashboardClient, driver_id: str) -> dict[tuple[str, int], Became]:
+    """Return what became of the replicas that a run has created, by model and id, as far as Ray remembers them.
+
+    `driver_id` = the run's process. Raises InventoryError also if the list is incomplete.
+    """
+    listing = list_rows(client, "actors", _became, filters=[("job_id", "=", driver_id)])
+    if listing.losses:
+        raise InventoryError("; ".join(listing.losses))
+    tried_again = {actor_id for _, _, _, tries in listing.rows for actor_id in tries}
+    return {key: became for key, actor_id, became, _ in listing.rows if actor_id not in tried_again}
+
+
+def _became(row: Row) -> tuple[tuple[str, int], str | None, Became, set[str]] | None:
+    """Return the replica of an actor's row, the actor, what became of it, and the actors of its earlier tries."""
+    name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
+    if name is None or name.replica_id is None or name.level != "HOT":
+        return None
+    marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
+    lives = row.get("state") in LIVE_STATES
+    record = packed_failure(texts) or marks.failed
+    if marks.ready_at:
+        ready_at = None if integer_of(row.get("num_restarts")) else marks.ready_at
+        now = "" if row.get("state") == "ALIVE" else "it is restarting" if lives else "it has ended since"
+        became = Became("ready", message=now, ready_at=ready_at)
+    elif lives:
+        became = Became("starting")
+    elif record or failed_itself(cause):
+        became = Became("failed", text_of(record.get("code")) or "REPLICA_DIED", text_of(record.get("message")) or next(
+            (line for text in texts for line in text.splitlines()), ""))
+    else:
+        became = Became("gone", message="it was ended before it was ready")
+    tries = {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
+    return (name.model, name.replica_id), text_of(row.get("actor_id")), became, tries

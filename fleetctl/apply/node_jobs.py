@@ -16,9 +16,9 @@ from fleetctl.apply import jobs
 from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import Starter
+from fleetctl.documents.answers import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event
-from fleetctl.documents.weights import FetchedWeights, NodeCache
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.assemble import PlacementGroup
 from fleetctl.inventory.client import DashboardClient

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.documents.events import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.documents.inventory import Inventory, ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Action, ModelRow, Plan, Reloaded
+from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live

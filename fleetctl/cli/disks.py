@@ -20,11 +20,11 @@ from fleetctl.cli.nodes import node_of
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.doctor.fleet import candidates
+from fleetctl.documents.answers import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import PlanHistory
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
 from fleetctl.documents.selector import LabelSelector
-from fleetctl.documents.weights import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.errors import ApplyError, FleetctlError, FleetFileError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel

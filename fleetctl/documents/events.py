@@ -1,20 +1,17 @@
 """Runs: the events of one, and the history of all, read from the cluster's list of jobs and never written.
 
 Events are one JSON object per line: the agent writes them, the client shows and relays them. The first is `version`,
-the last `runSummary`. Readers must show `message` of a type they do not know. `planAccepted`, before anything is
-created, has the record of the replicas that an apply creates or reloads, without secrets: `import` reads it, and the
-inventory does for replicas that are still starting.
+the last `runSummary`. Readers must show `message` of a type they do not know.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.inventory import Level as ReplicaLevel
-from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.weights import GotWeights, is_absent, is_zero
 
@@ -135,41 +132,3 @@ class History(Versioned):
     fleet: str | None = Field(None, description="only the runs of this fleet; null = of all fleets")
     total: int = Field(description="the number of runs the cluster still lists; `runs` are the newest of them")
     runs: list[HistoryEntry] = Field(default_factory=list)
-
-
-class Lifecycle(Stored):
-    """How a replica is started and restarted, in seconds; not part of the spec hash."""
-
-    startup_timeout: float
-    scheduling_timeout: float
-    restart_max: int
-    restart_backoff: float
-
-
-class RecordedModel(Stored):
-    """A model of which the apply creates or reloads replicas, and the settings that its spec hash does not cover."""
-
-    key: str
-    spec_hash: str
-    wanted: int
-    priority: int = 0
-    lifecycle: Lifecycle
-
-
-class RecordedReplica(Stored):
-    """A replica that the apply creates, and its nodes: until it is ready, no other source has them."""
-
-    model: str
-    replica_id: int
-    spec_hash: str
-    members: list[ReplicaMember] = Field(default_factory=list)
-
-
-class ApplyRecord(Versioned):
-    """The models acted on with their shapes, and every replica."""
-
-    files: list[FleetSource] = Field(default_factory=list, description="the files that the fleet was read from")
-    models: list[RecordedModel] = Field(default_factory=list)
-    shapes: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked")
-    replicas: list[RecordedReplica] = Field(default_factory=list)

@@ -312,8 +312,6 @@ def check_references(member: Raw) -> Iterator[Problem]:
 
 def _containers(engine: Raw) -> Iterator[Problem]:
     """Warn about a container that a daemon starts: it is no process of the engine, and goes on when that has ended."""
-    from fleetctl.fleetfile.command_line import find_container  # few fleets have any
-
     words = list(command_line(engine))
     container = find_container([text for _, text, _ in words])
     if container and container.is_apart:

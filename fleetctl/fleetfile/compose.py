@@ -3,12 +3,15 @@
 The event loop is our own because PyYAML's composer recurses in C and crashes on deep nesting, expands aliases without
 limit, drops duplicate keys and resolves scalars by YAML 1.1. Merge keys are applied, and keys that are duplicate or not
 text are reported.
+
+A file that is JSON is read as the same events: YAML refuses an escaped pair for one character beyond U+FFFF, a key of
+more than 1024 characters and some characters as themselves, and it takes others, such as U+2028, for the end of a line.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from json import decoder
 from typing import Any
@@ -18,145 +21,11 @@ from yaml import cyaml
 
 from fleetctl.documents.plain_yaml import MAX_DIGITS, Scalar, resolve_plain
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.nodes import Children, Document, Entry, Node
+from fleetctl.fleetfile.nodes import Children, Document, Node
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json
 from fleetctl.problem import Problem
 
-_EVENTS: Any = vars(yaml)
-"""The events, whose stubs lack the types of their arguments."""
-_SCAN_TEXT: Any = vars(decoder)["scanstring"]
-_TOKEN = re.compile(r"[\[{\]}\"]|[^\s\[{\]},:\"]+")
-_ESCAPE = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..|0000)|\\.", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The offset of an event."""
-
-    index: int
-
-
-def json_events(source: SourceText) -> Iterator[Any]:
-    """Yield the events of a text that `is_json`; raises FleetFileError for an escape of NUL or of half a character."""
-    text, at = source.text, 0
-    yield _EVENTS["DocumentStartEvent"](_Mark(0), _Mark(0))
-    while token := _TOKEN.search(text, at):
-        start, word, at = token.start(), token[0], token.end()
-        mark = _Mark(start)
-        if word == '"':
-            value, at = _SCAN_TEXT(text, at)
-            if "\0" in value or not value.isascii():
-                _check_escapes(source, start, at)
-            yield _EVENTS["ScalarEvent"](None, None, (False, True), value, mark, _Mark(at), style='"')
-        elif word in "{[":
-            kind = "MappingStartEvent" if word == "{" else "SequenceStartEvent"
-            yield _EVENTS[kind](None, None, True, mark, _Mark(at), flow_style=True)
-        elif word in "}]":
-            yield _EVENTS["MappingEndEvent" if word == "}" else "SequenceEndEvent"](mark, _Mark(at))
-        else:
-            yield _EVENTS["ScalarEvent"](None, None, (True, False), word, mark, _Mark(at))
-
-
-def _check_escapes(source: SourceText, start: int, end: int) -> None:
-    for escape in _ESCAPE.finditer(source.text, start, end):
-        if half := escape[2]:
-            what = "a NUL character, which no text may have" if half == "0000" else (
-                "half of a character: JSON writes one beyond U+FFFF as two such escapes")
-            raise FleetFileError([source.problem("FL006", escape.start(), f"{escape[0]} is {what}", secret=True)])
-
-
 DUPLICATE_KEY = "FL010"
-
-Note = Callable[..., None]
-"""Reports a problem: code, offset, message, and optionally `allowed` and `suggestion`."""
-
-
-class OpenList:
-    """A list under construction."""
-
-    def __init__(self, at: int, anchor: str | None) -> None:
-        self.items: list[Entry] = []
-        self.node = Node(at, [], self.items)
-        self.anchor = anchor
-
-    def add(self, node: Node, at: int) -> None:
-        """Append an item; `at` is the offset of the item, or of the alias to it."""
-        self.items.append((at, at, node))
-        self.node.value.append(node.value)
-
-    def close(self) -> Node:
-        """Return the list."""
-        return self.node
-
-
-class OpenMapping:
-    """A mapping under construction; keys and values are added in turn."""
-
-    def __init__(self, at: int, anchor: str | None, source: SourceText, note: Note) -> None:
-        self.entries: Children = {}
-        self.node = Node(at, {}, self.entries)
-        self.anchor = anchor
-        self._source = source
-        self._note = note
-        self._key: tuple[Node, int] | None = None
-        self._merges: list[Children] = []
-        self._merged_at = -1
-
-    def add(self, node: Node, at: int) -> None:
-        """Add a key, or the value of the key added before."""
-        if self._key is None:
-            self._key = (node, at)
-            return
-        key, key_at = self._key
-        self._key = None
-        if key.plain and key.raw == "<<":
-            self._merge(node, key_at)
-            return
-        name = key.value if isinstance(key.value, str) else key.raw
-        if key.children is not None:
-            self._note("FL011", key_at, "a list or mapping is used as a key", allowed="text")
-            return
-        if name is not key.value:
-            self._note("FL011", key_at, f"the key {name or 'null'} is not text", allowed="text", suggestion=f'"{name}"')
-        if name in self.entries:
-            self._duplicate(name, self.entries[name][0], key_at)
-            return
-        self.entries[name] = (key_at, at, node)
-        self.node.value[name] = node.value
-
-    @property
-    def open_key(self) -> str | None:
-        """The key whose value comes next."""
-        return self._key[0].raw if self._key else None
-
-    def close(self) -> Node:
-        """Return the mapping with its merge keys applied: its own keys win, then the earlier source."""
-        for merged in self._merges:
-            for name, (_, _, node) in merged.items():
-                if name not in self.entries:
-                    self.entries[name] = (self._merged_at, self._merged_at, node)
-                    self.node.value[name] = node.value
-        return self.node
-
-    def _duplicate(self, name: str, first: int, at: int) -> None:
-        line, column = self._source.position(first)
-        self._note(DUPLICATE_KEY, at, f'duplicate key "{name}"; the first is at {line}:{column}')
-
-    def _merge(self, node: Node, at: int) -> None:
-        if self._merged_at >= 0:
-            self._duplicate("<<", self._merged_at, at)
-        self._merged_at = at
-        sources = [entry[2] for entry in node.children] if isinstance(node.children, list) else [node]
-        mappings = [source.children for source in sources if isinstance(source.children, dict)]
-        if len(mappings) < len(sources):
-            self._note("FL015", at, "<< merges only mappings", allowed="<<: *a or <<: [*a, *b], aliases of mappings")
-        self._merges.extend(mappings)
-
-
-OpenCollection = OpenList | OpenMapping
-"""A collection whose end has not been read yet."""
-
-
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 """The most values in the files of one fleet, counting each alias in full, and each 64 characters of a text as one."""
@@ -232,8 +101,21 @@ def compose(source: SourceText, before: int = 0) -> Composed:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
     result.size += sum(opened.node.size for opened in composer.stack)
-    composer.stack.clear()  # each open mapping refers to the composer, so the values would outlive this call
     return result
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection whose end has not been read yet. `key` = the key whose value comes next, and its offset.
+
+    `merged` = the mappings that its `<<`, at `merged_at`, merges into it.
+    """
+
+    node: Node
+    anchor: str | None
+    key: tuple[Node, int] | None = None
+    merged: list[Children] = field(default_factory=list)
+    merged_at: int = -1
 
 
 class _Composer:
@@ -244,7 +126,7 @@ class _Composer:
         self.left = MAX_NODES - before
         self.count = 0
         self.result = Composed()
-        self.stack: list[OpenCollection] = []
+        self.stack: list[_Open] = []
         self.anchors: dict[str, Node | None] = {}
 
     def take(self, event: _Event) -> None:
@@ -306,14 +188,18 @@ class _Composer:
             self.refuse_tag(event.tag, at)
         if event.anchor is not None:
             self.anchors[event.anchor] = None
-        if type(event) is yaml.MappingStartEvent:
-            self.stack.append(OpenMapping(at, event.anchor, self.source, self.note))
-        else:
-            self.stack.append(OpenList(at, event.anchor))
+        is_mapping = type(event) is yaml.MappingStartEvent
+        self.stack.append(_Open(Node(at, {}, {}) if is_mapping else Node(at, [], []), event.anchor))
 
     def close(self) -> None:
+        """End a collection. The keys of a mapping win over merged ones, and of these the earlier source."""
         opened = self.stack.pop()
-        node = opened.close()
+        node = opened.node
+        entries: Any = node.children
+        for name, (_, _, value) in (entry for merged in opened.merged for entry in merged.items()):
+            if name not in entries:
+                entries[name] = (opened.merged_at, opened.merged_at, value)
+                node.value[name] = value.value
         if opened.anchor is not None:
             self.anchors[opened.anchor] = node
         self.place(node, node.at)
@@ -329,12 +215,22 @@ class _Composer:
         self.place(node, at)
 
     def place(self, node: Node, at: int) -> None:
-        """Add a finished node to its parent collection; a top-level node is a document, unless it is empty."""
+        """Add a finished node to its parent collection; a top-level node is a document, unless it is empty.
+
+        `at` = the offset of the node, or of the alias to it.
+        """
         size = node.size
         if self.stack:
             parent = self.stack[-1]
             parent.node.size = size = parent.node.size + size
-            parent.add(node, at)
+            if isinstance(parent.node.children, list):
+                parent.node.children.append((at, at, node))
+                parent.node.value.append(node.value)
+            elif parent.key is None:
+                parent.key = node, at
+            else:
+                (key, key_at), parent.key = parent.key, None
+                self.pair(parent, key, key_at, node, at)
         elif node.value is not None or node.raw:
             self.result.size += size
             self.left -= size
@@ -345,9 +241,39 @@ class _Composer:
             raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one fleet, with aliases expanded",
                              MANY_FLEETS)
 
+    def pair(self, parent: _Open, key: Node, key_at: int, node: Node, at: int) -> None:
+        """Add a key and its value to a mapping, or note what `<<` merges into it."""
+        entries: Any = parent.node.children
+        if key.plain and key.raw == "<<":
+            if parent.merged_at >= 0:
+                self.duplicate("<<", parent.merged_at, key_at)
+            parent.merged_at = key_at
+            sources = [entry[2] for entry in node.children] if isinstance(node.children, list) else [node]
+            mappings = [source.children for source in sources if isinstance(source.children, dict)]
+            if len(mappings) < len(sources):
+                self.note("FL015", key_at, "<< merges only mappings",
+                          allowed="<<: *a or <<: [*a, *b], aliases of mappings")
+            parent.merged += mappings
+            return
+        name = key.value if isinstance(key.value, str) else key.raw
+        if key.children is not None:
+            self.note("FL011", key_at, "a list or mapping is used as a key", allowed="text")
+            return
+        if name is not key.value:
+            self.note("FL011", key_at, f"the key {name or 'null'} is not text", allowed="text", suggestion=f'"{name}"')
+        if name in entries:
+            self.duplicate(name, entries[name][0], key_at)
+            return
+        entries[name] = (key_at, at, node)
+        parent.node.value[name] = node.value
+
+    def duplicate(self, name: str, first: int, at: int) -> None:
+        line, column = self.source.position(first)
+        self.note(DUPLICATE_KEY, at, f'duplicate key "{name}"; the first is at {line}:{column}')
+
     def in_env(self) -> bool:
         """Return whether this is inside an `env` mapping, where an unquoted secret may look like YAML syntax."""
-        return any(isinstance(opened, OpenMapping) and opened.open_key == "env" for opened in self.stack)
+        return any(opened.key is not None and opened.key[0].raw == "env" for opened in self.stack)
 
     def refuse_tag(self, tag: str, at: int) -> None:
         if tag == MASKED_TAG:
@@ -391,3 +317,46 @@ def _tab_at(source: SourceText, at: int) -> int | None:
         if line >= 1 and (match := _INDENT_TAB.match(source.line(line))):
             return source.line_starts[line - 1] + match.end() - 1
     return None
+
+
+_EVENTS: Any = vars(yaml)
+"""The events, whose stubs lack the types of their arguments."""
+_SCAN_TEXT: Any = vars(decoder)["scanstring"]
+_TOKEN = re.compile(r"[\[{\]}\"]|[^\s\[{\]},:\"]+")
+_ESCAPE = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..|0000)|\\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The offset of an event."""
+
+    index: int
+
+
+def json_events(source: SourceText) -> Iterator[Any]:
+    """Yield the events of a text that `is_json`; raises FleetFileError for an escape of NUL or of half a character."""
+    text, at = source.text, 0
+    yield _EVENTS["DocumentStartEvent"](_Mark(0), _Mark(0))
+    while token := _TOKEN.search(text, at):
+        start, word, at = token.start(), token[0], token.end()
+        mark = _Mark(start)
+        if word == '"':
+            value, at = _SCAN_TEXT(text, at)
+            if "\0" in value or not value.isascii():
+                _check_escapes(source, start, at)
+            yield _EVENTS["ScalarEvent"](None, None, (False, True), value, mark, _Mark(at), style='"')
+        elif word in "{[":
+            kind = "MappingStartEvent" if word == "{" else "SequenceStartEvent"
+            yield _EVENTS[kind](None, None, True, mark, _Mark(at), flow_style=True)
+        elif word in "}]":
+            yield _EVENTS["MappingEndEvent" if word == "}" else "SequenceEndEvent"](mark, _Mark(at))
+        else:
+            yield _EVENTS["ScalarEvent"](None, None, (True, False), word, mark, _Mark(at))
+
+
+def _check_escapes(source: SourceText, start: int, end: int) -> None:
+    for escape in _ESCAPE.finditer(source.text, start, end):
+        if half := escape[2]:
+            what = "a NUL character, which no text may have" if half == "0000" else (
+                "half of a character: JSON writes one beyond U+FFFF as two such escapes")
+            raise FleetFileError([source.problem("FL006", escape.start(), f"{escape[0]} is {what}", secret=True)])

@@ -409,7 +409,12 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
     Return the documents and the problems found; a model with a problem stays unchanged.
     """
     problems: list[Problem] = []
-    shapes = _by_name(documents, problems)
+    shapes: dict[str, Raw] = {}
+    for shape in (shape for document in documents for shape in shapes_of(document)):
+        first = shapes.setdefault(str(shape.path[-1]), shape)
+        if first is not shape:
+            message = f'duplicate shape "{shape.path[-1]}"; the first is at {first.at()}'
+            problems.append(shape.problem(UNUSABLE, message, on_key=True))
     sizes = {name: size_of(shape.document.node(shape.path)) for name, shape in shapes.items()}
     used: set[str] = set()
     merged: list[Document] = []
@@ -438,18 +443,6 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                      for name, shape in shapes.items()
                      if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
     return merged, problems
-
-
-def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
-    """Return the shapes of all documents by name; a duplicate is a problem, and the first counts."""
-    shapes: dict[str, Raw] = {}
-    for shape in (shape for document in documents for shape in shapes_of(document)):
-        name = str(shape.path[-1])
-        first = shapes.setdefault(name, shape)
-        if first is not shape:
-            problems.append(shape.problem(UNUSABLE, f'duplicate shape "{name}"; the first is at {first.at()}',
-                                          on_key=True))
-    return shapes
 
 
 def _used_by(model: Raw) -> str | None:

@@ -149,15 +149,15 @@ class Raw:
 
     def items(self, key: str) -> Iterator[Raw]:
         """Yield the mappings in the list under a key."""
-        return (Raw(self.document, path, item) for path, item in self._listed(key) if isinstance(item, dict))
+        listed = self.value.get(key)
+        return (Raw(self.document, (*self.path, key, index), item)
+                for index, item in enumerate(listed if isinstance(listed, list) else ()) if isinstance(item, dict))
 
     def texts(self, key: str) -> Iterator[tuple[Path, str]]:
         """Yield the texts in the list under a key, each with its path."""
-        return ((path, item) for path, item in self._listed(key) if isinstance(item, str))
-
-    def _listed(self, key: str) -> Iterator[tuple[Path, Value]]:
-        value = self.value.get(key)
-        return (((*self.path, key, index), item) for index, item in enumerate(value if isinstance(value, list) else ()))
+        listed = self.value.get(key)
+        return (((*self.path, key, index), item)
+                for index, item in enumerate(listed if isinstance(listed, list) else ()) if isinstance(item, str))
 
     def at(self, key: str | None = None) -> str:
         """Return `file:line:column` of this mapping or of one of its keys, for a problem at another place."""

@@ -37,6 +37,7 @@ from fleetctl.fleetfile.validate import cut
 from fleetctl.problem import Problem
 
 FEW_BYTES = 1 << 20
+"""An amount below it is a warning: a number without a unit is bytes, and GiB were probably meant."""
 MAX_MEMBERS_PER_REPLICA = 256
 """A replica's actor carries all its planned members, about 240 bytes each, in one environment variable, and Linux
 limits it to 128 KiB."""
@@ -61,8 +62,13 @@ def check_model(model: Raw) -> Iterator[Problem]:
         for member in group.items("members"):
             yield from check_references(member)
             yield from check_weights(group, member)
-            yield from _few_bytes(member.child("resources"))
-            engine = member.child("engine")
+            resources, engine = member.child("resources"), member.child("engine")
+            for key in ("vram", "memory"):
+                written = resources.get(key) or 0
+                with suppress(PydanticCustomError):  # an invalid quantity is a problem of its own
+                    if 0 < (count := parse_bytes(written)) < FEW_BYTES:
+                        yield resources.problem("FL069", f"{key} is only {count_of(count, 'byte')}", key=key,
+                                                suggestion=f"{written}Gi" if str(written).isdigit() else None)
             if role_of(member) == "Worker" and engine.get("readiness") is not None:
                 yield engine.problem("FL060", "a Worker's readiness is never used: a gang is ready when its Leader is",
                                      key="readiness", on_key=True)
@@ -78,16 +84,6 @@ def check_model(model: Raw) -> Iterator[Problem]:
         yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
                             key="cold", on_key=True)
     yield from _placement(model, groups)
-
-
-def _few_bytes(resources: Raw) -> Iterator[Problem]:
-    """Warn about an amount below FEW_BYTES: a number without a unit is bytes, and GiB were probably meant."""
-    for key in ("vram", "memory"):
-        written = resources.get(key) or 0
-        with suppress(PydanticCustomError):  # an invalid quantity is a problem of its own
-            if 0 < (count := parse_bytes(written)) < FEW_BYTES:
-                yield resources.problem("FL069", f"{key} is only {count_of(count, 'byte')}", key=key,
-                                        suggestion=f"{written}Gi" if str(written).isdigit() else None)
 
 
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
@@ -217,8 +213,14 @@ def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
         return  # the misspelled key may be the one that claims the cards
     total = sum(number * whole(member.get("count")) for number, member in zip(cards, members, strict=True))
     for own, member in zip(cards, members, strict=True):
-        if total:
-            yield from _divided(group, member, own, total)
+        found = cards_by_flags(member.child("engine"), members_per_copy(group)) if total else None
+        if found is not None:
+            wanted, _, multiplied, path = found
+            if wanted > total or (wanted not in (own, total) and not multiplied):
+                claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
+                yield group.document.problem(
+                    "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, but {claimed}",
+                    allowed="the same number in the flags and in resources.gpus, summed over the members")
         if own and is_gang(group):
             yield from _mixed(model, member)
 
@@ -228,18 +230,6 @@ def _cards(member: Raw) -> int:
     resources = member.child("resources")
     share = parse_gpus(resources.get("gpus") or 0)
     return -(-share // SHARE) or (1 if resources.get("vram") else 0)
-
-
-def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]:
-    found = cards_by_flags(member.child("engine"), members_per_copy(group))
-    if found is None:
-        return
-    wanted, _, multiplied, path = found
-    if wanted > total or (wanted not in (own, total) and not multiplied):
-        claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
-        yield group.document.problem(
-            "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, but {claimed}",
-            allowed="the same number in the flags and in resources.gpus, summed over the members")
 
 
 def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:

@@ -184,11 +184,11 @@ def read_actor(row: Row) -> LiveActor | None:
         placement_group_id=group,
         claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=text_of(row.get("repr_name")) or "",
-        restarts=count_of(row.get("num_restarts")),
+        restarts=integer_of(row.get("num_restarts")),
         error=death_reason(row.get("death_cause")))
 
 
-def count_of(value: object) -> int:
+def integer_of(value: object) -> int:
     """Return a count; Ray writes 64-bit integers as text."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return int(text) if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text) else 0

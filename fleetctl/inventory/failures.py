@@ -7,9 +7,6 @@ count as successes if they had become ready. Records of older agents are read as
 Also the plans of replicas that have no repr yet, from the logs of the jobs that created them. A replica describes
 itself in its repr once it is up. Until then Ray knows its name and the job that created it, and that job has written
 its plan to its log before creating anything.
-
-And what became of the replicas that one run has created, by Ray's actors: each names its run's process. Unlike the
-inventory this tells runs apart that have created replicas of the same id, one after the other.
 """
 
 from __future__ import annotations
@@ -20,10 +17,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime, is_model_key
-from fleetctl.documents.events import ApplyRecord, Outcome
-from fleetctl.documents.inventory import CARD_FAILURES, LIVE_STATES, Failure, Success
+from fleetctl.documents.inventory import CARD_FAILURES, Failure, Success
+from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.actors import Listing, LiveActor, Row, count_of, death_messages, list_rows, packed_failure
+from fleetctl.inventory.actors import Listing, LiveActor, Row, death_messages, integer_of, list_rows, packed_failure
 from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.jobs import Job, log_of
 from fleetctl.inventory.json_values import (
@@ -120,7 +117,7 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
     record = packed_failure(texts) or marks.failed
     tried_again |= {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
     if not record and not failed_itself(cause):
-        return success_of(name.model, marks, count_of(row.get("num_restarts")))
+        return success_of(name.model, marks, integer_of(row.get("num_restarts")))
     node_ids = texts_of(record.get("nodeIds")) or marks.node_ids
     last, at, actor_id = text_of(row.get("node_id")), moment_of(record.get("at")), text_of(row.get("actor_id"))
     if at is None and actor_id:
@@ -134,7 +131,7 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
         gpu_indices=[index for item in list_of(record.get("gpuIndices")) if (index := whole_of(item)) is not None],
         code=text_of(record.get("code")) or "REPLICA_DIED",
         message=text_of(record.get("message")) or next((line for text in texts for line in text.splitlines()), ""),
-        at=at, restarts=count_of(row.get("num_restarts")))
+        at=at, restarts=integer_of(row.get("num_restarts")))
 
 
 def success_of(model: str, marks: Marks, restarts: int) -> Success | None:
@@ -207,47 +204,3 @@ def plans_in(log: str) -> Iterator[ApplyRecord]:
                 yield ApplyRecord.model_validate(parse_text(line))
             except ValueError:
                 continue
-
-
-class Became(NamedTuple):
-    """What became of the start of a replica. `ready_at` = when it was ready, of one that was never restarted."""
-
-    outcome: Outcome
-    code: str | None = None
-    message: str = ""
-    ready_at: str | None = None
-
-
-def list_created(client: DashboardClient, driver_id: str) -> dict[tuple[str, int], Became]:
-    """Return what became of the replicas that a run has created, by model and id, as far as Ray remembers them.
-
-    `driver_id` = the run's process. Raises InventoryError also if the list is incomplete.
-    """
-    listing = list_rows(client, "actors", _became, filters=[("job_id", "=", driver_id)])
-    if listing.losses:
-        raise InventoryError("; ".join(listing.losses))
-    tried_again = {actor_id for _, _, _, tries in listing.rows for actor_id in tries}
-    return {key: became for key, actor_id, became, _ in listing.rows if actor_id not in tried_again}
-
-
-def _became(row: Row) -> tuple[tuple[str, int], str | None, Became, set[str]] | None:
-    """Return the replica of an actor's row, the actor, what became of it, and the actors of its earlier tries."""
-    name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
-    if name is None or name.replica_id is None or name.level != "HOT":
-        return None
-    marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
-    lives = row.get("state") in LIVE_STATES
-    record = packed_failure(texts) or marks.failed
-    if marks.ready_at:
-        ready_at = None if count_of(row.get("num_restarts")) else marks.ready_at
-        now = "" if row.get("state") == "ALIVE" else "it is restarting" if lives else "it has ended since"
-        became = Became("ready", message=now, ready_at=ready_at)
-    elif lives:
-        became = Became("starting")
-    elif record or failed_itself(cause):
-        became = Became("failed", text_of(record.get("code")) or "REPLICA_DIED", text_of(record.get("message")) or next(
-            (line for text in texts for line in text.splitlines()), ""))
-    else:
-        became = Became("gone", message="it was ended before it was ready")
-    tries = {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
-    return (name.model, name.replica_id), text_of(row.get("actor_id")), became, tries

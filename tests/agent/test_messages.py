@@ -17,12 +17,12 @@ from fleetctl.agent.run_messages import ApplyRequest, Outcome, Plan
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
-from fleetctl.documents import diagnosis, events, fleet, inventory, plan, weights
+from fleetctl.documents import diagnosis, events, fleet, inventory, plan, record, weights
 from fleetctl.inventory.assemble import PlacementGroup
 
 SAME = {
     "FromNode": fleet.FromNode, "PortProbe": fleet.HttpProbe, "ExecProbe": fleet.ExecProbe, "Probe": fleet.Probe,
-    "Engine": fleet.Engine, "Lifecycle": events.Lifecycle, "WeightSource": weights.WeightSource,
+    "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
     "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
     "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
     "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,

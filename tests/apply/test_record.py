@@ -9,9 +9,9 @@ import pytest
 from small_plans import FLEET, small_plan
 
 from fleetctl.apply.prepare import ApplyOptions, apply_record, apply_request
-from fleetctl.documents.events import ApplyRecord
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.mask import MASK
+from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json

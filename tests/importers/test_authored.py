@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.documents.events import Lifecycle
 from fleetctl.documents.quantity import (
     MAX_BYTES,
     MAX_SECONDS,
@@ -16,6 +15,7 @@ from fleetctl.documents.quantity import (
     parse_gpus,
     share_number,
 )
+from fleetctl.documents.record import Lifecycle
 from fleetctl.importers.draft import (
     authored_lifecycle,
     authored_resources,

@@ -14,9 +14,9 @@ from fleetctl.render.place_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
+    from fleetctl.documents.answers import CachedArtifact, Prefetched, Pruned
     from fleetctl.documents.events import ReplicaOutcome
     from fleetctl.documents.plan import Action, Prefetch, Reloaded
-    from fleetctl.documents.weights import CachedArtifact, Prefetched, Pruned
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))

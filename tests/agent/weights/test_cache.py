@@ -16,7 +16,7 @@ from fleetctl.agent import leftovers
 from fleetctl.agent.weights import store
 from fleetctl.agent.weights.store import Entry, cached, remove
 from fleetctl.agent.wire import document_of
-from fleetctl.documents.weights import CachedArtifact, NodeCache, Pruned
+from fleetctl.documents.answers import CachedArtifact, NodeCache, Pruned
 from fleetctl.render.report.of_weights import pruned_report
 
 

@@ -31,7 +31,7 @@ from fleetctl.agent.run_messages import (
     Spec,
 )
 from fleetctl.agent.wire import parse
-from fleetctl.documents.weights import FetchedWeights
+from fleetctl.documents.answers import FetchedWeights
 from fleetctl.inventory.cold import _FILE_NAME, NOTE
 
 NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}

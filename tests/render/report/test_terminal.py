@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from fleetctl.documents.weights import NodeCache, Pruned
+from fleetctl.documents.answers import NodeCache, Pruned
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.of_weights import pruned_report
 from fleetctl.render.report.terminal import print_report
