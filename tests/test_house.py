@@ -68,7 +68,7 @@ def test_the_makefile_runs_every_ray_test_exactly_once() -> None:
 
 ONE_MEANING = {
     "world": (),  # a question is asked of a scenario
-    "verdict": ("render/report/plan_tables.py", "render/report/model.py"),  # of a policy; a report has a conclusion
+    "verdict": ("render/report/of_plan.py", "render/report/model.py"),  # of a policy; a report has a conclusion
 }
 """Words that had several meanings, and where the one remaining meaning may be used."""
 

@@ -128,14 +128,14 @@ ALLOWED = {
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},
-    "cli/listening.py": {"LimitedServer._end": "a connection to the page of a watch"},
-    "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
+    "cli/watch_server.py": {"LimitedServer._end": "a connection to the page of a watch",
+                            "serving": "its own HTTP server, at the end of the watch"},
     "inventory/access.py": {"_look_up": "the timer that would have reported the wait"},
     "fleetfile/resolved.py": {"<module>": "the name of a field: how an engine is ended"},
     "importers/container.py": {"<module>": "the name of a field: how an engine is ended"},
     "importers/objects.py": {"engine_of_pod": "the name of a field: how an engine is ended"},
     "planner/actions.py": {"_member": "the name of a field: how an engine is ended, once an explicit verb does that"},
-    "forge/github.py": {
+    "forge/forges.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
         "GitHub._issues": "the text of an issue, by HTTP's word for it",
         "GitHub._proposals": "the text of a pull request, by HTTP's word for it",

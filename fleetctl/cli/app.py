@@ -20,7 +20,7 @@ from fleetctl.version import VERSION_LINE
 
 SECTIONS = {
     "The fleet file": {
-        "init": Listed("init", "Write a first fleet file for the nodes of a cluster."),
+        "init": Listed("import_fleet", "Write a first fleet file for the nodes of a cluster."),
         "validate": Listed("fleet_files", "Check fleet files; print every problem with file, line and column."),
         "fmt": Listed("fleet_files", "Format fleet files: key order, indentation, blank lines."),
         "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
@@ -30,7 +30,7 @@ SECTIONS = {
     },
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
-        "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
+        "show": Listed("plan", "Show a saved plan, and whether it can still be applied."),
         "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
         "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
         "map": Listed("questions", "Draw which replica holds which card."),
@@ -39,8 +39,8 @@ SECTIONS = {
         "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),
         "watch": Listed("watch", "Apply a git branch continuously."),
         "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
-        "pause": Listed("pause", "Start nothing more for a model or a fleet; running replicas stay."),
-        "resume": Listed("pause", "Start replicas of a model or a fleet again."),
+        "pause": Listed("nodes", "Start nothing more for a model or a fleet; running replicas stay."),
+        "resume": Listed("nodes", "Start replicas of a model or a fleet again."),
         "ci": Listed("ci", "Validate, review or apply a change in a CI job; check for drift."),
     },
     "What is running": {

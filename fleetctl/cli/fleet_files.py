@@ -20,7 +20,7 @@ from fleetctl.fleetfile.extends import join
 from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
-from fleetctl.render.report.of_problems import problems_conclusion, problems_report
+from fleetctl.render.problems import problems_conclusion, problems_report
 from fleetctl.workflow.output_files import write_file
 
 app = command_app()
@@ -167,9 +167,11 @@ def diff(
     (running replicas keep the old spec) or held (nothing is removed).
     """
     from fleetctl.render.report.of_diff import diff_report
-    from fleetctl.review.arguments import places_of  # slow: comparing two fleets
     from fleetctl.review.compare import compare
-    from fleetctl.review.inputs import read_sides
+    from fleetctl.review.inputs import (
+        places_of,  # slow: comparing two fleets
+        read_sides,
+    )
 
     wanted = parse_reports(report, reading=(base, head, *(files or ())))
     old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)

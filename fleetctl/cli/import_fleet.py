@@ -1,48 +1,55 @@
-"""`fleetctl import`: a fleet file from existing deployments, with a list of everything that does not fit in."""
+"""`fleetctl import`: a fleet file from existing deployments, with a list of everything that does not fit in.
+
+`fleetctl init` writes a first one, for the nodes of a cluster or for named models. Both only read the cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console, say, write_document, write_result
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
+from fleetctl.importers.first_fleet import FirstFleet, first_fleet, too_large
 from fleetctl.importers.live import choose_fleet
 from fleetctl.importers.read import EXPECTED, Imported, documents_of, import_documents
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.problem import Problem
 from fleetctl.render.problems import render_import_json, render_losses, render_problems
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
-from fleetctl.workflow.contexts import resolve_namespace
-from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, read_from
+from fleetctl.workflow.contexts import given_address, resolve_namespace
+from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.live_fleet import draft_of
 from fleetctl.workflow.output_files import real_path, refuse_to_overwrite, write_file
 
-app = command_app(
-    "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
-    "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
-    "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
-    "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
-    exit_codes="0 everything is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
-               "64 usage")
+app = command_app()
 DEFAULT_NAME = "imported"
 MODE = 0o644
 
 LossFormat = Literal["text", "json"]
 
 
-@app.command()
+@app.command("import", epilog=epilog(
+    "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
+    "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
+    "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
+    "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
+    exit_codes="0 everything is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
+               "64 usage"))
 def import_fleet(
     *,
     paths: Annotated[list[str] | None, typer.Argument(
@@ -169,3 +176,74 @@ def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, prob
     counts = {kind: sum(loss.kind == kind for loss in draft.losses) for kind in ("lost", "todo", "changed")}
     say("imported", f"{count_of(len(draft.models), 'model')} as fleet {draft.name}{f' in {out}' if out else ''}; "
                     f"{counts['lost']} lost, {counts['todo']} to do, {counts['changed']} changed")
+
+
+STDOUT = Path("-")
+
+
+@app.command(epilog=epilog(
+    "fleetctl init --address http://ray-head:8265",
+    "fleetctl init fleets/prod.yaml --model Qwen/Qwen3-8B --engine vllm",
+    "fleetctl init --inventory snapshot.json --model org/a-8B --model org/b-70B",
+    exit_codes="0 written, 1 error, or the file exists, 64 usage"))
+def init(
+    *,
+    file: Annotated[Path | None, typer.Argument(
+        metavar="FILE", show_default=False, help="Where to write the fleet file; the same as --out.")] = None,
+    out: Annotated[Path | None, flags.option(
+        "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
+        help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
+    model: Annotated[list[str] | None, flags.option(
+        "--model", metavar="NAME", help="Include this model, by its name on Hugging Face; repeatable.")] = None,
+    engine: Annotated[
+        Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="Engine of the models.")] = "vllm",
+    fleet: Annotated[str | None, flags.option(
+        "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    where: flags.Source,
+) -> int:
+    """Write a first fleet file for the nodes of a cluster.
+
+    The file is commented, and its models fit the cards of the cluster or of a snapshot. With --model no cluster is
+    needed. The resources of a model are guessed from its name, and marked as such in the file.
+    """
+    if file and out:
+        raise UsageError(f"two files are named: {file} and {out}", hint="name one")
+    out = file or out or Path("fleet.yaml")
+    refuse_to_overwrite("--out", out if out != STDOUT else None, (where.inventory,))
+    if out != STDOUT and out.exists() and not force:
+        raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
+    name = flags.fleet_name(fleet) if fleet else dns_label_meant(out.stem) or "fleet"
+    seen = _nodes(this_invocation(), where, required=not model)
+    wanted = FirstFleet(name, tuple(model or ()), engine, seen, where.address, where.namespace)
+    text = first_fleet(wanted)
+    problems = problems_of(text, str(out))
+    if problems:
+        render_problems(problems, message_console())
+        raise FleetctlError("the result would not be a valid fleet file; nothing was written")
+    for key in too_large(wanted):
+        say("warning", f"{key} does not fit on one node: make it a gang of a Leader and Workers, as the file says")
+    if out == STDOUT:
+        write_document(text)
+    else:
+        write_file(out, text, mode=0o644, make_folder=True)
+        say("init", f"wrote {out}; review it, then: fleetctl plan -f {quote(str(out))}"
+                    + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
+    return 0
+
+
+def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory | None:
+    """Return the cluster's inventory; None if it cannot be read, is not `required` and was not requested by a flag."""
+    try:
+        seen = read_from(invocation, where, None)
+    except InventoryError as error:
+        if where.inventory or given_address(invocation, where.address):
+            raise
+        if required:
+            hint = "; ".join(part for part in (error.hint, "or give --model NAME") if part)
+            raise InventoryError(error.message, hint=hint) from None
+        invocation.say("note", f"written without the nodes of a cluster: {error.message}; to plan without a cluster, "
+                               "describe its nodes: fleetctl inventory --add-node 8xH100 --format json > lab.json")
+        return None
+    say("warning", *seen.warnings)
+    return seen

@@ -21,7 +21,7 @@ from fleetctl.documents.names import with_key
 from fleetctl.errors import UsageError
 from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
-from fleetctl.render.placement_map import render_placement_map
+from fleetctl.render.placement_map import render_placement_map, render_placement_svg
 from fleetctl.render.report.of_questions import capacity_report, what_if_report
 from fleetctl.workflow.cluster import read_scenario
 
@@ -167,8 +167,6 @@ def show_map(
     if output_format == "json":
         write_result(indented_json(drawn))
     elif output_format == "svg":
-        from fleetctl.render.placement_svg import render_placement_svg  # an XML library that also loads TLS
-
         write_document(render_placement_svg(drawn))
     else:
         render_placement_map(drawn, result_console(), rows=None if everything else limit)

@@ -1,4 +1,4 @@
-"""The forge a job runs on: the change under review and the comment on it; see `github.py` and `gitlab.py`."""
+"""The forge a job runs on: the change under review and the comment on it; see `forges.py`."""
 
 from __future__ import annotations
 

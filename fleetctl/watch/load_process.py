@@ -21,8 +21,7 @@ from fleetctl.fleetfile.rule_schema import ENDLESS
 from fleetctl.problem import Problem
 from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
-from fleetctl.review.git_tree import GitTree
-from fleetctl.review.revisions import Commit, Repository
+from fleetctl.review.revisions import Commit, GitTree, Repository
 
 LONGEST_S = 12.0
 """How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""

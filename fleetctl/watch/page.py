@@ -14,14 +14,12 @@ from fleetctl.documents.base import moment_at
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.inventory import dead_node_ids
 from fleetctl.planner.failures import failed_lately, what_cools
-from fleetctl.render.page.markup import html_page
 from fleetctl.render.page.plan_page import map_part, map_rules
-from fleetctl.render.page.report_page import Part, report_content
+from fleetctl.render.page.report_page import Part, html_page, report_content
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.of_plan import OUTDATED, plan_report
 from fleetctl.render.report.of_runs import history_report
 from fleetctl.render.report.of_status import status_report
-from fleetctl.render.report.plan_tables import OUTDATED
 
 if TYPE_CHECKING:
     from fleetctl.watch.watcher import Watcher

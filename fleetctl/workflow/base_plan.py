@@ -8,7 +8,7 @@ from fleetctl.documents.difference import Revision
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.render.difference_text import revision_text
+from fleetctl.render.report.of_diff import revision_text
 from fleetctl.review.cause import change_caused, marked_new, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import WORKING_TREE, Side
@@ -17,7 +17,7 @@ from fleetctl.workflow.planned import Planned
 
 
 def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:
-    """Return the plan with the effect of the change since the base (see review/arguments.py:load_base) alone.
+    """Return the plan with the effect of the change since the base (see review/inputs.py:load_base) alone.
 
     A base with errors, which the change may be meant to fix, gives a warning and the plan as it is.
     """

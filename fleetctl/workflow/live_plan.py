@@ -23,8 +23,8 @@ from fleetctl.importers.draft import authored_workers
 from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.render.difference_text import change_text
-from fleetctl.review.compare_model import model_differences
+from fleetctl.render.report.of_diff import change_text
+from fleetctl.review.compare import model_differences
 from fleetctl.review.meaning import ModelView, member_names, members_by_name
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned

@@ -53,7 +53,7 @@ def test_axe_finds_nothing_on_a_phone_and_on_the_page_of_any_report(open_page: O
 
 def test_letters_are_readable_on_the_color_of_every_model(open_page: OpenPage, small_html: str) -> None:
     """The contrast by WCAG 2 of the colors that the browser computes; 4.5 is AA for small text."""
-    from fleetctl.render.map_legend import color_of
+    from fleetctl.render.placement_map import color_of
 
     page = open_page(small_html)
     ratios = page.evaluate("""colors => colors.map(color => {

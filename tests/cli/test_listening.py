@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.cli import listening
-from fleetctl.cli.listening import MOST_CONNECTIONS, MOST_FROM_ONE, MOST_REQUEST_BYTES, LimitedHandler, LimitedServer
+from fleetctl.cli import watch_server
+from fleetctl.cli.watch_server import MOST_CONNECTIONS, MOST_FROM_ONE, MOST_REQUEST_BYTES, LimitedHandler, LimitedServer
 
 BEGUN = [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"]
 
@@ -127,7 +127,7 @@ def test_one_address_cannot_close_the_connections_of_another(
 def test_a_request_must_be_complete_in_time_however_it_drips(
     server: LimitedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "REQUEST_S", 0.3)
+    monkeypatch.setattr(watch_server, "REQUEST_S", 0.3)
     with strangers(server, 2, b"GET / HTTP/1.1\r\n") as [silent, dripping]:
         def drip() -> bool:
             try:
@@ -164,7 +164,7 @@ def test_without_a_free_file_strangers_make_room_and_the_server_does_not_spin(
     server: LimitedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses, accept = list[float](), server.socket
-    monkeypatch.setattr(listening, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
+    monkeypatch.setattr(watch_server, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
 
     class Full:
         """A listening socket in a process without a free file, for the first three times."""
@@ -178,7 +178,7 @@ def test_without_a_free_file_strangers_make_room_and_the_server_does_not_spin(
         eventually(lambda: len(server._strangers) == 3)
         monkeypatch.setattr(server, "socket", Full())
         assert answer(server) == (200, b"page")
-        assert pauses == [listening.PAUSE_S] * 3
+        assert pauses == [watch_server.PAUSE_S] * 3
         assert open_ones(made) == 0
     monkeypatch.setattr(server, "socket", accept)
 

@@ -81,7 +81,6 @@ def source_files() -> list[tuple[str, str]]:
 LISTENERS = {
     "agent/weights/": "weights, one port per member that has any",
     "cli/watch": "`watch --listen`",
-    "cli/listening.py": "`watch --listen`",
     "demo/": "`demo up`",
 }
 """Where the program listens, and the row of the page. Ports of engines are only reserved by it."""

@@ -10,8 +10,7 @@ import pytest
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.change import ChangeRequest
-from fleetctl.forge.detect import find_forge
-from fleetctl.forge.github import GitHub
+from fleetctl.forge.forges import GitHub, find_forge
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
 

@@ -9,8 +9,7 @@ import pytest
 from gitlab_stand_in import JOB_TOKEN, PROJECT_TOKEN, GitLabStandIn, gitlab
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.detect import find_forge
-from fleetctl.forge.gitlab import GitLab, merge_request
+from fleetctl.forge.forges import GitLab, find_forge, merge_request
 
 MARKER = "<!-- fleetctl:plan:lab -->"
 BOT = "project_42_bot"

@@ -11,8 +11,7 @@ from stand_in_server import Answer
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.change import Forge
-from fleetctl.forge.github import GitHub
-from fleetctl.forge.gitlab import GitLab
+from fleetctl.forge.forges import GitHub, GitLab
 
 MARKER = "<!-- fleetctl:drift:lab -->"
 

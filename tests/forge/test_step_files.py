@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fleetctl.forge.change import dotenv, github_outputs
-from fleetctl.forge.github import CUT_NOTE, SUMMARY_LIMIT, GitHub, fit
+from fleetctl.forge.forges import CUT_NOTE, SUMMARY_LIMIT, GitHub, fit
 
 
 def read_outputs(text: str) -> dict[str, str]:

@@ -9,8 +9,7 @@ from map_worlds import EVIL, card, everything, map_of, node, piece
 from rich.console import Console
 
 from fleetctl.documents.answers import PlacementMap
-from fleetctl.render.map_legend import letters
-from fleetctl.render.placement_map import render_placement_map
+from fleetctl.render.placement_map import letters, render_placement_map
 
 
 class Locale(io.StringIO):

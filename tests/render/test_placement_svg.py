@@ -9,7 +9,7 @@ import pytest
 from map_worlds import EVIL, card, everything, map_of, node, piece
 
 from fleetctl.documents.answers import PlacementMap
-from fleetctl.render.placement_svg import render_placement_svg
+from fleetctl.render.placement_map import render_placement_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

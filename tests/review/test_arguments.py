@@ -7,8 +7,7 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError, UsageError
-from fleetctl.review.arguments import load_base, places_of
-from fleetctl.review.inputs import read_sides
+from fleetctl.review.inputs import load_base, places_of, read_sides
 
 
 def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),

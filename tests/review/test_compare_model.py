@@ -10,7 +10,7 @@ import pytest
 from fleet_texts import SECRET, engine, fleet, group, member, model
 
 from fleetctl.documents.difference import Difference
-from fleetctl.render.difference_text import change_text
+from fleetctl.render.report.of_diff import change_text
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import Side
 

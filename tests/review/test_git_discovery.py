@@ -12,8 +12,8 @@ from git_folder import GitFolder
 from hostile_git import embed
 
 from fleetctl.errors import RevisionError
-from fleetctl.review.arguments import load_base
 from fleetctl.review.git_discovery import NoRepository, find_git_dir, own_git_dir
+from fleetctl.review.inputs import load_base
 from fleetctl.review.revisions import repository_of
 from fleetctl.workflow.planning import git_facts
 

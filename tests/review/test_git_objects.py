@@ -16,13 +16,11 @@ from hostile_git import embed, forge, write_huge_object, write_object
 
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_objects import LargeObject, MissingObject, Objects
-from fleetctl.review.git_tree import GitTree
-from fleetctl.review.inputs import read_sides
-from fleetctl.review.revisions import repository_of
+from fleetctl.review.inputs import load_base, places_of, read_sides
+from fleetctl.review.revisions import GitTree, repository_of
 from fleetctl.workflow.planning import git_facts
 
 PATH = "fleets/prod.yaml"

@@ -12,8 +12,7 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
-from fleetctl.review.git_tree import GitTree
-from fleetctl.review.revisions import Repository, repository_of
+from fleetctl.review.revisions import GitTree, Repository, repository_of
 
 ODD_NAMES = ["with space.yaml", "größe.yaml", "日本.yaml", "semi;colon.yaml", "-dash.yaml", "quote'\".yaml",
              "new\nline.yaml", ":(glob)*.yaml", "star*.yaml"]

@@ -10,10 +10,9 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError
-from fleetctl.review.arguments import places_of
 from fleetctl.review.branch import commit_on_branch
 from fleetctl.review.compare import compare
-from fleetctl.review.inputs import read_sides
+from fleetctl.review.inputs import places_of, read_sides
 from fleetctl.workflow.planning import git_facts
 
 

@@ -7,9 +7,8 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import FleetFileError, UsageError
-from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.compare import compare
-from fleetctl.review.inputs import Side, read_sides
+from fleetctl.review.inputs import Side, load_base, places_of, read_sides
 
 
 def sides(repository: GitFolder, *files: str, base: str | None = None, head: str | None = None) -> tuple[Side, Side]:

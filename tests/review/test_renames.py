@@ -11,9 +11,8 @@ from hostile_git import forge
 
 from fleetctl.errors import RevisionError
 from fleetctl.review import inputs
-from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import former_names
-from fleetctl.review.revisions import repository_of
+from fleetctl.review.revisions import GitTree, repository_of
 
 
 def old_names(repository: GitFolder, *files: str, already_read: Sequence[str] = ()) -> list[str]:

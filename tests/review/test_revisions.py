@@ -153,7 +153,7 @@ def test_a_name_in_a_hint_cannot_run_anything_when_it_is_pasted(shallow: GitFold
 
 
 def test_a_partial_clone_fetches_nothing(repository: GitFolder, tmp_path: Path) -> None:
-    from fleetctl.review.git_tree import GitTree
+    from fleetctl.review.revisions import GitTree
 
     repository.git("config", "uploadpack.allowFilter", "true")
     repository.git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{repository.folder}",

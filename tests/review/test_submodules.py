@@ -10,9 +10,8 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError
-from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.branch import commit_on_branch, push_to_branch
-from fleetctl.review.inputs import read_sides
+from fleetctl.review.inputs import load_base, places_of, read_sides
 from fleetctl.review.revisions import MissingRevision, repository_of
 from fleetctl.workflow.planning import git_facts
 

@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Inventory, Node
-from fleetctl.watch.endings import Ending, Starts
+from fleetctl.watch.watcher import Ending, Starts
 
 BEGUN, REVISION = "2026-03-04T12:00:00Z", "0123456789abcdef"
 MODEL, SHORT = "org/m", REVISION[:10]

@@ -22,10 +22,10 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import HistoryRun, ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
-from fleetctl.forge.detect import find_forge
+from fleetctl.forge.forges import find_forge
 from fleetctl.planner.options import PlanOptions
+from fleetctl.render.problems import failure_report
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_problems import failure_report
 from fleetctl.render.report.of_runs import run_report, totals
 from fleetctl.workflow.saved_plan import read_saved_plan
 

@@ -30,12 +30,11 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.sticky import Posted
+from fleetctl.render.problems import failure_report
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_problems import failure_report
-from fleetctl.review.arguments import load_base
-from fleetctl.review.inputs import Side
+from fleetctl.review.inputs import Side, load_base
 from fleetctl.review.revisions import MissingRevision
 from fleetctl.workflow.contexts import given_address
 from fleetctl.workflow.dashboard import warn_if_readable

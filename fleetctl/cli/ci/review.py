@@ -26,19 +26,18 @@ from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.forge.detect import find_forge
+from fleetctl.forge.forges import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.problems import failure_report, problems_conclusion
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import EVERYONE, Column, Finding, Report, Table
 from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.render.report.of_problems import failure_report, problems_conclusion
 from fleetctl.review.git_discovery import NoRepository
-from fleetctl.review.git_tree import GitTree
 from fleetctl.review.inputs import Side
-from fleetctl.review.revisions import MissingRevision, repository_of
+from fleetctl.review.revisions import GitTree, MissingRevision, repository_of
 from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.examination import capacity_findings, failures_of

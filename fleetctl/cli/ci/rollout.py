@@ -20,7 +20,7 @@ from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
 from fleetctl.documents.events import HistoryRun
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.forge.detect import find_forge
+from fleetctl.forge.forges import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.version import __version__
 

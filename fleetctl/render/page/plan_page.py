@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
-from fleetctl.render import map_legend
-from fleetctl.render.map_legend import Legend
-from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.report_page import Part, fold, omission_note, report_page
+from fleetctl.render import placement_map
+from fleetctl.render.page.report_page import Markup, Part, el, fold, omission_note, report_page
 from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.placement_map import Legend
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 
@@ -54,7 +53,7 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     legend = Legend.of(picture)
     touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
-    note = f"{map_legend.totals(picture)}." if whole else ONLY_THE_PLAN
+    note = f"{placement_map.totals(picture)}." if whole else ONLY_THE_PLAN
     long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
     unchanged = el("details", el("summary", f"{count_of(len(same), 'node')} unchanged"),
                    el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
@@ -102,11 +101,11 @@ def _legend(picture: PlacementMap, legend: Legend) -> Markup:
         sign = el("span", legend.codes[entry.model],
                   class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")
         name = el("a", entry.model, href="#map", class_="key", data_model=color)
-        entries.append(el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft"))))
+        entries.append(el("li", sign, el("span", name, " ", el("span", placement_map.counts_of(entry), class_="soft"))))
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
-    signs = [(sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign])
-             for sign, meaning in map_legend.signs_used(picture)]
+    signs = [(sign, "free dirty" if meaning == "dirty" else meaning, placement_map.MEANINGS[sign])
+             for sign, meaning in placement_map.signs_used(picture)]
     signs += [(DEAD, "dead", "its node is dead")] if any(node.state == "DEAD" for node in picture.nodes) else []
     signs.append((FREE, "free", "free"))
     shown = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
@@ -116,10 +115,10 @@ def _legend(picture: PlacementMap, legend: Legend) -> Markup:
 
 def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -> Markup:
     """Return a node with its cards before, after, or both; `name_new` lists its new replicas."""
-    state = map_legend.node_state(node)
+    state = placement_map.node_state(node)
     about = el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ",
                el("span", state, class_="state warn") if state else None, class_="about-node",
-               title=map_legend.node_title(node))
+               title=placement_map.node_title(node))
     strips = []
     for side in sides:
         shown = before(node) if side == "before" else node
@@ -133,7 +132,7 @@ def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -
 
 
 def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
-    title, label = map_legend.card_title(node, card), legend.label(card) or FREE
+    title, label = placement_map.card_title(node, card), legend.label(card) or FREE
     marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
     if node.state == "DEAD":
         return el("span", DEAD, class_="cell dead", title=title)
@@ -146,9 +145,9 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
 
 
 def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
-    chips = [el("span", map_legend.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
+    chips = [el("span", placement_map.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
                 class_=f"cell {model_class(one.model, legend)} {one.holder}",
-                title=f"without a card: {one.replica} ({one.holder}){map_legend.warm_text(one)}") for one in members]
+                title=f"without a card: {one.replica} ({one.holder}){placement_map.warm_text(one)}") for one in members]
     return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
 
 
@@ -177,7 +176,7 @@ def map_rules(picture: PlacementMap) -> str:
     """Return the style rules of a map."""
     shares = {piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}
     return "".join([
-        *(f".m{number}{{--m:{map_legend.color_of(number)}}}" for number in range(len(picture.legend))),
+        *(f".m{number}{{--m:{placement_map.color_of(number)}}}" for number in range(len(picture.legend))),
         *(f".s{share}{{height:{share / 100:g}%}}" for share in sorted(shares - {SHARE}))])
 
 

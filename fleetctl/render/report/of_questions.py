@@ -10,7 +10,7 @@ from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes
 from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
+from fleetctl.render.report.of_plan import COUNTS, blocked_tables, growth_table, place_tables
 
 QUOTA = "QUOTA"
 PLACES_SHOWN = 6

@@ -81,7 +81,7 @@ def status_report(
     if any(node.wrong_weights for node in nodes):
         tables.append(wrong_weights(nodes, replicas))
     if outdated and differences:
-        from fleetctl.render.report.plan_tables import drift_table  # imports all of plans, which is rarely needed
+        from fleetctl.render.report.of_plan import drift_table  # imports all of plans, which is rarely needed
 
         tables.append(drift_table(outdated, surplus, files, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.render.page.markup import Markup, el, many, text
+from fleetctl.render.page.report_page import Markup, el, many, text
 from fleetctl.render.visible import visible
 
 HOSTILE = st.text(st.characters(codec=None)) | st.sampled_from([

@@ -7,9 +7,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from fleetctl.render.page.markup import SCRIPTS, STYLES
 from fleetctl.render.page.plan_page import plan_page
-from fleetctl.render.page.report_page import ROWS_SHOWN, report_page
+from fleetctl.render.page.report_page import ROWS_SHOWN, SCRIPTS, STYLES, report_page
 from fleetctl.render.report.model import Column, Report, Table, Total
 from tests.render.map_worlds import everything
 from tests.render.render_plans import create, member, plan, row

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from fleetctl.documents.difference import Difference, FleetDiff, FleetSize, Revision
 from fleetctl.documents.position import Position
-from fleetctl.render.difference_text import revision_text, value_text, values_of
-from fleetctl.render.report.of_diff import diff_report
+from fleetctl.render.report.of_diff import diff_report, revision_text, value_text, values_of
 from fleetctl.render.report.terminal import print_report
 
 
@@ -69,7 +68,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.extend((len(a), len(b)))
         return SequenceMatcher(a=a[:500], b=b[:500], autojunk=autojunk)
 
-    monkeypatch.setattr("fleetctl.render.difference_text.SequenceMatcher", matcher)
+    monkeypatch.setattr("fleetctl.render.report.of_diff.SequenceMatcher", matcher)
     return lengths
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.render.report.of_problems import problems_report
+from fleetctl.render.problems import problems_report
 from tests.conftest import FLEET
 
 BROKEN = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  models:\n  - key: x\n    replica: 2\n"

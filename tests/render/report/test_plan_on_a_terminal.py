@@ -21,8 +21,7 @@ from fleetctl.documents.plan import (
     Summary,
     Unmanaged,
 )
-from fleetctl.render.report.of_plan import certificate_sentence, plan_report
-from fleetctl.render.report.plan_tables import sign_of
+from fleetctl.render.report.of_plan import certificate_sentence, plan_report, sign_of
 from fleetctl.render.report.terminal import COUNTED_SHOWN, print_report
 from tests.render.render_plans import create, member, plan, row
 

@@ -1,19 +1,62 @@
-"""GitHub: the pull request of a run, comments over the REST API, the files for a step's outputs and summary.
+"""GitHub and GitLab, and which of them this job runs on, by the environment variables each sets.
 
-Limits: 65,536 characters for a comment, 1 MiB for a step's summary; GitHub rejects a larger summary entirely.
+GitHub: the pull request of a run, comments over the REST API, the files for a step's outputs and summary. Limits:
+65,536 characters for a comment, 1 MiB for a step's summary; GitHub rejects a larger summary entirely.
+
+GitLab: the merge request of a pipeline, its notes over the REST API, a dotenv report for later jobs. A job's own token
+may not write notes, so a project access token in GITLAB_TOKEN takes precedence.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import LABEL, ChangeRequest, Forge, github_outputs
+from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge, ForgeName, dotenv, github_outputs
 from fleetctl.forge.http import ForgeClient, json_object
-from fleetctl.forge.sticky import Fields, Thread
+from fleetctl.forge.sticky import OLDEST_FIRST, Fields, Thread
+
+
+def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None) -> Forge | None:
+    """Return the forge this run is on, None outside CI. `number` is the change request, if the forge does not name it.
+
+    Raises ForgeError if the event file cannot be read.
+    """
+    if chosen == "auto":
+        chosen = ("github" if environ.get("GITHUB_ACTIONS") == "true" else
+                  "gitlab" if environ.get("GITLAB_CI") == "true" else "none")
+    if chosen == "github":
+        found = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
+        return GitHub(environ, _with_number(found, number, "#"))
+    if chosen == "gitlab":
+        return GitLab(environ, _with_number(merge_request(environ), number, "!"))
+    return None
+
+
+def read_event(path: str) -> Mapping[str, Any]:
+    """Return the event that started a run of GitHub Actions; empty if there is no such file."""
+    if not path or not Path(path).is_file():
+        return {}
+    try:
+        event = json.loads(read_whole(path))
+    except (OSError, ValueError):
+        raise ForgeError(f"the event file of this run cannot be read: {path}") from None
+    return event if isinstance(event, dict) else {}
+
+
+def _with_number(found: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
+    """Return the change request with the given number, with the commits of a merge queue's group."""
+    if number is None or (found is not None and found.number == number):
+        return found
+    commits = (found.base, found.head) if found is not None and found.number is None else ()
+    return ChangeRequest(number, f"{sign}{number}", *commits)
+
 
 ACTIONS_USER = "github-actions[bot]"
 """The author of everything written with the token that GitHub creates for a job."""
@@ -162,3 +205,74 @@ def _open_after(line: str, fence: str, folds: int) -> tuple[str, int]:
     if mark:
         return mark[1], folds
     return "", max(0, folds + line.count("<details") - line.count("</details>"))
+
+
+DOTENV_FILE = "fleetctl.env"
+"""In the root of the checkout; the job lists it under artifacts:reports:dotenv."""
+
+HOW_TO_WRITE = ("give the job a project access token (role Reporter, scope api) in the masked variable GITLAB_TOKEN; "
+                "CI_JOB_TOKEN may not write notes or issues")
+
+
+class GitLab(Forge):
+    """A job of GitLab CI. GitLab has no summary page; the reports are among the job's artifacts."""
+
+    name = "GitLab"
+    root_variable = "CI_PROJECT_DIR"
+    kind_of_change = "merge request"
+    how_to_propose = ("give the job a project access token (role Developer, scope api) in the masked variable "
+                      "GITLAB_TOKEN")
+
+    def output(self, values: Mapping[str, str]) -> None:
+        """Write the dotenv report as a new file: the change under review may have put a symbolic link in its place."""
+        with tempfile.TemporaryDirectory(prefix=".fleetctl-", dir=self.root or None) as folder:
+            file = Path(folder) / DOTENV_FILE
+            file.write_text(dotenv(values), encoding="utf-8")
+            file.replace(Path(self.root) / DOTENV_FILE)
+
+    def _api(self) -> tuple[str, Mapping[str, str], str]:
+        project, api = self._environ.get("CI_PROJECT_ID", ""), self._environ.get("CI_API_V4_URL", "")
+        if not project or not api:
+            raise ForgeError(f"{'CI_API_V4_URL' if project else 'CI_PROJECT_ID'} is not set")
+        for variable, header in (("GITLAB_TOKEN", "PRIVATE-TOKEN"), ("CI_JOB_TOKEN", "JOB-TOKEN")):
+            if token := self._environ.get(variable):
+                return api, {header: token}, f"/projects/{project}"
+        raise ForgeError("there is no token for GitLab", hint=HOW_TO_WRITE)
+
+    def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
+        return Thread(client, f"{path}/merge_requests/{change.number}/notes", "PUT", lambda: self._user(client))
+
+    def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
+        fields = Fields(number="iid", text="description", created={"title": title, "labels": LABEL},
+                        opened={"state_event": "reopen"}, closed={"state_event": "close"})
+        query = {"labels": LABEL, **OLDEST_FIRST}
+        return Thread(client, f"{path}/issues", "PUT", lambda: self._user(client), query, fields)
+
+    def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
+        branches = {"source_branch": branch, "target_branch": into}
+        fields = Fields(number="iid", text="description", created={"title": title, **branches},
+                        updated={"title": title})
+        return Thread(client, f"{path}/merge_requests", "PUT", lambda: self._user(client),
+                      {**branches, "state": "opened"}, fields, lists_one=True,
+                      is_listed=lambda row: row.get("source_project_id") == row.get("target_project_id"))
+
+    def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:  # noqa: ARG002 (GitHub needs it)
+        return dict.fromkeys((401, 403, 404), HOW_TO_WRITE)
+
+    def _user(self, client: ForgeClient) -> str:
+        """Return the user of the token. A job's own token acts for the user who started the pipeline."""
+        if not self._environ.get("GITLAB_TOKEN"):
+            return self._environ.get("GITLAB_USER_LOGIN", "")
+        return str(json_object(client.send("GET", "/user")).get("username", ""))
+
+
+def merge_request(environ: Mapping[str, str]) -> ChangeRequest | None:
+    """Return the merge request of a pipeline; None for a pipeline of a branch or a tag."""
+    number = environ.get("CI_MERGE_REQUEST_IID", "")
+    if not number.isdigit():
+        return None
+    # only a merged results pipeline, which runs on a commit of its own, sets the variable for the head
+    head = environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA") or None
+    fork = environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ.get("CI_MERGE_REQUEST_PROJECT_ID")
+    return ChangeRequest(int(number), f"!{number}", environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None,
+                         head, from_fork=fork)
