@@ -96,6 +96,19 @@ class ColdFloor(NamedTuple):
     prefetches: list[dict[str, Any]]
     waiting: dict[str, int]
 
+    def shown_in(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
+        """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
+        nodes = {one["model"]: len(one["nodes"]) for one in self.prefetches}
+        result = []
+        for row in rows:
+            reason = row.reason
+            if fetching := nodes.get(row.key, 0):
+                reason = f"{reason.removeprefix('nothing to do: ')}; {count_of(fetching, 'node')} to fetch its weights"
+            if waiting := self.waiting.get(row.key):
+                reason += f"; {count_of(waiting, 'node')} failed to fetch its weights: left alone for a while"
+            result.append(row.model_copy(update={"fetch": fetching, "reason": reason}) if fetching or waiting else row)
+        return result
+
 
 def cold_floor(
     models: Sequence[ResolvedModel], inventory: Inventory, nodes: Sequence[LedgerNode], retry_after_s: float
@@ -146,20 +159,6 @@ def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list
         if node.cold is not None and node.cordon is None and model.cold is not None and _is_selected(node, model.cold):
             found.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
     return found.get(False, []), found.get(True, [])
-
-
-def with_fetches(rows: list[ModelRow], floor: ColdFloor) -> list[ModelRow]:
-    """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
-    nodes = {one["model"]: len(one["nodes"]) for one in floor.prefetches}
-    result = []
-    for row in rows:
-        reason = row.reason
-        if fetching := nodes.get(row.key, 0):
-            reason = f"{reason.removeprefix('nothing to do: ')}; {count_of(fetching, 'node')} to fetch its weights"
-        if waiting := floor.waiting.get(row.key):
-            reason += f"; {count_of(waiting, 'node')} failed to fetch its weights: left alone for a while"
-        result.append(row.model_copy(update={"fetch": fetching, "reason": reason}) if fetching or waiting else row)
-    return result
 
 
 def _is_selected(node: Node, selector: Mapping[str, str]) -> bool:

@@ -33,7 +33,6 @@ from fleetctl.documents.plan import (
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import actions_for, read_actions
-from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
@@ -57,9 +56,9 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
-from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
+    from fleetctl.planner.cold import ColdFloor
     from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
@@ -201,23 +200,39 @@ def _blocked(
     return result
 
 
+def _upkeep(
+    decided: _Decided, chosen: Sequence[ResolvedModel], inventory: Inventory, options: PlanOptions
+) -> tuple[list[dict[str, Any]], Mapping[str, str], ColdFloor | None]:
+    """Return what is done beside new replicas: reloads in place with a summary by model, and fetches onto disks.
+
+    Most fleets want neither, so this imports what finds them.
+    """
+    fleet, states = decided.fleet, decided.state.models
+    reloads, in_place, floor = list[dict[str, Any]](), dict[str, str](), None
+    if any(model.reload for model in fleet.models):
+        from fleetctl.planner.reloads import find_reloads
+
+        reloads, in_place = find_reloads(fleet, decided.demands, states, inventory,
+                                         ignore_cooldown=options.ignore_cooldown)
+    if kept := [model for model in chosen if model.cold is not None and not states[model.key].pause]:
+        from fleetctl.planner.cold import cold_floor
+
+        cooldown = fleet.policy.cooldown
+        retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
+        floor = cold_floor(kept, inventory, decided.ledger.nodes, retry_after_s)
+    return reloads, in_place, floor
+
+
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
-    reloads, in_place = list[dict[str, Any]](), dict[str, str]()
-    if any(model.reload for model in fleet.models):
-        from fleetctl.planner.reloads import find_reloads  # few fleets are updated in place
-
-        reloads, in_place = find_reloads(fleet, decided.demands, state.models, inventory,
-                                         ignore_cooldown=options.ignore_cooldown)
-    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
-    acted_on = {action["model"] for action in actions}
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
-    cooldown = fleet.policy.cooldown
-    retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-    unpaused = [model for model in chosen if not state.models[model.key].pause]
-    floor = cold_floor(unpaused, inventory, decided.ledger.nodes, retry_after_s)
-    fetched = floor.prefetches
+    reloads, in_place, floor = _upkeep(decided, chosen, inventory, options)
+    if any(model.engine_hash for model in fleet.models):
+        from fleetctl.planner.sources import add_weights  # most fleets have no weights
+
+        add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
+    acted_on, fetched = {action["model"] for action in actions}, floor.prefetches if floor else []
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
@@ -225,11 +240,12 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
     created, reloaded = Counter(one.demand.place for one, _ in decided.placed), Counter(one["model"] for one in reloads)
     blocked = {one.model: one for one in decided.blocked}
-    rows = with_fetches([
+    rows = [
         model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
                   in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
                   left_out=options.left_out(model.key, model.labels), avoided=decided.avoided.get(place, ""))
-        for place, model in enumerate(fleet.models)], floor)
+        for place, model in enumerate(fleet.models)]
+    rows = floor.shown_in(rows) if floor else rows
     promotes = sum(action["op"] == "promote" for action in actions)
     waiting = Counter(one.demand.shape.key for one in decided.waiting)
     doing = Doing(

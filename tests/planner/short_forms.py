@@ -23,7 +23,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_duration, parse_gpus
 from fleetctl.documents.selector import parse_label_selector
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, engine_hash
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 
@@ -117,15 +117,15 @@ def short_model(model: dict[str, Any], line: int = 1) -> ResolvedModel:
     for group in groups:
         for member in group["members"]:
             member.setdefault("engine", ENGINE)
-    placement = {key: model[key] for key in ("sameLabel", "ranksPerNode", "spread") if key in model}
-    shape = json.dumps([groups, placement], sort_keys=True)
+    placed = {key: model[key] for key in ("sameLabel", "ranksPerNode", "spread") if key in model}
+    shape = json.dumps([groups, placed], sort_keys=True)
+    workers, placement = tuple(map(WorkerGroup.model_validate, groups)), Placement.model_validate(placed)
     return ResolvedModel(
         key=model["key"], replicas=model["replicas"], priority=model.get("priority", 0), startup_timeout_s=900,
-        scheduling_timeout_s=30, restart=Restart(), placement=Placement.model_validate(placement),
-        workers=tuple(WorkerGroup.model_validate(group) for group in groups),
+        scheduling_timeout_s=30, restart=Restart(), placement=placement, workers=workers,
         spec_hash=model.get("hash", hashlib.sha256(shape.encode()).hexdigest()[:16]),
         source=Position(file="fleet.yaml", line=line, column=3), labels=model.get("labels", {}),
-        surge=model.get("surge", 0),
+        surge=model.get("surge", 0), engine_hash=engine_hash(workers, placement),
     )
 
 

@@ -15,7 +15,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.weights import Weights
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, engine_hash
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.stale import moved_since
 
@@ -25,8 +25,9 @@ GIB = 1 << 30
 
 def with_weights(model: ResolvedModel) -> ResolvedModel:
     weights = Weights.model_validate({"from": [{"path": "/m"}], "index": WANTED})
-    return replace(model, workers=tuple(group.model_copy(update={"members": [
-        member.model_copy(update={"weights": weights}) for member in group.members]}) for group in model.workers))
+    workers = tuple(group.model_copy(update={"members": [
+        member.model_copy(update={"weights": weights}) for member in group.members]}) for group in model.workers)
+    return replace(model, workers=workers, engine_hash=engine_hash(workers, model.placement))
 
 
 def warm(model: ResolvedModel, number: int, nodes: list[str], artifact: str = WANTED, **more: Any) -> Replica:
