@@ -222,12 +222,16 @@ class _Rollout:
                         self._stop(key, rows)
                 full, progress = {}, False
                 continue
+            lacking = [key for key in turn if rounds[key].creates]
+            ending = [key for key in turn if key not in lacking]
+            parts = [f"{does} of {some(keys, NAMED)}" for does, keys in (
+                ("start new replicas", lacking), ("end an outdated replica", ending)) if keys]
             say("note", f"{len(order) - len(todo) - len(self.stopped)} of {count_of(len(order), 'model')} done; next: "
-                        f"{some(turn, NAMED)}")
-            interrupted, blocked = self._create([key for key in turn if rounds[key].creates], rounds)
+                        f"{', '.join(parts)}")
+            interrupted, blocked = self._create(lacking, rounds)
             full |= blocked
             if not interrupted:
-                interrupted = self._end([key for key in turn if not rounds[key].creates], rounds)
+                interrupted = self._end(ending, rounds)
             if interrupted:
                 return INTERRUPTED
             progress = progress or len(blocked) < len(turn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -50,11 +50,27 @@ def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
         cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])}, extra="forbid")
     except ValidationError as error:
         schema = cls.model_json_schema()
-        known = {key for model in (schema, *schema["$defs"].values()) for key in model.get("properties", ())}
         return [f"{_path(item['loc'])} is not a key of {_article(str(raw['kind']))} and is ignored"
-                + (f"; did you mean {near}?" if (near := nearest(str(item["loc"][-1]), known)) else "")
-                for item in error.errors(include_url=False)]
+                + (f"; did you mean {near}?" if (near := nearest(str(item["loc"][-1]), _keys_at(schema, item["loc"])))
+                   else "") for item in error.errors(include_url=False)]
     return []
+
+
+def _keys_at(schema: Mapping[str, Any], place: Sequence[str | int]) -> list[str]:
+    """Return the keys that a JSON Schema knows beside the last key of `place`."""
+    def resolved(one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield one
+        if "$ref" in one:
+            yield from resolved(schema["$defs"][one["$ref"].rpartition("/")[2]])
+        for choice in one.get("anyOf", ()):
+            yield from resolved(choice)
+
+    found = list(resolved(schema))
+    for step in place[:-1]:
+        below = [one["items"] if isinstance(step, int) else one["properties"][step] for one in found
+                 if ("items" in one if isinstance(step, int) else step in one.get("properties", ()))]
+        found = [one for child in below for one in resolved(child)]
+    return [key for one in found for key in one.get("properties", ())]
 
 
 @collector_paused()

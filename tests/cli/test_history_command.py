@@ -102,6 +102,13 @@ def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past_runs: Cluste
         assert text in out
 
 
+def test_a_note_about_a_node_is_a_run_of_no_fleet(cli, cluster: ClusterStandIn) -> None:
+    add_run(cluster, 1, BEGUN + summary(2), "SUCCEEDED", "slots", fleet="", namespace="prod")
+    shown = cli("history", "show", "latest").out
+    assert "\nnamespace  prod\n" in shown
+    assert "\nfleet" not in shown
+
+
 def test_one_run_as_json_has_its_outcomes_and_its_events(cli, past_runs: ClusterStandIn) -> None:
     run = checked_json(cli("history", "show", "000000000002", "--format", "json"), "history-run")
     assert (run["kind"], run["state"], run["counts"]) == ("HistoryRun", "partial", {"ready": 1, "failed": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,6 +99,9 @@ def test_all_outdated_models_are_replaced_a_bounded_number_at_a_time(cli, rollin
     assert (rolling.outdated(), rolling.counts(), rolling.least) == ([], {"a": 2, "b": 1, "c": 1},
                                                                     {"a": 2, "b": 1, "c": 1})
     assert "4 outdated replicas of 3 models (a, b, c), 2 models at a time" in result.err
+    assert re.findall("note: (.) of 3 models done; next: (.*)", result.err) == [
+        ("0", "start new replicas of a, b"), ("0", "end an outdated replica of a, b"),
+        ("1", "start new replicas of a, c"), ("1", "end an outdated replica of a, c")]
     done = json.loads(result.out)
     assert (done["exitCode"], Counter(row["outcome"] for row in done["outcomes"])) == (0, {"ready": 4, "gone": 4})
     again = cli("rollout", "-f", tmp_path / "f.yaml", "--yes")

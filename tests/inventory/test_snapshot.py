@@ -77,6 +77,13 @@ def test_mistakes_in_a_handwritten_snapshot_are_warnings(tmp_path: Path):
         "a member of m has gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
 
 
+def test_only_keys_of_the_same_place_are_suggested_for_an_unknown_one(tmp_path: Path):
+    failed = "failures: [{model: m, replicaId: 0, code: ENGINE_EXITED, nodes: [a], zzz: 1}]\n"
+    assert Snapshot(written(tmp_path, MINIMAL + failed)).read().warnings == [
+        "failures[0].nodes is not a key of an Inventory and is ignored; did you mean nodeIds?",
+        "failures[0].zzz is not a key of an Inventory and is ignored"]
+
+
 def test_a_mistake_that_two_replicas_of_a_model_share_is_one_warning(tmp_path: Path):
     inventory = Snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 1"))).read()
     twice = inventory.model_copy(update={"warnings": [], "replicas": [
