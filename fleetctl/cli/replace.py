@@ -210,6 +210,8 @@ class _Update:
         return code
 
     def _notes(self, now: Round) -> Iterator[str]:
+        if now.shrinks:
+            yield now.shrinks
         if now.model.surge:
             yield (f"{self.model}: {now.progress}; at most {now.model.surge} beyond the target at a time, and each is "
                    "ready before an outdated one ends")

@@ -181,6 +181,7 @@ class _Rollout:
     def _notes(self, order: Sequence[str], found: Mapping[str, Round]) -> Iterator[str]:
         for row in self.outcomes:
             yield f"{row.model} is skipped: {row.message}"
+        yield from filter(None, (found[key].shrinks for key in order))
         if order:
             outdated = sum(len(found[key].outdated) for key in order)
             yield (f"{count_of(outdated, 'outdated replica')} of {count_of(len(order), 'model')} "
