@@ -154,7 +154,7 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
         ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.start.lock_timeout,
                                  wanted.drain_s, found.least())
         ended = explicit.act_on(ending, source, now, go, found.fleet)
-        rows = [*(row for summary in ended for row in summary.outcomes), *rows]
+        rows = [*explicit.ended_by(ended), *rows]
         return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in ended))
     if go:
         files = shlex.join(word for file in wanted.files for word in ("-f", file))

@@ -303,6 +303,14 @@ def act_on(
     return summaries
 
 
+def ended_by(summaries: Sequence[RunSummary]) -> list[ReplicaOutcome]:
+    """Return the outcomes of an eviction by `replace`, `rollout` or `drain`, without replicas that were already gone.
+
+    They had to go, and another user or a crash was faster. Whoever names a replica to `evict` is told.
+    """
+    return [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
+
+
 def _orders(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[Order]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -16,10 +16,10 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply_run import CollectedOutput, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
+from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, ended_by, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import some
@@ -210,6 +210,8 @@ class _Update:
         return code
 
     def _notes(self, now: Round) -> Iterator[str]:
+        if now.shrinks:
+            yield now.shrinks
         if now.model.surge:
             yield (f"{self.model}: {now.progress}; at most {now.model.surge} beyond the target at a time, and each is "
                    "ready before an outdated one ends")
@@ -217,11 +219,6 @@ class _Update:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
                    f"{now.model.replicas} serve until the new one is ready")
-
-
-def ended_by(summaries: Sequence[RunSummary]) -> list[ReplicaOutcome]:
-    """Return the outcomes of an eviction, without replicas that another user has ended meanwhile: they had to go."""
-    return [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
 
 
 def settled(read: Callable[[], dict[str, Round]], *, dry_run: bool) -> dict[str, Round]:

@@ -19,10 +19,10 @@ from fleetctl.cli.apply_run import ApplyOutput, CollectedOutput, FormatOption, c
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import NOTHING_DONE, say
-from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
+from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, ended_by
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import ended_by, paused_outcome, settled, wants_none
+from fleetctl.cli.replace import paused_outcome, settled, wants_none
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -180,6 +180,7 @@ class _Rollout:
     def _notes(self, order: Sequence[str], found: Mapping[str, Round]) -> Iterator[str]:
         for row in self.outcomes:
             yield f"{row.model} is skipped: {row.message}"
+        yield from filter(None, (found[key].shrinks for key in order))
         if order:
             outdated = sum(len(found[key].outdated) for key in order)
             yield (f"{count_of(outdated, 'outdated replica')} of {count_of(len(order), 'model')} "

@@ -49,6 +49,15 @@ class Round:
         live, outdated = len(self.state.live), len(self.outdated)
         return f"{live - outdated} current of {self.model.replicas}, {outdated} outdated"
 
+    @property
+    def shrinks(self) -> str:
+        """Return how many replicas are left of a model with more than its update needs, in words; else empty."""
+        live, wanted = len(self.state.live), self.model.replicas
+        left = max(wanted, live - len(self.outdated))
+        if live <= wanted + self.model.surge or left == live:
+            return ""
+        return f"{self.model.key}: {live} replicas run and the file wants {wanted}: {left} are left after the update"
+
     def serving_without(self, replica: Replica) -> int:
         """Return the number of replicas that would keep serving without this one."""
         return sum(_serves(other) for other in self.state.live if other is not replica)

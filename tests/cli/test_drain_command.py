@@ -131,6 +131,23 @@ def test_a_dry_run_counts_replacements_that_are_starting_and_surplus_replicas(
     assert {"end: two/0", "end: one/0"} <= set(dry.err.splitlines())
 
 
+def test_a_replica_that_has_ended_meanwhile_is_no_failure(cli, acting: ClusterStandIn, file: Path) -> None:
+    respond = acting.on_submit
+
+    def gone_before(request: dict[str, Any]) -> Steps:
+        steps = respond(request)
+        if "plan" in request:
+            return steps
+        rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "failed", "code": "NOT_FOUND",
+                 "nodes": [], "message": "it is already gone"} for one in request["replicas"]]
+        return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=3))]
+
+    acting.on_submit = gone_before
+    place(acting, ("one", 0, "a", 3), ("two", 0, "b", 2))
+    done = cli("drain", "node-a", "-f", file, "--evict", "--yes")
+    assert (done.code, set(running(acting).values())) == (0, {"node-b"}), done.err
+
+
 def test_a_surplus_replica_needs_no_replacement(cli, acting: ClusterStandIn, file: Path) -> None:
     place(acting, ("two", 0, "a", 2), ("two", 1, "b", 2))
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0

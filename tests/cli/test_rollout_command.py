@@ -212,6 +212,19 @@ def test_a_replica_that_another_rollout_has_ended_meanwhile_is_no_failure(
     assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "ready"]
 
 
+@pytest.mark.parametrize("words", [["rollout"], ["replace", "a"]])
+def test_a_model_with_more_replicas_than_wanted_is_told_to_have_fewer_after_its_update(
+    cli, rolling: Rolling, tmp_path: Path, words: list[str]
+) -> None:
+    run_old(rolling, a=5, b=2)
+    fleet = fleet_with(tmp_path / "f.yaml", a=2, b=1)
+    for flags in (["--dry-run"], ["--yes"]):
+        result = cli(*words, "-f", fleet, *flags)
+        assert "a: 5 replicas run and the file wants 2: 2 are left after the update" in " ".join(result.err.split())
+        assert "b: 2 replicas run" not in result.err, "one more than wanted is a part of an update"
+    assert (rolling.counts()["a"], rolling.least["a"]) == (2, 2)
+
+
 def test_a_dry_run_names_what_would_be_replaced_and_does_nothing(cli, rolling: Rolling, tmp_path: Path) -> None:
     run_old(rolling, a=2)
     fleet = fleet_with(tmp_path / "f.yaml", a=2)
