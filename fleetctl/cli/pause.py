@@ -17,7 +17,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.inventory import Inventory, Pause
-from fleetctl.documents.names import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
@@ -59,10 +59,10 @@ def pause(
     created. `evict`, `restart` and `drain` work as before. The pause ends after --for, with `fleetctl resume`, or with
     the Ray session.
     """
-    with _found(model, fleet, files, where) as (source, seen, name):
-        fields = _named(source, name, model) | lasting_note(reason, lasting, seen.observed_at)
-        note(source, PAUSE, _subject(source, name, model), fields)
-        ends = resume_command(Pause(fleet=name, model=model, since=seen.observed_at))
+    with _found(model, fleet, files, where) as (source, seen, name, key):
+        fields = _named(source, name, key) | lasting_note(reason, lasting, seen.observed_at)
+        note(source, PAUSE, _subject(source, name, key), fields)
+        ends = resume_command(Pause(fleet=name, model=key, since=seen.observed_at))
         say("hint", f"`{ends}` ends it")
     return 0
 
@@ -81,13 +81,13 @@ def resume(
     The pause of a fleet and that of one of its models end apart from each other. Nothing is started by this: the next
     apply, or a running watch, does it.
     """
-    with _found(model, fleet, files, where) as (source, seen, name):
-        if seen.complete and not any((one.fleet, one.model) == (name, model) for one in seen.pauses):
-            say("note", f"no note pauses {f'{model} of ' if model else ''}fleet {name}")
+    with _found(model, fleet, files, where) as (source, seen, name, key):
+        if seen.complete and not any((one.fleet, one.model) == (name, key) for one in seen.pauses):
+            say("note", f"no note pauses {f'{key} of ' if key else ''}fleet {name}")
         else:
-            note(source, RESUME, _subject(source, name, model), _named(source, name, model))
-        left = [one for one in seen.pauses if one.fleet == name and (one.model is None) != (model is None)]
-        still = [pause_of(seen.model_copy(update={"pauses": left}), name, model)] if model else left
+            note(source, RESUME, _subject(source, name, key), _named(source, name, key))
+        left = [one for one in seen.pauses if one.fleet == name and (one.model is None) != (key is None)]
+        still = [pause_of(seen.model_copy(update={"pauses": left}), name, key)] if key else left
         for one in filter(None, still):
             say("note", f"{f'{one.model} stays ' if one.model else ''}{paused_text(one, seen.observed_at)}; "
                         f"`{resume_command(one)}` ends it")
@@ -97,8 +97,8 @@ def resume(
 @contextmanager
 def _found(
     model: str | None, name: str | None, files: Sequence[str] | None, where: Where
-) -> Iterator[tuple[Live, Inventory, str]]:
-    """Yield the cluster, its inventory, and the name of the fleet that is meant.
+) -> Iterator[tuple[Live, Inventory, str, str | None]]:
+    """Yield the cluster, its inventory, and the name of the fleet that is meant, and the key of the model, if any.
 
     Raises UsageError if that is not clear, FleetctlError for a model or a fleet of which nothing is known.
     """
@@ -111,9 +111,10 @@ def _found(
     with live_source(invocation, where, cluster_of(in_files)) as source:
         seen = read(invocation, source)
         if model is None:
-            yield source, seen, _known_fleet(source, seen, in_files, name or "")
+            yield source, seen, _known_fleet(source, seen, in_files, name or ""), None
         else:
-            yield source, seen, _fleet_with(seen, in_files, model, name)
+            model = with_key(model, {key for key, _ in _models(seen)} | set(in_files.labels if in_files else ()))
+            yield source, seen, _fleet_with(seen, in_files, model, name), model
 
 
 def _known_fleet(source: Live, seen: Inventory, in_files: ResolvedFleet | None, name: str) -> str:

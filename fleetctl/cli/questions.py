@@ -17,6 +17,7 @@ from fleetctl.cli.console import result_console, say, write_document, write_resu
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.names import with_key
 from fleetctl.errors import UsageError
 from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
@@ -68,11 +69,12 @@ def capacity(
     refuse_two_readers(files or (), where.inventory)
     invocation = this_invocation()
     scenario = read_scenario(invocation, files, where, adopt_from)
+    model = [with_key(name, scenario.fleet.labels) for name in model or ()]
     if selector:
         named = {key: labels for key, labels in scenario.fleet.labels.items() if not model or key in model}
         model = chosen_by(selector, named)
     with invocation.working("counting"):
-        answer = count(scenario, models=model or (), shapes=shape or (), limit=limit)
+        answer = count(scenario, models=model, shapes=shape or (), limit=limit)
     show_answer(answer, output_format, capacity_report)
     return 0
 

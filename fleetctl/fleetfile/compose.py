@@ -22,7 +22,7 @@ from yaml import cyaml
 from fleetctl.documents.plain_yaml import MAX_DIGITS, Scalar, resolve_plain
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.nodes import Children, Document, Node
-from fleetctl.fleetfile.sources import JSON_START, SourceBytes, SourceText, decode, is_json
+from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json
 from fleetctl.problem import Problem
 
 DUPLICATE_KEY = "FL010"
@@ -86,7 +86,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     composer = _Composer(source, before)
     result = composer.result
     events = yaml.parse(source.text, Loader=_PARSER)
-    if JSON_START.match(source.text) and is_json(source.text):
+    if is_json(source.text):
         events = json_events(source)
     try:
         for event in events:

@@ -287,7 +287,7 @@ def _text_of_ms(ms: int) -> str:
 
 
 ENDING = "ending"
-"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
+"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/warm.py."""
 
 WITHIN = "within"
 """The key of a run's metadata with the whole seconds that all of it may take."""

@@ -8,12 +8,12 @@ Also the command that makes a plan again with the same options: the hint when it
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.names import did_you_mean, flag_with
+from fleetctl.documents.names import did_you_mean, flag_with, with_key
 from fleetctl.documents.selector import LabelSelector, parse_label_selector
 from fleetctl.errors import FleetctlError, InventoryError
 
@@ -68,12 +68,15 @@ class PlanFacts:
     address: str | None = None
 
 
-def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise FleetctlError if a flag chooses a model that the fleet file does not have; `models` = labels by key."""
-    _check("--target", options.targets, models)
-    _check("--exclude", options.excludes, models)
+def with_keys(options: PlanOptions, models: Mapping[str, Mapping[str, str]]) -> PlanOptions:
+    """Return the options with a model's key in place of its checkpoint; `models` = labels by key.
+
+    Raises FleetctlError if a flag chooses a model that the fleet file does not have.
+    """
+    targets, excludes = _keys("--target", options.targets, models), _keys("--exclude", options.excludes, models)
     if options.selector:
         chosen_by(options.selector, models)
+    return replace(options, targets=targets, excludes=excludes)
 
 
 def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -86,11 +89,13 @@ def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) 
     return chosen
 
 
-def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:
-    for key in named:
+def _keys(flag: str, named: Sequence[str], keys: Collection[str]) -> tuple[str, ...]:
+    found = tuple(with_key(name, keys) for name in named)
+    for key in found:
         if key not in keys:
             hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
             raise FleetctlError(f"{flag} {key}: the fleet file has no such model", hint=hint)
+    return found
 
 
 def require_complete(inventory: Inventory) -> None:

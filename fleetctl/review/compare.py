@@ -14,7 +14,7 @@ from typing import Any, get_args
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
-from fleetctl.documents.fleet import Cluster, History, Quota
+from fleetctl.documents.fleet import Cluster, History, Policy, Quota
 from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.documents.quantity import amount_of, count_of, grouped, some
 from fleetctl.documents.selector import in_one_spelling
@@ -155,6 +155,8 @@ def _difference(steps: Steps, before: WrittenFleet, after: WrittenFleet) -> Diff
     effect, message = _effect(steps, old, new)
     if steps == ("policy", "quotas") and (raised := _raised(before.fleet.policy.quotas, after.fleet.policy.quotas)):
         effect, message = "additive", f"more replicas may be created: the quota of {some(raised)} allows more"
+    if steps[0] == "policy" and (lifted := _lifted(steps[1], before.fleet.policy, after.fleet.policy)):
+        effect, message = "additive", lifted
     return Difference(
         path=path_text(steps), effect=effect, message=message, old=old, new=new,
         kind="added" if old is None else "removed" if new is None else "changed",
@@ -177,6 +179,15 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
     return "none", _HISTORY if steps[0] == "history" else _POLICY
+
+
+def _lifted(key: str, before: Policy, after: Policy) -> str | None:
+    """Return what a plan may do that the policy did not allow before; None if this key allows no more."""
+    if key in ("maxNewReplicas", "maxNewGpus", "maxChangePercent"):
+        was, now = (policy.as_json().get(key) for policy in (before, after))
+        return "a larger plan is allowed" if was is not None and (now is None or now > was) else None
+    dropped = sorted({*before.protected_models} - {*after.protected_models})
+    return f"replicas of {some(dropped)} may be created" if key == "protectedModels" and dropped else None
 
 
 def _raised(before: Sequence[Quota], after: Sequence[Quota]) -> list[str]:

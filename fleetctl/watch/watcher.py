@@ -78,6 +78,8 @@ class Watcher:
     history: History | None = None
     news: tuple[tuple[str, str], ...] = ()
     """The latest news, each with its time; the newest is last."""
+    _endings: list[Ending] = field(default_factory=list)
+    """How starts ended between the last look and its plan: the next run may use their names again."""
     _judged_good: str | None = None
     """The revision that was judged last, and found good."""
     _ended: tuple[str, str, float] = ("", "", 0)
@@ -109,12 +111,12 @@ class Watcher:
         remembered = self._remembered() if self.good is None else None
         is_first = self.seen is None
         cluster, cluster_problem = self._cluster()
-        endings = list[Ending]()
+        endings, self._endings = self._endings, []
         if cluster and self.good and self.seen:
             fleet = self.good.sound().name
             if is_first:
                 self.starts.adopt(revision or remembered or "", self.seen, fleet)
-            endings = self.starts.end(self.seen, fleet)
+            endings += self.starts.end(self.seen, fleet)
         ended = tuple(one.of_run for one in endings if one.of_run)
         self.applies = self.applies + Counter(ended)
         return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem,
@@ -137,6 +139,7 @@ class Watcher:
                   open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
         inventory = self.planned.inventory
+        self._endings += self.starts.end(inventory, self.planned.fleet.name)
         cooled_at = [one.next_try for one in _cooled(self.planned.fleet, inventory) if one.next_try is not None]
         replan_s = min(cooled_at) - seconds(inventory.observed_at) if cooled_at else None
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
@@ -166,7 +169,7 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         acted = [row for row in summary.outcomes if row.outcome != "blocked"]
         fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
-        begun = self.starts.begin(self.state.good or "", planned.inventory.observed_at, acted, counts=fine)
+        begun = self.starts.begin(self.state.good or "", planned.inventory, acted, counts=fine)
         return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial", _result(acted, summary))
 
     def _fault(self, revision: str) -> str:

@@ -62,3 +62,9 @@ def test_there_is_no_filter_for_changes_if_every_row_is_a_change(open_page: Open
 
 def test_the_page_fits_on_a_phone(open_page: OpenPage, html: str) -> None:
     assert open_page(html, width=360).evaluate("() => document.documentElement.scrollWidth") <= 360
+
+
+def test_blanks_in_a_name_are_shown_as_they_are(open_page: OpenPage, html: str) -> None:
+    """`org/a` with one blank more is another key."""
+    page = open_page(html.replace("org/c", "org/c  d"))
+    assert "org/c  d" in [cell.inner_text() for cell in page.locator("td.name").all()]

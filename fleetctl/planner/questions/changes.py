@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.answers import Change
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
-from fleetctl.documents.names import did_you_mean
+from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.errors import FleetctlError, UsageError
@@ -105,6 +105,7 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
         raise UsageError(f"--scale {text}: expected MODEL=N",
                          hint=f"N is the wanted number of replicas, from 0 to {MAX_REPLICAS}")
     models = {model.key: model for model in scenario.fleet.models}
+    key = with_key(key, models)
     if key not in models:
         raise FleetctlError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
