@@ -71,8 +71,12 @@ def _fleet() -> JsonSchema:
         for key, value in definitions[name]["properties"].items():
             inner = None if "array" in _types(value) and key not in _MERGED_LISTS else definition_of(value)
             merged += [inner] if inner and inner not in merged else []
-    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in merged})
-    for name in merged:
+    refers = {name: set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(definitions[name]))) for name in merged}
+    partial = {name for name in merged if _as_part(dict(definitions[name])) != definitions[name]}
+    while more := {name for name in refers.keys() - partial if refers[name] & partial}:
+        partial |= more
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in sorted(partial)})
+    for name in sorted(partial):
         parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
     definitions.update(json.loads(parts))
     definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}

@@ -133,6 +133,7 @@ def test_a_change_of_a_shape_may_leave_out_what_the_shape_has(member: dict[str, 
 @pytest.mark.parametrize(("member", "sound"), [
     ({"weights": {"index": "0" * 64, "view": {"shard": {"of": 2}}}}, True),
     ({"engine": {"readiness": {"period": "2s"}, "liveness": {"tcp": {}}, "env": {"TOKEN": {}}}}, True),
+    ({"engine": {"readiness": {"exec": {}}, "stop": {"grace": "1m"}}, "weights": {"view": {"files": "*.json"}}}, True),
     ({"weights": {"from": [{}]}}, False),
 ])
 def test_what_a_model_changes_of_its_shape_is_partial_down_to_the_lists_that_it_replaces(

@@ -15,7 +15,7 @@ from random_cases import cases
 from fleetctl.documents.base import OneOf
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.position import Position
-from fleetctl.fleetfile import merge
+from fleetctl.fleetfile.keys import exclusive_keys
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
@@ -100,7 +100,7 @@ def test_no_mapping_with_one_of_several_kinds_is_forgotten() -> None:
             found |= {str(field.alias): one.KINDS for one in held if isinstance(one, type) and issubclass(one, OneOf)}
             todo += models_in(field.annotation)
         seen.add(model)
-    assert found.items() <= merge._EXCLUSIVE.items(), "a mapping of another kind must replace the first"
+    assert found.items() <= exclusive_keys().items(), "a mapping of another kind must replace the first"
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
