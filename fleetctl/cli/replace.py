@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import some
@@ -172,10 +172,10 @@ class _Update:
                         f"{now.serving_without(one)} keep serving")
             wanted = dataclasses.replace(self.wanted, keep={self.model: least})
             with live_source(self.invocation, self.where, now.fleet.cluster) as source:
-                for summary in act_on(wanted, source, now.seen, [one], now.fleet):
-                    self.outcomes += summary.outcomes
-                    if (code := final_exit_code(summary.outcomes, interrupted=summary.interrupted)) != 0:
-                        return code
+                summaries = act_on(wanted, source, now.seen, [one], now.fleet)
+            self.outcomes += (rows := ended_by(summaries))
+            if (code := final_exit_code(rows, interrupted=any(one.interrupted for one in summaries))) != 0:
+                return code
             self.ended.add(one.actor_id)
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
 
@@ -212,6 +212,11 @@ class _Update:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
                    f"{now.model.replicas} serve until the new one is ready")
+
+
+def ended_by(summaries: Sequence[RunSummary]) -> list[ReplicaOutcome]:
+    """Return the outcomes of an eviction, without replicas that another user has ended meanwhile: they had to go."""
+    return [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
 
 
 def settled(read: Callable[[], dict[str, Round]], *, dry_run: bool) -> dict[str, Round]:

@@ -22,7 +22,7 @@ from fleetctl.cli.console import NOTHING_DONE, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import paused_outcome, settled
+from fleetctl.cli.replace import ended_by, paused_outcome, settled
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -102,11 +102,10 @@ def roll_out(
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target
-    models = tuple(replace(model, surge=model.surge or 1, reload=(), cold=None) if model.key in chosen
-                   else replace(model, cold=None) for model in fleet.models)
+    changed = {model.key: replace(model, surge=model.surge or 1) for model in fleet.models if model.key in chosen}
     output.verb = "rollout"
     with one_command("rollout"):
-        return _Rollout(invocation, where, replace(loaded, fleet=replace(fleet, models=models)), chosen,
+        return _Rollout(invocation, where, replace(loaded, fleet=fleet.only_creating(changed)), chosen,
                         replace(options, targets=(), selector=None), wanted, output, at_once, wait_timeout_s).run()
 
 
@@ -279,10 +278,10 @@ class _Rollout:
         now = rounds[todo[0]]
         with live_source(self.invocation, self.where, now.fleet.cluster) as source:
             summaries = act_on(replace(self.wanted, keep=keep), source, now.seen, ones, now.fleet, self.output.relay)
-        # what another rollout has ended meanwhile is gone, too, but not by this one
-        rows = [row for summary in summaries for row in summary.outcomes if row.code != "NOT_FOUND"]
-        gone = {(row.model, row.replica_id) for row in rows if row.outcome == "gone"}
-        self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) in gone}
+        rows = ended_by(summaries)
+        stay = {(row.model, row.replica_id) for row in rows if row.outcome != "gone"}
+        if not any(summary.interrupted for summary in summaries):
+            self.ended |= {one.actor_id for one in ones if (one.model, one.replica_id) not in stay}
         self._record(rows)
         return any(summary.interrupted for summary in summaries)
 

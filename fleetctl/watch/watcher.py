@@ -45,6 +45,7 @@ class Start(NamedTuple):
     """A replica that was begun for a revision; `since` = RFC 3339, by the cluster's clock.
 
     `runs` = the numbers of the runs that count once it has ended: the one that began it, and later ones that await it.
+    `failed_before` = ids of actors that had failed under its name before.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Start(NamedTuple):
     revision: str
     since: str
     runs: tuple[int, ...]
+    failed_before: frozenset[str | None]
 
 
 class Ending(NamedTuple):
@@ -79,22 +81,28 @@ class Starts:
     _told: set[tuple[str, str, str]] = field(default_factory=set)
     """Failures that were told, by revision, model and code: each retry would tell them again."""
 
-    def begin(self, revision: str, since: str, outcomes: Sequence[ReplicaOutcome], *, counts: bool = True) -> bool:
-        """Note what a run has left starting; returns whether it is anything. `counts` = its end counts as the run's."""
+    def begin(
+        self, revision: str, before: Inventory, outcomes: Sequence[ReplicaOutcome], *, counts: bool = True
+    ) -> bool:
+        """Note what a run has left starting; returns whether it is anything.
+
+        `before` = what ran when it was planned; `counts` = its end counts as the run's.
+        """
         runs = (self._runs,) if counts else ()
         self._runs += 1
         starting = [(row.model, row.replica_id) for row in outcomes
                     if row.outcome == "starting" and row.replica_id is not None]
         known = {(one.model, one.replica_id): one for one in self.open}
         for key in starting:
-            start = known.get(key) or Start(*key, revision, since, ())
+            start = known.get(key) or Start(*key, revision, before.observed_at, (), frozenset(
+                one.actor_id for one in before.failures if (one.model, one.replica_id) == key))
             known[key] = start._replace(runs=start.runs + runs)
         self.open = list(known.values())
         return bool(starting)
 
     def adopt(self, revision: str, seen: Inventory, fleet: str) -> None:
         """Note what an earlier watch, which was ended, has left starting."""
-        self.begin(revision, seen.observed_at, [
+        self.begin(revision, seen, [
             ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
             for one in seen.replicas if one.fleet == fleet and one.replica_id is not None and one.level == "HOT"
             and one.state in STARTING_STATES], counts=False)
@@ -105,7 +113,7 @@ class Starts:
             return []
         dead = dead_node_ids(seen)
         live = {(one.model, one.replica_id): one for one in seen.replicas if one.fleet == fleet and is_live(one, dead)}
-        ended = [(one, _end_of(one, live.get((one.model, one.replica_id)), seen)) for one in self.open]
+        ended = [(one, _end_of(one, live.get((one.model, one.replica_id)), seen, fleet)) for one in self.open]
         self.open = [one for one, how in ended if how is None]
         news = list(self._news([(one, how) for one, how in ended if how is not None]))
         left = {run for one in self.open for run in one.runs}
@@ -132,19 +140,29 @@ class Starts:
                 yield Ending(f"{revision[:SHORT]}: {what}: {count}{why.format(after=after)}")
 
 
-def _end_of(start: Start, now: Replica | None, seen: Inventory) -> _How | None:
+def _end_of(start: Start, now: Replica | None, seen: Inventory, fleet: str) -> _How | None:
     """Return how and when a start ended, with the time that it took left open in the words; None = it has not."""
     if now is not None:
-        return None if now.state in STARTING_STATES else _How("ready", "", now.ready_at or seen.observed_at)
-    begun = as_datetime(start.since)
+        return None if now.state in STARTING_STATES else _How("ready", "", _time_of(now.ready_at, start, seen))
     for one in seen.failures:
-        if ((one.model, one.replica_id) == (start.model, start.replica_id) and not one.reload
-                and (one.at is None or as_datetime(one.at) >= begun)):
+        if ((one.model, one.replica_id) != (start.model, start.replica_id) or one.reload
+                or one.fleet not in (None, fleet)):
+            continue
+        # a node's clock may be wrong: its time counts only where nothing else tells this failure from earlier ones
+        is_own = (one.actor_id not in start.failed_before if one.actor_id
+                  else one.at is None or as_datetime(one.at) >= as_datetime(start.since))
+        if is_own:
             why = f"{one.code}: {one.message}".replace("{", "{{").replace("}", "}}")
             return _How(one.code, f"failed after {{after}}: {why}; it is tried again until the model cools down",
-                        one.at or seen.observed_at)
+                        _time_of(one.at, start, seen))
     return _How("gone", "gone after {after}: evicted, lost with its node, or Ray no longer knows how it ended",
                 seen.observed_at)
+
+
+def _time_of(at: str | None, start: Start, seen: Inventory) -> str:
+    """Return a time by a node's clock; the time of the look if it cannot be right, or is unknown."""
+    possible = at and as_datetime(start.since) <= as_datetime(at) <= as_datetime(seen.observed_at)
+    return at if at and possible else seen.observed_at
 
 
 
@@ -193,6 +211,8 @@ class Watcher:
     history: History | None = None
     news: tuple[tuple[str, str], ...] = ()
     """The latest news, each with its time; the newest is last."""
+    _endings: list[Ending] = field(default_factory=list)
+    """How starts ended between the last look and its plan: the next run may use their names again."""
     _judged_good: str | None = None
     """The revision that was judged last, and found good."""
     _ended: tuple[str, str, float] = ("", "", 0)
@@ -224,12 +244,12 @@ class Watcher:
         remembered = self._remembered() if self.good is None else None
         is_first = self.seen is None
         cluster, cluster_problem = self._cluster()
-        endings = list[Ending]()
+        endings, self._endings = self._endings, []
         if cluster and self.good and self.seen:
             fleet = self.good.sound().name
             if is_first:
                 self.starts.adopt(revision or remembered or "", self.seen, fleet)
-            endings = self.starts.end(self.seen, fleet)
+            endings += self.starts.end(self.seen, fleet)
         ended = tuple(one.of_run for one in endings if one.of_run)
         self.applies = self.applies + Counter(ended)
         return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem,
@@ -252,6 +272,7 @@ class Watcher:
                   open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
         inventory = self.planned.inventory
+        self._endings += self.starts.end(inventory, self.planned.fleet.name)
         cooled_at = [one.next_try for one in _cooled(self.planned.fleet, inventory) if one.next_try is not None]
         replan_s = min(cooled_at) - seconds(inventory.observed_at) if cooled_at else None
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
@@ -281,7 +302,7 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         acted = [row for row in summary.outcomes if row.outcome != "blocked"]
         fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
-        begun = self.starts.begin(self.state.good or "", planned.inventory.observed_at, acted, counts=fine)
+        begun = self.starts.begin(self.state.good or "", planned.inventory, acted, counts=fine)
         return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial", _result(acted, summary))
 
     def _fault(self, revision: str) -> str:

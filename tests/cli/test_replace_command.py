@@ -12,7 +12,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 from record_rows import now, record
 
-from fleetctl.agent.mark import actor_name
+from fleetctl.agent.report import actor_name
 from fleetctl.cli import replace as replace_module
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 
@@ -126,6 +126,23 @@ def test_an_update_stops_before_fewer_replicas_answer_than_before(cli, acting: A
     result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
     assert (result.code, acting.steps) == (3, ["+2"])
     assert f"{MODEL}/0 stays: 1 would serve without it, and 2 must" in result.err
+
+
+def test_a_replica_that_another_user_has_ended_meanwhile_is_no_failure(
+    cli, acting: ActingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone_before(request: dict[str, Any]) -> Steps:
+        [one], [(status, _)] = request["replicas"], end(request)
+        row = {"model": MODEL, "replicaId": one["replicaId"], "outcome": "failed", "code": "NOT_FOUND", "nodes": [],
+               "message": "it is already gone"}
+        return [(status, event(0, "runSummary", "done", outcomes=[row], exitCode=3))]
+
+    end = acting._end
+    monkeypatch.setattr(acting, "_end", gone_before)
+    run_outdated(acting, 2)
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
+    assert (result.code, specs(acting)) == (0, {"current": 2, "outdated": 0}), result.err
+    assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "ready"]
 
 
 def test_the_history_has_one_row_per_replace_and_its_steps_by_id(cli, acting: ActingCluster, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ ROLES = (("Standalone",), ("Leader", "Worker"))
 MODELS, SPECS = st.sampled_from(sorted(CARDS)), st.sampled_from(["--v1", "--v2", "--v3", FAILS])
 NODE, WHICH = st.sampled_from(sorted(NODES)), st.integers(0, 9)
 MEANWHILE = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.sampled_from(
-    ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "cordon"]), WHICH),
+    ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "rollout", "cordon"]), WHICH),
     max_size=3)
 """Disturbances while a command runs, each (after how many of its jobs, after how many ticks, what, which target)."""
 
@@ -189,6 +189,21 @@ class Life(RuleBasedStateMachine):
         spec = next(one for one in ("--v1", "--v2", "--v3") if one != self.specs[model])
         self.replace(model, in_place, False, "5s", spec, [(*moment, what, which)])
 
+    @rule(specs=st.dictionaries(MODELS, SPECS), at_once=st.integers(1, 4), drain=st.sampled_from(["0s", "5s"]),
+          meanwhile=MEANWHILE)
+    def rollout(self, specs: dict[str, str], at_once: int, drain: str, meanwhile: Any) -> None:
+        self._write(self.older)
+        self.specs |= specs
+        self._write(self.file)
+        before = {model: len(self.outdated(self.file, model)) for model in CARDS if self.targets[model]}
+        done = self.run("rollout", "-f", self.file, "--yes", "--at-once", at_once, "--drain", drain,
+                        meanwhile=meanwhile, reread=lambda: self._rolling_out(self.file))
+        assert done.code in (0, 3) or self.disturbed, done
+        if done.code == 0 and not self.disturbed:
+            for model in [model for model, count in before.items() if count]:
+                assert not self.outdated(self.file, model), done
+                assert len(self.world.ready(model)) >= self.targets[model], done
+
     @rule(node=NODE, evict=st.booleans(), drain=st.sampled_from(["0s", "5s"]), meanwhile=MEANWHILE)
     def drain(self, node: str, evict: bool, drain: str, meanwhile: Any) -> None:
         there = self._draining(node).may_end
@@ -240,6 +255,9 @@ class Life(RuleBasedStateMachine):
         elif what == "replace":
             file = self.file if which % 2 else self.older
             self.run("replace", model, "-f", file, "--yes", reread=lambda: self._replacing(file, model))
+        elif what == "rollout":
+            file = self.file if which % 2 else self.older
+            self.run("rollout", "-f", file, "--yes", reread=lambda: self._rolling_out(file))
         elif what == "cordon":
             self.run("cordon", sorted(NODES)[which % len(NODES)])
         elif what == "evict" and chosen:
@@ -298,6 +316,11 @@ class Life(RuleBasedStateMachine):
         if in_place and least:
             least = max(least - 1, 0 if allow_outage else 1)
         return Command({one.id for one in self.outdated(file, model)}, Counter({model: least}))
+
+    def _rolling_out(self, file: Path) -> Command:
+        """Only replicas outdated now may end. Of each model min(target, ready before) stay ready."""
+        each = [self._replacing(file, model.key) for model in models_of(file.read_bytes()) if model.replicas]
+        return Command(set().union(*(one.may_end for one in each)), sum((one.least for one in each), Counter()))
 
     def _draining(self, node: str) -> Command:
         """Only replicas on the node now may end. Of min(target, ready before), all stay ready."""

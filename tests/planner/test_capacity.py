@@ -217,6 +217,16 @@ def test_a_quota_of_gpus_counts_the_shares_that_a_claim_of_vram_takes() -> None:
     assert row.now.message.startswith("needs 0.75 GPU, 0.5 left of 2 GPUs: 0 live, 1.5 new; ")
 
 
+def test_a_quota_below_one_share_of_a_card_is_the_reason() -> None:
+    fleet = replace(short_fleet({"models": [{"key": "m", "replicas": 1, "vram": "60Gi"}]}),
+                    policy=Policy.model_validate({"quotas": [{"gpus": 1}]}))
+    [row] = capacity(Scenario(fleet, short_inventory(TWO_NODES))).rows
+    assert row.after_plan is not None
+    assert [(one.fits, one.code, one.message.partition(";")[0]) for one in (row.now, row.after_plan)] == [
+        (1, "QUOTA", "needs 0.75 GPU, 0.25 left of 1 GPU: 0 live, 0.75 new"),
+        (0, "QUOTA", "needs 0.75 GPU, 0.25 left of 1 GPU: 0 live, 0.75 new")]
+
+
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
 @given(planning_inputs(), st.lists(st.fixed_dictionaries({"selector": st.sampled_from([{}, {"team": "a"}])}, optional={
     "gpus": st.sampled_from([0, 0.25, 1, 2, 5]), "replicas": st.integers(0, 6)}).filter(lambda one: len(one) > 1),
@@ -236,4 +246,4 @@ def test_a_plan_within_quotas_places_as_many_as_were_counted_and_no_more(
         only_vram = any(member.resources.vram and not member.resources.gpus
                         for group in model.workers for member in group.members)
         assert only_vram or plan.models[number].create == row.now.fits, row.now
-        assert row.now.code != "QUOTA" or only_vram or plan.blocked[0].code == "QUOTA"
+        assert only_vram or (plan.blocked[0].code == "QUOTA") == (row.now.code == "QUOTA")

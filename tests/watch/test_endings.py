@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.watch.watcher import Ending, Starts
@@ -15,19 +17,20 @@ GONE = "gone after 41s: evicted, lost with its node, or Ray no longer knows how 
 
 def seen(at: str = "2026-03-04T12:00:41Z", *replicas: dict[str, Any], failures: Any = (), complete: bool = True,
          ) -> Inventory:
-    """An inventory with these replicas of the fleet; `failures` = id, code and time of each."""
+    """An inventory with these replicas of the fleet; `failures` = id, code and time of each, and more fields."""
     return Inventory.model_validate({
         "observedAt": at, "source": "x", "complete": complete, "nodes": [],
         "replicas": [{"model": MODEL, "fleet": "lab", "replicaId": number, "state": "ALIVE", **one}
                      for number, one in enumerate(replicas)],
-        "failures": [{"model": MODEL, "replicaId": number, "code": code, "message": "{no} memory", "at": when}
-                     for number, code, when in failures]})
+        "failures": [{"model": MODEL, "replicaId": number, "code": code, "message": "{no} memory", "at": when,
+                      **(more[0] if more else {})} for number, code, when, *more in failures]})
 
 
-def begun(*ids: int, model: str = MODEL, starts: Starts | None = None, since: str = BEGUN, **more: Any) -> Starts:
+def begun(*ids: int, model: str = MODEL, starts: Starts | None = None, before: Inventory | None = None,
+          **more: Any) -> Starts:
     starts = starts or Starts()
     rows = [ReplicaOutcome(model=model, replica_id=number, outcome="starting") for number in ids]
-    assert starts.begin(more.pop("revision", REVISION), since, rows, **more)
+    assert starts.begin(more.pop("revision", REVISION), before or seen(BEGUN), rows, **more)
     return starts
 
 
@@ -73,6 +76,28 @@ def test_a_failure_from_before_the_start_is_not_its_own() -> None:
     assert told.text == f"{SHORT}: org/m/0: {GONE}"
 
 
+@pytest.mark.parametrize(("clock", "after"), [
+    ("2026-03-04T09:00:00Z", "41s"), ("2026-03-04T12:00:09Z", "9s"), ("2026-03-04T15:00:00Z", "41s")])
+def test_a_failure_on_a_node_with_a_wrong_clock_is_told_and_one_from_before_is_not(clock: str, after: str) -> None:
+    earlier, own = (0, "ENGINE_EXITED", "2026-03-04T12:00:20Z", {"actorId": "a1"}), (
+        0, "STARTUP_TIMEOUT", clock, {"actorId": "a2", "fleet": "lab"})
+    before = seen(BEGUN, failures=[earlier])
+    [told, _] = begun(0, before=before).end(seen(failures=[earlier, own]), "lab")
+    assert told.text.startswith(f"{SHORT}: org/m/0: failed after {after}: STARTUP_TIMEOUT: ")
+    [told, _] = begun(0, before=before).end(seen(failures=[earlier]), "lab")
+    assert told.text == f"{SHORT}: org/m/0: {GONE}"
+
+
+def test_a_failure_of_another_fleet_under_the_same_name_is_not_its_own() -> None:
+    other = (0, "ENGINE_EXITED", "2026-03-04T12:00:09Z", {"actorId": "a1", "fleet": "other"})
+    assert begun(0).end(seen(failures=[other]), "lab")[0].text == f"{SHORT}: org/m/0: {GONE}"
+
+
+@pytest.mark.parametrize("clock", ["2026-03-04T09:00:00Z", "2026-03-04T15:00:00Z"])
+def test_a_start_on_a_node_with_a_wrong_clock_is_timed_by_the_look(clock: str) -> None:
+    assert begun(0).end(seen("2026-03-04T12:00:30Z", {"readyAt": clock}), "lab")[0].text.endswith("ready after 30s")
+
+
 def test_what_waits_for_a_node_or_restarts_has_not_ended() -> None:
     waiting = ({"state": "DEPENDENCIES_UNREADY"}, STARTING, {"state": "RESTARTING"})
     assert begun(0, 1, 2).end(seen("2026-03-04T13:00:00Z", *waiting), "lab") == []
@@ -107,7 +132,7 @@ def test_a_run_that_also_failed_was_counted_when_it_ended() -> None:
 def test_a_replica_that_a_later_run_also_awaits_ends_under_the_revision_that_began_it() -> None:
     starts = begun(0)
     rows = [ReplicaOutcome(model=MODEL, replica_id=number, outcome="starting") for number in (0, 1)]
-    assert starts.begin("fedcba9876543210", "2026-03-04T12:00:30Z", rows)
+    assert starts.begin("fedcba9876543210", seen("2026-03-04T12:00:30Z"), rows)
     assert starts.end(seen("2026-03-04T12:01:00Z", {}, STARTING), "lab") == [
         Ending(f"{SHORT}: org/m/0: ready after 1m00s"), Ending("", "fine")]
     assert starts.end(seen("2026-03-04T12:01:30Z", {}, {}), "lab") == [

@@ -13,6 +13,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,7 +33,7 @@ from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, Notify, State, step
+from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, Notify, PlanMade, State, step
 from fleetctl.watch.watcher import LATE_S, Watcher
 
 ALERTS, HINT = Path(__file__).parents[2] / "docs/watch-alerts.yaml", "install Debian's package `prometheus`"
@@ -115,6 +116,32 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
     assert "ended: org/m/1: failed after " in news[1]
     assert "the engine ended with 1" in news[1]
     assert (dict(watcher.applies), watcher.state.failures) == ({"failed": 1}, 1)
+
+
+def test_a_crash_between_a_look_and_its_plan_is_told_though_its_name_is_used_again(
+    watcher: Watcher, cluster: ClusterStandIn
+) -> None:
+    def run(task: ApplyTask) -> RunSummary:
+        rows = [ReplicaOutcome(model="org/m", replica_id=0, outcome="starting")]
+        return RunSummary(seq=0, time=NOW, message="0 of 1 ready", exit_code=0, waited=False, outcomes=rows)
+
+    watcher.run = run
+    node, spec = cluster.nodes[0]["node_id"], inspect_fleet(watcher.source.paths).sound().models[0].spec_hash
+    watcher.state = replace(watcher.state, good=watcher.source.newest())
+    watcher.look()
+    assert isinstance(watcher.plan("r"), PlanMade)
+    watcher.apply()
+    cluster.add_replica("org/m", 0, node, gpus=40_000, spec_hash=spec, state="PENDING_CREATION")
+    assert watcher.look().endings == ()
+    cluster.actors.clear()
+    cluster.add_failure("org/m", node, spec, "the engine ended with 1")
+    watcher.plan("r")
+    watcher.apply()
+    cluster.add_replica("org/m", 0, node, gpus=40_000, spec_hash=spec)
+    first, second = watcher.look().endings
+    assert "org/m/0: failed after " in first
+    assert "org/m/0: ready after " in second
+    assert dict(watcher.applies) == {"failed": 1, "fine": 1}
 
 
 def test_metrics_show_how_long_the_fleet_is_out_of_sync(watcher: Watcher, cluster: ClusterStandIn) -> None:
@@ -233,8 +260,8 @@ def test_a_real_prometheus_scrapes_the_watch_and_evaluates_the_alerts(watcher: W
         with running(log, prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
                      f"--web.listen-address={url[7:]}"):
             eventually(lambda: values("up") == [1], "the watch is scraped", log)
-            assert values('fleetctl_model_replicas{model="org/m",state="wanted"}') == [3]
-            assert values("fleetctl_watch_in_sync") == [0]
+            eventually(lambda: values('fleetctl_model_replicas{model="org/m",state="wanted"}') == [3], "3 wanted", log)
+            eventually(lambda: values("fleetctl_watch_in_sync") == [0], "not in sync", log)
             eventually(lambda: state("FleetctlReplicasBlocked") == "pending", "the alerts are evaluated", log)
 
 

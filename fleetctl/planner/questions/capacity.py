@@ -120,7 +120,8 @@ class _Counter:
             equal = len({*filled.gpus}) == 1
             fewer = fill(shape, self.ledger, count)
             filled = replace(fewer, at_most=fewer.at_most if equal else filled.at_most, method=ALLOWED)
-            count, quota = self.quotas.allow(shape, filled.gpus)
+            count, now = self.quotas.allow(shape, filled.gpus)
+            quota = now or quota  # of none, the share that one more needs is known from before
         capped = filled.replicas >= self.limit
         code, message = (None, "") if capped else ("QUOTA", quota) if quota else explain(shape, Placer(self.ledger))[:2]
         return Room(
