@@ -12,6 +12,8 @@ import pytest
 
 from fleetctl.child import Child, Limits
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTE = 1 << 20
 LIMITS = Limits(256 * MEBIBYTE, 1)
 

@@ -12,6 +12,8 @@ import pytest
 from fleetctl.demo.lifecycle import MARK, end_processes, find_processes
 from tests.agent.marked_processes import alive
 
+pytestmark = pytest.mark.slow
+
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
     sys.executable, "-c",

@@ -147,6 +147,7 @@ def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Call
     return typed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", dict.fromkeys(block.page for block in BLOCKS))
 def test_every_printed_command_runs_as_printed(page: str, type_in: Callable[[str, Command], tuple[int, str]]) -> None:
     for block in BLOCKS:

@@ -140,6 +140,7 @@ def test_problems_of_yaml_end_the_reading_when_there_are_too_many(text: str) -> 
     assert (found.problems[-1].code, found.broken) == ("FL019", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", ["{}", "1", "{key: 1, replicas: x, workers: 1}", "{a: 1, b: 1, c: 1}"])
 def test_problems_take_little_memory(items: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each error of pydantic takes a kilobyte; all those of this text take 20 MiB or more."""

@@ -129,6 +129,7 @@ def test_house_rules_see_models_with_the_workers_of_their_shape_and_point_into_i
     assert [(problem.code, problem.message) for problem in found] == [("FL038", "two copies of each")]
 
 
+@pytest.mark.slow
 def test_a_shape_counts_in_full_for_each_model_like_an_alias() -> None:
     large = [{"name": "main", "members": [{**MEMBER, "engine": {"command": ["serve"] * 5_000}}]}]
     spec = {"shapes": {"large": {"workers": large}},

@@ -29,7 +29,8 @@ def below_the_floor(judged: list[Judged]) -> list[str]:
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
-@pytest.mark.parametrize(("size", "count"), [("small", SMALL), ("big", BIG)], ids=["small", "big"])
+@pytest.mark.parametrize(("size", "count"), [("small", SMALL), pytest.param("big", BIG, marks=pytest.mark.slow)],
+                         ids=["small", "big"])
 def test_plans_are_optimal_if_they_claim_it_and_close_otherwise(family: str, size: Size, count: int) -> None:
     judged = [judge(family, seed, size) for seed in range(count)]
     assert complaints(judged) == []
@@ -39,7 +40,8 @@ def test_plans_are_optimal_if_they_claim_it_and_close_otherwise(family: str, siz
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
-@pytest.mark.parametrize(("size", "count"), [("small", BLIND_SMALL), ("big", BLIND_BIG)], ids=["small", "big"])
+@pytest.mark.parametrize(("size", "count"), [
+    ("small", BLIND_SMALL), pytest.param("big", BLIND_BIG, marks=pytest.mark.slow)], ids=["small", "big"])
 def test_with_blind_card_choice_no_rule_is_broken_and_no_claim_is_false(
     family: str, size: Size, count: int
 ) -> None:

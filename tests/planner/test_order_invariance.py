@@ -33,7 +33,8 @@ def placed(fleet: ResolvedFleet, inventory: Inventory) -> dict[int, Level]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("size", "count"), [("small", SMALL), ("big", BIG)], ids=["small", "big"])
+@pytest.mark.parametrize(("size", "count"), [("small", SMALL), pytest.param("big", BIG, marks=pytest.mark.slow)],
+                         ids=["small", "big"])
 def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, count: int) -> None:
     differ = []
     for seed in range(5000, 5000 + count):

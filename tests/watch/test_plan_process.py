@@ -17,6 +17,8 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.watch import plan_process
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 from dataclasses import replace

@@ -340,6 +340,7 @@ def test_an_incomplete_inventory_is_not_planned_on(watcher: Watcher, cluster: Cl
     assert [do for do in advance(watcher) if isinstance(do, MakePlan)]
 
 
+@pytest.mark.slow
 def test_looks_do_not_leak_objects(watcher: Watcher) -> None:
     def objects_after_looks() -> int:
         for _ in range(3):

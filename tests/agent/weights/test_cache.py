@@ -19,6 +19,8 @@ from fleetctl.agent.wire import document_of
 from fleetctl.documents.answers import CachedArtifact, NodeCache, Pruned
 from fleetctl.render.report.of_weights import pruned_report
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> Iterator[None]:

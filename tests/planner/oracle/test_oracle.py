@@ -113,12 +113,14 @@ def test_cordoned_draining_and_dead_nodes_take_nothing() -> None:
     assert optimum([{"key": "m", "replicas": 4, "gpus": 8}], nodes, policies=policies) == {0: (1, 80_000, 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", sorted(TIERS))
 def test_a_plan_without_a_tier_keeps_all_rules_and_claims_nothing_false(tier: str) -> None:
     with without(tier):
         assert judge("mixed", 4).wrong == ()
 
 
+@pytest.mark.slow
 def test_switching_a_tier_off_changes_the_plan() -> None:
     with without("solver"):
         assert not judge("mixed", 4).equal
