@@ -245,8 +245,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
 
 def _after_merge(plan: Plan) -> tuple[Table, ...]:
     """Return, for a change under review, what a rollout would do after its merge."""
-    outdated = outdated_in(plan)
-    if plan.change is None or not outdated:
+    outdated = outdated_in(plan) if plan.change else []
+    if not outdated:
         return ()
     replicas, models = count_of(len(outdated), "outdated replica"), count_of(len(set(outdated)), "model")
     row = (f"fleetctl rollout {file_flags(plan.options.files)}", f"would replace {replicas} of {models}; no apply does")
