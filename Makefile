@@ -33,12 +33,14 @@ demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it 
 example: setup ## a real model on CPUs in the demo cluster: start two replicas, ask them, take it all down
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fleets/real-model/run.sh
 
+MEASURED := $(BIN)/python tests/measured.py
+
 test: setup ## the whole test suite, real Ray clusters and a real browser included
 	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
-	@+$(MAKE) --no-print-directory --jobs=6 --output-sync=target $(UNIT_PARTS) $(RAY_PARTS)
+	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=6 --output-sync=target $(UNIT_PARTS) $(RAY_PARTS)
 
 test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
-	@+$(MAKE) --no-print-directory --jobs=4 --output-sync=target $(FAST_PARTS)
+	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=4 --output-sync=target $(FAST_PARTS)
 
 FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
 FAST_PARTS := test-fast-agent test-fast-commands test-fast-plans test-fast-rest

@@ -22,9 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from record_rows import RecordRows, now, record
 
-from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import actor_name, describe, place_of, utc_now
 from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Replica
+from fleetctl.agent.report import actor_name, describe, encode_failure, place_of, utc_now
 from fleetctl.agent.wire import document_of
 from fleetctl.inventory.records import NOT_READY, NOTES
 

@@ -39,7 +39,7 @@ ALLOWED = {
         "<module>": "imports what takes back",
         "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
-    "agent/clean_cards.py": {
+    "agent/cards.py": {
         "_NodeSearch._end": "its own holders: actors without a name that hold a card and run nothing",
     },
     "agent/create.py": {
@@ -49,18 +49,14 @@ ALLOWED = {
         "Evict._end_all": "the explicit verb: ends the replicas it names",
         "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
-    "agent/demote.py": {
-        "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",
-    },
     "agent/warm.py": {
+        "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",
         "WarmReplica._watch": "its own process, when a part of it on another node has ended; Ray restarts it",
         "WarmReplica.leave": "itself, when its HOT replica is ready or an eviction asks it to leave",
     },
-    "agent/repair.py": {
+    "agent/leftovers.py": {
         "<module>": "imports what removes a placement group",
         "remove_group": "the explicit verb: a placement group of ours whose creator is dead, agreed to by its id",
-    },
-    "agent/orphans.py": {
         "_signal": "the explicit verbs: an engine without a living replica, agreed to; or a process named to end",
     },
     "agent/member.py": {
@@ -70,7 +66,7 @@ ALLOWED = {
         "EngineProcess.stop": "the engine's own processes",
         "EngineProcess._watch_run": "an engine whose liveness probe fails is down; Ray restarts the replica",
     },
-    "agent/failure.py": {
+    "agent/report.py": {
         "exit_in": "the replica's own process, when its engine has ended, a restart failed, or it was evicted",
     },
     "agent/guarded.py": {
@@ -262,7 +258,7 @@ def test_only_replicas_created_here_can_be_taken_back() -> None:
 
 def test_a_search_for_clean_cards_ends_only_the_holders_it_created() -> None:
     """The holders are those that `_take_one` made of CardHolder, which starts nothing; no other handle gets in."""
-    path = PACKAGE / "agent" / "clean_cards.py"
+    path = PACKAGE / "agent" / "cards.py"
     assert [ast.unparse(call.args[0]) for _, call in calls(path, "_end")] == [
         "[holder for holder in self._holders if holder not in self._dirty]", "self._holders"]
     assert [(function, ast.unparse(call)) for function, call in calls(path, "append")
@@ -320,7 +316,7 @@ def modules_reached(start: str) -> set[str]:
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|rollout|prune|agent\.(warm|demote)")
+    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|rollout|prune|agent\.(warm|ending|leftovers)")
     assert [module for module in reached if verbs.search(module)] == []
 
 
@@ -330,9 +326,9 @@ def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
     A gang asks its own members.
     """
     assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
-        ("create.py", "check"), ("demote.py", "gone"), ("demote.py", "_find_earlier_warm"), ("demote.py", "_create")}
+        ("create.py", "check"), ("warm.py", "gone"), ("warm.py", "_find_earlier_warm"), ("warm.py", "_create")}
     named = {path.name for path in SOURCES if "warm_name" in path.read_text()}
-    assert named == {"mark.py", "create.py", "demote.py", "evict.py"}
+    assert named == {"report.py", "create.py", "warm.py", "evict.py"}
     found = [(path.name, function, ast.unparse(call)) for path in SOURCES if PACKAGE / "agent" in path.parents
              for function, call in calls(path, "get_actor")]
     hot = "ray.get_actor(actor_name(self._replica.model, self._replica.replica_id))"
@@ -345,7 +341,7 @@ def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
 def test_imports_inside_functions_are_followed() -> None:
     assert "fleetctl.agent.warm" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
-    assert "fleetctl.agent.prune" in modules_reached("fleetctl.agent.__main__")
+    assert "fleetctl.agent.leftovers" in modules_reached("fleetctl.agent.__main__")
     for verb in ("explicit", "drain", "replace", "rollout", "ci.rollout"):
         assert "fleetctl.apply.explicit" in modules_reached(f"fleetctl.cli.{verb}")
     assert "fleetctl.workflow.replace" in modules_reached("fleetctl.cli.replace")
@@ -377,7 +373,7 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     for name, above in (("remove_group", "run_repair"), ("end_orphans", ""), ("_signal", "signalled")):
         assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
     agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
-    assert agent == {"orphans.py", "repair.py"}
+    assert agent == {"leftovers.py"}
     [(function, call)] = calls(PACKAGE / "cli" / "doctor.py", "repair")
     [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "confirm")
     assert function == asking == "_repaired"

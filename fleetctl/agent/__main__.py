@@ -14,16 +14,14 @@ from ray import cloudpickle
 
 from . import run_messages
 from .apply import run_apply
-from .events import EventStream
 from .evict import run_evict, run_restart
 from .examine import run_examine
-from .mailbox import wait_for
+from .leftovers import run_caches, run_prune, run_repair
 from .node_request import run_release
 from .prefetch import run_prefetch
-from .prune import run_caches, run_prune
 from .records import NO_RUNS, NOTE_VERBS, NoteRequest, begin_run, end_run, run_note
-from .repair import run_repair
 from .run import WORKER
+from .run_messages import EventStream, wait_for
 from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"

@@ -12,23 +12,19 @@ from typing import List, Optional, Set, Union
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from . import cluster, mailbox
+from . import cluster, run_messages
 from .attempt import Attempt, Context, EarlierAttempt
-from .cards import CARD_FAILURES
-from .containers import MISSING
 from .create import CardTurns, Grants, replica_of
-from .events import EventStream
-from .failure import KV_NAMESPACE
 from .lock import LockBusy
-from .mark import actor_name
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
 from .prefetch import fetches_of
+from .processes import MISSING
 from .records import DRAINING, add, why_paused
-from .reload import forget_dead_actors
-from .reloads import Reloads
+from .reload import Reloads, forget_dead_actors
+from .report import CARD_FAILURES, KV_NAMESPACE, actor_name
 from .run import PAUSED, Ended, OnNodes, Run, Task, outcome_of
-from .run_messages import ApplyRequest, PlanRequest, ReplanAnswer
+from .run_messages import ApplyRequest, EventStream, PlanRequest, ReplanAnswer
 from .wire import document_of, parse
 
 HEARTBEAT_S = 10.0
@@ -180,7 +176,7 @@ class Apply(Run):
             return False
         if not self._answer_name:
             self._ask_for_plan()
-        found = mailbox.take(self._answer_name)
+        found = run_messages.take(self._answer_name)
         if found is None and self.clock() < self._answer_by:
             return True
         self._answer_name = ""

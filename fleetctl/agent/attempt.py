@@ -10,13 +10,11 @@ from typing import Any, Callable, Collection, NamedTuple, Optional, Sequence, Se
 import ray
 
 from . import cluster
-from .cards import REFUSED
-from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards
+from .cards import MAX_TRIES, NONE_CLEAN, REFUSED, SEARCHING, CleanCards
 from .create import CardTurns, CreatedHere, Grants, check, create, take_back
-from .failure import Refused, decode_failure, first_line, kept_failure
 from .lock import HeldLock
-from .mark import actor_name, evict_command, read_mark
 from .messages import FailedStart, Mark, Place, Replica
+from .report import Refused, actor_name, decode_failure, evict_command, first_line, kept_failure, read_mark
 from .run import PAUSED, Task, outcome_of
 from .run_messages import Outcome
 

@@ -16,10 +16,9 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from . import node
-from .failure import KV_NAMESPACE, StartFailed, later
-from .mark import utc_now
 from .messages import InARow, Lifecycle
 from .own_files import open_own, replace_own
+from .report import KV_NAMESPACE, StartFailed, later, utc_now
 from .wire import document_of, parse
 
 HEALTHY_S = 2 * node.MAX_BACKOFF_S

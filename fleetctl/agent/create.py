@@ -19,12 +19,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cluster
 from .cluster import SHARE, format_claim, member_options
-from .failure import Refused
 from .gang import GangCoordinator
 from .guarded import supervisor_source
-from .mark import actor_name, warm_name
 from .messages import Member, Replica
 from .replica import ModelActor
+from .report import Refused, actor_name, warm_name
 from .run_messages import Plan
 from .wire import in_parts
 

@@ -15,18 +15,15 @@ from contextlib import suppress
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
 from .cause import RECENT_S, Cause, CauseFinder, as_shown
-from .containers import MISSING, image_is_missing
-from .failure import StartFailed
 from .guarded import GuardedProcess
-from .mark import utc_now
 from .messages import EngineAnswer, HttpCall, Member, Probe
 from .node import engine_environment, expand, node_priority, refuse_too_long
 from .own_files import open_own
-from .ports import LOOPBACKS, Ownership, PortTaken, taken_by
+from .ports import LOOPBACKS, Ownership, PortTaken, ports_of, taken_by
 from .probes import Check, build_check, connect_until, pauses
-from .processes import oom_kills
+from .processes import MISSING, image_is_missing, oom_kills
 from .readiness import NotReady, keep_probing
-from .sockets import ports_of
+from .report import StartFailed, utc_now
 from .supervisor import Stamps, open_log
 from .wire import parse
 
@@ -133,7 +130,7 @@ class EngineProcess:
                 self._release_ports()
                 self.was_ready = True
                 probe = self._engine.readiness
-                self._ready_port = (probe.port or self._port) if probe and not probe.exec_ else None
+                self._ready_port = probe.port_or(self._port) if probe else None
                 return
             if not self._restart_without_ports():
                 raise StartFailed(

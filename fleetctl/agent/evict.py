@@ -8,18 +8,16 @@ from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence,
 
 import ray
 
-from . import cluster, hung, records
+from . import cluster, records
 from .budget import give_restart
-from .demote import Demotion
-from .drain import Drain
-from .events import EventStream
-from .failure import Refused, decode_failure, kept_failure
+from .ending import KILLED, Drain, await_end
 from .lock import Interrupted
-from .mark import actor_name, evict_command, warm_name
 from .readiness import is_ready
 from .reload import forget_dead_actors
+from .report import Refused, actor_name, decode_failure, evict_command, kept_failure, warm_name
 from .run import Run, Steps, Task, outcome_of
-from .run_messages import ExplicitRequest, Outcome, Target
+from .run_messages import EventStream, ExplicitRequest, Outcome, Target
+from .warm import Demotion
 
 LEAVE_S = 20.0
 """How long engines may take beyond their grace period to end and free their cards, before their actor is ended anyway.
@@ -165,13 +163,13 @@ class Eviction(Task):
                 return outcome_of(self.target, "failed", "STILL_THERE", why)
             yield
         try:
-            killed = yield from hung.await_end(record, self.target.nodes[0], self._run.clock)
+            killed = yield from await_end(record, self.target.nodes[0], self._run.clock)
         except Refused as why:
             return outcome_of(self.target, "failed", why.code, str(why))
         outcome = self._run.demotion.gone(self.target)
         if not killed and not self.is_silent:
             return outcome
-        return outcome._replace(message="\n".join(filter(None, [hung.KILLED, outcome.message])))
+        return outcome._replace(message="\n".join(filter(None, [KILLED, outcome.message])))
 
 
 def _ready_actors(model: str) -> Set[str]:
@@ -285,7 +283,7 @@ class Restart(Task):
         if cluster.actor_record(target.actor_id).restarts == before.restarts:
             ray.kill(handle, no_restart=False)
         try:
-            yield from hung.await_end(before, target.nodes[0], self._run.clock)
+            yield from await_end(before, target.nodes[0], self._run.clock)
         except Refused as why:
             return outcome_of(target, "failed", why.code, str(why))
         killed = self._run.clock()

@@ -12,16 +12,15 @@ import tempfile
 import time
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import containers, node, sockets
+from . import node, ports, processes
 from .driver import NO_DRIVER, Answer, query_driver
-from .events import EventStream
+from .leftovers import find_orphans, mark_of
 from .lock import left_locks
 from .node import expand, node_environment
 from .node_request import Rounds, report_silence
 from .on_nodes import report_answers
-from .orphans import find_orphans, mark_of
 from .ports import LOOPBACKS, taken_by
-from .run_messages import ExamineRequest, Need, Orphan
+from .run_messages import EventStream, ExamineRequest, Need, Orphan
 
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 SHARED, RDMA, STANDING = "/dev/shm", "/dev/infiniband", "/proc/{}/oom_score_adj"
@@ -214,8 +213,8 @@ def variable(name: str, environ: Mapping[str, str]) -> Problem:
 
 def image(runtime: str, reference: str, environ: Mapping[str, str]) -> Problem:
     """Check that the image of an engine in a container is on the node."""
-    lacking = containers.lacks_image(runtime, reference, environ)
-    return (containers.MISSING, lacking) if lacking else None
+    lacking = processes.lacks_image(runtime, reference, environ)
+    return (processes.MISSING, lacking) if lacking else None
 
 
 def workdir(folder: str) -> Problem:
@@ -227,8 +226,8 @@ def workdir(folder: str) -> Problem:
 
 def port(number: int) -> Problem:
     """Check that a fixed port is free or held by an engine of ours, and that Linux gives it to no other process."""
-    links = {listener.link for host in LOOPBACKS for listener in sockets.answering(number, host)}
-    if any(mark_of(holder.pid) for holder in sockets.holders(links, sockets.visible_processes()).values()):
+    links = {listener.link for host in LOOPBACKS for listener in ports.answering(number, host)}
+    if any(mark_of(holder.pid) for holder in ports.holders(links, ports.visible_processes()).values()):
         return None
     taken = taken_by(number, LOOPBACKS, 0)
     if taken:

@@ -14,16 +14,27 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .cards import CARD_FAILURES, REFUSED
+from .cards import REFUSED
 from .cause import RAISED, Cause, first_of
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import CAUSE, LAST_OUTPUT, EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
-from .mark import actor_name, injected_variables, place_of
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
 from .readiness import NotReady
 from .replica import ReplicaActor
+from .report import (
+    CARD_FAILURES,
+    LEAVE_S,
+    StartFailed,
+    about,
+    actor_name,
+    decode_failure,
+    encode_failure,
+    injected_variables,
+    keep_failure,
+    place_of,
+    start_failure,
+)
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0

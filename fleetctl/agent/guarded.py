@@ -21,7 +21,7 @@ import ray
 
 from . import supervisor
 from .messages import Stop
-from .sockets import Tree
+from .ports import Tree
 
 LOAD_SUPERVISOR = "import marshal,sys;source,*config=marshal.load(sys.stdin.buffer);exec(source);main(*config)"
 """Actors get our code by value, so their nodes have no supervisor file to run."""

@@ -16,7 +16,7 @@ from typing import Callable, Dict, List, Optional
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from .cluster import job_is_alive
-from .failure import KV_NAMESPACE
+from .report import KV_NAMESPACE
 from .run_messages import Holder, LeftLock
 from .wire import document_of, parse
 

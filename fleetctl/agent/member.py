@@ -10,13 +10,12 @@ import ray
 from . import cards, node
 from .cause import Cause
 from .engine import EngineLog, EngineProcess
-from .failure import StartFailed
-from .mark import place_of
 from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .node import node_environment
 from .ports import port_variable, reserve_port
 from .readiness import NotReady
+from .report import StartFailed, place_of
 
 
 class MemberSeat:

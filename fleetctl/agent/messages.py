@@ -33,7 +33,7 @@ class ExecProbe(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """One of `http`, `tcp` and `exec_`, with its times in seconds."""
+    """One of `http`, `tcp` and `exec_`, with its times in seconds. `probes.CHECKS` has the check of each kind."""
 
     http: Optional[PortProbe] = None
     tcp: Optional[PortProbe] = None
@@ -43,10 +43,19 @@ class Probe(NamedTuple):
     failure_threshold: int = 3
 
     @property
+    def kind(self) -> str:
+        """The kind that is set, by its field; the other fields are numbers."""
+        return next(name for name in self._fields if isinstance(getattr(self, name), tuple))
+
+    @property
     def port(self) -> Optional[int]:
         """The fixed port; None = the member's own, or no port at all."""
-        probed = self.http or self.tcp
-        return probed.port if probed else None
+        return self.port_or(None)
+
+    def port_or(self, own: Optional[int]) -> Optional[int]:
+        """Return the port that is asked, the member's `own` if none is fixed; None = no port is asked."""
+        probed = getattr(self, self.kind)
+        return probed.port or own if hasattr(probed, "port") else None
 
 
 class Stop(NamedTuple):

@@ -17,19 +17,17 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster
-from .failure import KV_NAMESPACE, StartFailed
 from .in_thread import Late, in_thread
-from .mark import read_mark, utc_now
 from .messages import Engine, GotWeights, Member, PlannedWeights, ServedWeights, WeightSource
 from .node import engine_environment, expand, log_path
 from .own_files import replace_own
 from .ports import host_port
-from .weights.check import BackgroundCheck, Finding, Held
+from .report import KV_NAMESPACE, StartFailed, read_mark, utc_now
+from .weights.check import BackgroundCheck, Finding, Held, Verified
 from .weights.fetch import Fetch, Fetched, Serving, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
-from .weights.verified import Verified
 from .weights.views import read_view, with_a_pattern_per_rank
 from .wire import document_of
 

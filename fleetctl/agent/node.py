@@ -16,9 +16,9 @@ import ray
 import ray._private.state
 import ray._private.worker
 
-from .failure import StartFailed
 from .messages import Engine, FromNode
 from .processes import environment_of
+from .report import StartFailed
 
 MAX_BACKOFF_S = 300.0
 UNRESOLVED = "UNRESOLVED_VARIABLE"

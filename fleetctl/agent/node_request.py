@@ -28,9 +28,8 @@ from ray.experimental.internal_kv import (
 )
 
 from .cluster import SHARE, alive_nodes, busy_nodes
-from .events import EventStream
-from .failure import KV_NAMESPACE
-from .run_messages import NodeType, Plan, ReleaseRequest
+from .report import KV_NAMESPACE
+from .run_messages import EventStream, NodeType, Plan, ReleaseRequest
 from .wire import document_of, parse
 
 PREFIX = b"grow:"

@@ -10,8 +10,7 @@ from typing import Any, Callable, Generic, Iterator, Mapping, Optional, TypeVar,
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from .events import EventStream
-from .run_messages import CachesRequest, ExamineRequest
+from .run_messages import CachesRequest, EventStream, ExamineRequest
 from .wire import document_of
 
 Argument = TypeVar("Argument")

@@ -9,20 +9,17 @@ import time
 from functools import partial
 from typing import List, NamedTuple, Optional, Sequence, Set
 
-from .events import EventStream
-from .failure import StartFailed
-from .mark import utc_now
 from .messages import GotWeights, Place, ServedWeights
 from .model_files import fetch_document, note_cold, noted, serving_now, session_secret, wanted_by
 from .on_nodes import Asked
 from .records import UNFETCHED, add
+from .report import StartFailed, utc_now
 from .run import OnNodes, Run, Steps, Task, outcome_of
-from .run_messages import ApplyRequest, Outcome, PrefetchMember, PrefetchRequest
-from .weights.check import check_changed
+from .run_messages import ApplyRequest, EventStream, Outcome, PrefetchMember, PrefetchRequest
+from .weights.check import Verified, check_changed
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
 from .weights.store import cache_root
-from .weights.verified import Verified
 from .wire import document_of
 
 MARGIN_S = 30.0

@@ -10,13 +10,12 @@ import socket
 import subprocess
 import time
 from contextlib import closing, suppress
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .guarded import FRESH
 from .messages import Probe
 from .node import expand, node_priority
-from .ports import Ownership, connect
-from .sockets import Tree
+from .ports import Ownership, Tree, connect
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S, LONGER = 0.05, 1.25
@@ -54,7 +53,6 @@ def connect_until(deadline: float, host: str, port: int) -> http.client.HTTPConn
     connection.sock.settimeout(connection.timeout)
     connection.sock.deadline = deadline
     return connection
-
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
@@ -125,23 +123,46 @@ def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owne
     return first
 
 
+class Probed(NamedTuple):
+    """What is probed: the engine's processes, where it may answer, and its environment and folder.
+
+    `port` = the one to ask; an answer counts only from a process of the engine, or of an unknown owner: see Ownership.
+    """
+
+    hosts: Sequence[str]
+    port: int
+    engine: Tree
+    env: Mapping[str, str]
+    cwd: str
+
+    def answer(self, ask: Callable[[str], Optional[str]]) -> Optional[str]:
+        """Return the first answer of a host on the port; raises PortTaken."""
+        return first_answer(self.hosts, ask, Ownership(self.port, self.engine))
+
+
+def _http(probe: Probe, at: Probed) -> Check:
+    path = probe.http.path if probe.http else "/"
+    return lambda: at.answer(lambda host: http_check(host, at.port, path, probe.timeout))
+
+
+def _tcp(probe: Probe, at: Probed) -> Check:
+    return lambda: at.answer(lambda host: tcp_check(host, at.port, probe.timeout))
+
+
+def _exec(probe: Probe, at: Probed) -> Check:
+    argv = expand(probe.exec_.command if probe.exec_ else (), at.env)
+    return lambda: exec_check(argv, at.env, at.cwd, probe.timeout)
+
+
+CHECKS: Mapping[str, Callable[[Probe, Probed], Check]] = {"http": _http, "tcp": _tcp, "exec_": _exec}
+"""How each kind of probe is checked, by its field in `Probe`; one whose fields include `port` asks a port."""
+
+
 def build_check(
     probe: Probe, hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str
 ) -> Check:
-    """Return the check for a probe; its port defaults to the member's own, at any of `hosts`.
-
-    An answer counts only if it comes from a process of the engine, or if its owner is unknown; see Ownership.
-    """
-    probed = probe.port or port
-    owner = Ownership(probed, engine)
-    if probe.http:
-        path = probe.http.path
-        return lambda: first_answer(hosts, lambda host: http_check(host, probed, path, probe.timeout), owner)
-    if probe.tcp:
-        return lambda: first_answer(hosts, lambda host: tcp_check(host, probed, probe.timeout), owner)
-    assert probe.exec_ is not None
-    argv = expand(probe.exec_.command, env)
-    return lambda: exec_check(argv, env, cwd, probe.timeout)
+    """Return the check for a probe; `port` = the member's own, which it asks if it names none, at any of `hosts`."""
+    return CHECKS[probe.kind](probe, Probed(hosts, probe.port or port, engine, env, cwd))
 
 
 def pauses(period_s: float) -> Iterator[float]:

@@ -14,11 +14,11 @@ from typing import Callable, NamedTuple, Optional
 import ray
 
 from . import records
-from .mark import read_mark, utc_now
 from .messages import Probe, Replica
 from .ports import PortTaken
 from .probes import Check
 from .records import NOT_READY
+from .report import read_mark, utc_now
 from .wire import document_of, parse
 
 PERIOD_S, TIMEOUT_S = 10.0, 5.0

@@ -23,11 +23,10 @@ from ray._private.ray_constants import KV_NAMESPACE_JOB
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from . import cluster
-from .events import EventStream
-from .failure import KV_NAMESPACE
 from .lock import Numbered
-from .mark import moment, utc_now
 from .messages import Json
+from .report import KV_NAMESPACE, moment, utc_now
+from .run_messages import EventStream
 from .wire import document_of, parse
 
 CORDON, SLOTS, PAUSE, DRAINING, RUN, RELOAD, UNFETCHED, NOT_READY = (

@@ -1,8 +1,12 @@
-"""Update in place: the engine of a running replica loads other weights on an HTTP request. This ends nothing.
+"""Update in place: the engines of a running replica load other weights on an HTTP request. This ends nothing.
 
-Each member fetches the new weights into a separate folder; then the engines of rank 0 get the request; then all members
-serve the new weights. From the first request until all engines have loaded the new or, after a failure, their former
-weights, the replica's spec is unknown: any later reload asks the engines.
+On the replica's side (`Reloading`): each member fetches the new weights into a separate folder; then the engines of
+rank 0 get the request; then all members serve the new weights. From the first request until all engines have loaded the
+new or, after a failure, their former weights, the replica's spec is unknown: any later reload asks the engines.
+
+On the side of an apply (`Reloads`): it asks replicas to reload, one per model at a time, and reports the results. A
+failure ends the reloads of its model; its other replicas run as before. Each reload is recorded for later plans when
+its replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import json
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
@@ -19,9 +23,25 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from . import cluster, node
 from .budget import FREE
 from .engine import RELOAD_ENDED, RELOAD_FAILED
-from .failure import KEPT_FAILURE, KV_NAMESPACE, StartFailed, start_failure
-from .mark import utc_now
-from .messages import HttpCall, Json, Place, ReloadRequest, ReloadState, Replica, seat_of
+from .lock import HeldLock, LockBusy
+from .messages import (
+    HttpCall,
+    Json,
+    Place,
+    PlannedReload,
+    ReloadMember,
+    ReloadRequest,
+    ReloadState,
+    Replica,
+    ServedWeights,
+    WeightSource,
+    seat_of,
+)
+from .ports import host_port
+from .records import RELOAD, add, remove, why_paused
+from .report import KEPT_FAILURE, KV_NAMESPACE, StartFailed, actor_name, first_line, start_failure, utc_now
+from .run import PAUSED, Run, Task, outcome_of
+from .run_messages import ApplyRequest, Outcome
 from .wire import document_of, parse
 
 UNKNOWN_SPEC = "unknown"
@@ -171,3 +191,248 @@ def forget_dead_actors() -> None:
 
 def _key() -> bytes:
     return KEPT + str(ray.get_runtime_context().get_actor_id()).encode()
+
+
+POLL_S = 0.5
+MARGIN_S = 120.0
+MAX_MESSAGE = 600
+MAX_SOURCES = 3
+NO_RECORD = "the record of it in Ray's table could not be written"
+GONE = "it is gone, or another actor has its name"
+OLD_ACTOR = ("an earlier fleetctl has started it, and such an actor can send its engine only one request: it runs as "
+             "before; use fleetctl replace")
+ENDED = "its actor ended meanwhile, and Ray is restarting it"
+
+
+class ReloadRecord(NamedTuple):
+    """What later plans read of a reload. `asked` = its engines were asked and may have loaded anything."""
+
+    model: str
+    replica_id: int
+    actor_id: str
+    spec_hash: str
+    node_ids: Sequence[str]
+    at: str
+    restarts: int
+    asked: Optional[bool] = None
+    code: Optional[str] = None
+    message: Optional[str] = None
+    weights: Optional[Sequence[Optional[ServedWeights]]] = None
+    fleet: Optional[str] = None
+    namespace: Optional[str] = None
+
+
+class Reloads:
+    """The reloads of a request, as `tasks`, and what they share: their lock and sources of weights."""
+
+    def __init__(self, request: ApplyRequest, run: Run) -> None:
+        self.run, self._request = run, request
+        self.waits = request.wait
+        self.tasks: List[Reload] = []
+        self.failed: Dict[str, str] = {}
+        """By model, the id of the replica whose reload did not succeed."""
+        self.busy: Optional[LockBusy] = None
+        self._lock: Optional[HeldLock] = None
+        self._sources: Dict[str, List[WeightSource]] = {}
+        latest: Dict[str, Reload] = {}
+        for row in request.plan.reloads:
+            latest[row.model] = Reload(row, latest.get(row.model), self)
+            self.tasks.append(latest[row.model])
+
+    def take_lock(self) -> None:
+        """Take the lock of all reloads of the fleet, once; if another run holds it, `busy` says so."""
+        if self._lock is None and self.busy is None:
+            try:
+                self._lock = self.run.take(f"{self._request.plan.fleet.name}/reload", self._request.holder, 0.0)
+            except LockBusy as busy:
+                self.busy = busy
+
+    def release_lock(self) -> None:
+        """Release the lock if no reload is left."""
+        if self._lock is not None and all(task.outcome for task in self.tasks):
+            self._lock.release()
+
+    def keep(self, actor_id: str, state: Optional[ReloadRecord]) -> bool:
+        """Record the state of a replica's reload, None = remove the record; returns whether that succeeded."""
+        fleet, subject = self._request.plan.fleet, f"{actor_id}/{self._request.job}"
+        if state is None:
+            return remove(RELOAD, subject, fleet.name)
+        record = state._replace(fleet=fleet.name, namespace=fleet.namespace)
+        return add(RELOAD, subject, document_of(record), fleet.name)
+
+    def why_paused(self, model: str) -> str:
+        """Return why a model reloads nothing now: a user has paused it. "" = it may."""
+        return why_paused(self._request.plan.fleet.name, self._request.plan.fleet.namespace, model)
+
+    def add_source(self, replica: str, place: Place) -> None:
+        """Keep a member that has reloaded as a source for the next replica."""
+        weights = place.weights
+        if weights and weights.port and cluster.is_at(place.node_id, place.ip):
+            source = WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole)
+            self._sources.setdefault(weights.artifact, []).append(source)
+
+    def with_sources(self, member: ReloadMember) -> ReloadMember:
+        """Return the member with the latest sources before those of the plan."""
+        if member.weights is None:
+            return member
+        more = self._sources.get(member.weights.artifact, [])[-MAX_SOURCES:]
+        return member._replace(weights=member.weights._replace(sources=[*more, *member.weights.sources]))
+
+
+class Reload(Task):
+    """One replica's reload: asks its actor to reload, then polls it until the reload has ended.
+
+    `before` = the reload of the same model before it.
+    """
+
+    def __init__(self, row: PlannedReload, before: Optional[Reload], shared: Reloads) -> None:
+        super().__init__(row.id, row)
+        self.row, self._before, self._shared = row, before, shared
+        self._clock = shared.run.clock
+        self._begun_at = self._next = 0.0
+        self._handle: Any = None
+        self._answer: Any = None
+        self._restarts = 0
+        self._answered = False
+
+    def may_begin(self) -> bool:
+        """Return whether the one before it has ended; a run that does not wait begins only one of each model."""
+        if self._before is None:
+            return True
+        ended = self._before.outcome
+        return ended is not None and (self._shared.waits or ended.outcome != "ready")
+
+    @property
+    def may_be_left(self) -> bool:
+        """Return whether its replica has answered, so that it reloads by itself, or its turn is in a later run."""
+        return self._answered if self.begun else self._before is not None
+
+    def at_end(self, interrupted: bool) -> Outcome:
+        """Return that it continues by itself, or that it was not begun."""
+        if self.begun:
+            return self._said("starting", "INTERRUPTED" if interrupted else None, "its reload continues by itself")
+        if interrupted:
+            return self._said("skipped", "INTERRUPTED", "interrupted: it runs as before")
+        return self._said("skipped", "WAITS_TURN", "replicas of a model reload one at a time, and this run does not "
+                                                   "wait: the next apply continues")
+
+    def step(self) -> None:
+        """Continue without waiting."""
+        try:
+            self.outcome = self._step() if self._handle else self._start()
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # old and new weights may not both fit
+            self.outcome = self._ended_meanwhile()
+        except Exception as error:
+            self.outcome = self._failed("AGENT_ERROR", first_line(error), asked=True)
+        if self.outcome is not None:
+            if self.outcome.outcome != "ready":
+                self._shared.failed.setdefault(self.row.model, self.key)
+            self._shared.release_lock()
+
+    def _said(self, kind: str, code: Optional[str], message: str, places: Sequence[Place] = ()) -> Outcome:
+        seconds = self._clock() - self._begun_at if self._begun_at else 0.0
+        return outcome_of(self.row, kind, code, message, places=places, seconds=seconds)
+
+    def _start(self) -> Optional[Outcome]:
+        """Find the planned actor and ask it to reload; note that first, so that a plan knows even if this job dies."""
+        shared, row = self._shared, self.row
+        shared.take_lock()
+        if shared.busy is not None:
+            why = f"another run is reloading this fleet's replicas: {shared.busy}"
+            return self._said("skipped", "LOCK_HELD", why)
+        if paused := shared.why_paused(row.model):
+            return self._said("blocked", PAUSED, paused)
+        if row.model in shared.failed:
+            why = f"the reload of {shared.failed[row.model]} before it did not succeed: it runs as before"
+            return self._said("skipped", "NOT_BEGUN", why)
+        self._begun_at = self._clock()
+        shared.run.events.emit("replicaReloading", f"{self.key}: reloading its weights on {', '.join(row.nodes)}; it "
+                               "keeps serving", model=row.model, replicaId=row.replica_id)
+        handle = None
+        with suppress(ValueError):
+            handle = ray.get_actor(actor_name(row.model, row.replica_id))
+        gone = handle is None or handle._actor_id.hex() != row.actor_id
+        if gone or (row.requests and not hasattr(handle, "reload_in_steps")):
+            return self._said("skipped", *(("NOT_FOUND", GONE) if gone else ("NOT_BEGUN", OLD_ACTOR)))
+        self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
+        if not self._note(asked=True):
+            why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"
+            return self._said("failed", RELOAD_FAILED, why)
+        self._ask()
+        return None
+
+    def _ask(self, request: bool = True) -> None:
+        """Ask for the state; `request` = ask for the reload first, because none or a different one was running."""
+        row = self.row
+        if request:
+            members = [self._shared.with_sources(member) for member in row.members]
+            first = row.http or row.requests[0]
+            asked = document_of(ReloadRequest(
+                row.runs, row.spec_hash, first, row.lifecycle.startup_timeout, members, row.requests))
+            (self._handle.reload_in_steps if row.requests else self._handle.reload).remote(asked)
+        self._answer = self._handle.reloading.remote()
+        self._next = self._clock() + POLL_S
+
+    def _step(self) -> Optional[Outcome]:
+        if self._clock() < self._next:
+            return None
+        done, _ = ray.wait([self._answer], timeout=0)
+        if done:
+            state = parse(ReloadState, ray.get(self._answer))
+            self._answered = True
+            if not state.state:  # a new actor; do not ask again, as the reload may have ended its engine
+                return self._failed(RELOAD_ENDED, ENDED)
+            running = state.state == "reloading"
+            if state.spec_hash == self.row.spec_hash and not running:
+                return self._ended(state)
+            self._ask(request=not running)
+        if self._is_late():
+            return self._said("starting", "STILL_STARTING", "it continues by itself; the next apply has the result")
+        return None
+
+    def _ended(self, state: ReloadState) -> Outcome:
+        if state.state == "failed":
+            return self._failed(state.code, state.reason, asked=state.runs is None)
+        if state.state == "refused":
+            self._shared.keep(self.row.actor_id, None)
+            why = "it has reloaded since the plan was made: it runs another spec"
+            return self._said("skipped", "SPEC_MOVED", why)
+        for place in state.places:
+            self._shared.add_source(self.key, place)
+        self._restarts = state.restarts
+        if not self._note(at=state.at, weights=[place.weights and place.weights._replace(fetched=None)
+                                                for place in state.places]):
+            why = f"its engine has loaded other weights in place, but {NO_RECORD}: the next apply notes it"
+            return self._said("starting", "STILL_STARTING", why)
+        return self._said("ready", "RELOADED", "its engine has loaded other weights in place", state.places)
+
+    def _ended_meanwhile(self) -> Optional[Outcome]:
+        """Return the result if the actor has ended since it was asked; otherwise ask it for the state again."""
+        record = cluster.actor_record(self.row.actor_id)
+        if record.state == "DEAD":
+            self._shared.keep(self.row.actor_id, None)
+            return self._said("skipped", "NOT_FOUND", GONE)
+        if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
+            self._ask(request=False)
+            return None
+        return self._failed(RELOAD_ENDED, ENDED)
+
+    def _is_late(self) -> bool:
+        return self._clock() - self._begun_at > self.row.lifecycle.startup_timeout + MARGIN_S
+
+    def _failed(self, code: str, why: str, asked: bool = False) -> Outcome:
+        """Return the result of a failure; `asked` = its engines were asked, so what they have loaded is not known."""
+        self._note(asked=asked, code=code, message=why[:MAX_MESSAGE])
+        effect = ("its engines were asked and may have loaded the new weights: its spec is not known" if asked
+                  else "it keeps running its former spec")
+        return self._said("failed", code, f"{why}\n{effect}")
+
+    def _note(
+        self, at: Optional[str] = None, *, asked: Optional[bool] = None, code: Optional[str] = None,
+        message: Optional[str] = None, weights: Optional[Sequence[Optional[ServedWeights]]] = None,
+    ) -> bool:
+        row = self.row
+        node_ids = list(dict.fromkeys(member.node_id for member in row.members))
+        return self._shared.keep(row.actor_id, ReloadRecord(
+            row.model, row.replica_id, row.actor_id, row.spec_hash, node_ids, at or utc_now(), self._restarts, asked,
+            code, message, weights))

@@ -15,12 +15,23 @@ import ray
 
 from . import cluster, node
 from .budget import Restarts, RestartsUsed, give_restart
-from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, later, start_failure
-from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
 from .readiness import NotReady, Recorder
 from .reload import Reloading, Steps, as_reloaded
+from .report import (
+    LEAVE_S,
+    StartFailed,
+    about,
+    describe,
+    encode_failure,
+    end_with,
+    exit_in,
+    injected_variables,
+    later,
+    start_failure,
+    utc_now,
+)
 from .wire import from_parts, parse
 
 ENDED_S = 60.0

@@ -14,12 +14,11 @@ from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optiona
 
 import ray
 
-from .events import EventStream, Requested
-from .failure import first_line
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .messages import GotWeights, Place, PlannedReload, Replica
 from .ports import host_port
-from .run_messages import Holder, Outcome, Target
+from .report import first_line
+from .run_messages import EventStream, Holder, Outcome, Requested, Target
 
 POLL_S = 0.1
 WORKER = "run"

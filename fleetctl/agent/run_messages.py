@@ -1,12 +1,27 @@
-"""What the client and a run tell each other: the plan, the requests of all verbs, and the outcome for each replica.
+"""What the client and a run tell each other: the plan, the requests of all verbs, outcomes, and the events of a run.
 
 Values as those of `messages.py`, read and written in the same way; and like there, no `from __future__ import
 annotations`.
+
+A request is in Ray's package table, is read once and removed. The client uploads it over HTTP (`PUT
+/api/packages/...`), which cannot read it back. A plan contains env values; this way they never reach a disk.
+
+Events go the other way: one JSON object per line on standard output, which is Ray's job log. First `version`, last
+`runSummary`.
 """
 
-from typing import List, Mapping, NamedTuple, Optional, Sequence
+import json
+import threading
+import time
+import zlib
+from typing import Any, List, Mapping, NamedTuple, Optional, Protocol, Sequence
+
+import ray
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
 
 from .messages import Engine, GotWeights, Json, Lifecycle, PlannedReload, PlannedWeights, Replica, ServedWeights
+from .report import moment
+from .wire import document_of
 
 
 class ShapeMember(NamedTuple):
@@ -321,3 +336,81 @@ class Outcome(NamedTuple):
     addresses: Optional[Sequence[str]] = None
     weights: Optional[GotWeights] = None
     notes: Optional[Sequence[str]] = None
+
+
+POLL_S = 0.05
+
+
+def take(name: str) -> Optional[Json]:
+    """Return the named document and remove it; None = not there (yet)."""
+    key = f"gcs://{name}".encode()
+    data = _internal_kv_get(key)
+    if data is None:
+        return None
+    _internal_kv_del(key)
+    return json.loads(zlib.decompress(data))
+
+
+def wait_for(name: str, timeout_s: float) -> Optional[Json]:
+    """Return the document as soon as it is there; None if it does not arrive in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = take(name)
+        if found is not None or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_S)
+
+
+EVENT_VERSION = "1.0"
+
+
+class Requested(Protocol):
+    """What every request says."""
+
+    @property
+    def tool_version(self) -> str:
+        """The version of the client."""
+
+    @property
+    def job(self) -> str:
+        """The id of the run's job."""
+
+
+class EventStream:
+    """Numbers and writes the events of one run; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._broken = ""
+
+    def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
+        """Write one event; `fields` are JSON, or values that have a JSON form, without secrets."""
+        with self._lock:
+            event = {
+                "seq": self._seq,
+                "time": moment(time.time()),
+                "type": kind,
+                "level": level,
+                "message": message,
+            }
+            event.update(document_of(fields))
+            self._seq += 1
+            # ASCII only: an engine's last output may have other line ends, or characters outside the job's locale
+            line = self._broken + json.dumps(event, separators=(",", ":"))
+            try:
+                print(line, flush=True)
+                self._broken = ""
+            except OSError:  # a full disk loses events, not the run
+                self._broken = "\n"
+
+    def begin(self, request: Requested, **fields: Any) -> None:
+        """Write the first event of a run: versions of events, Ray and client, and the job."""
+        self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}", version=EVENT_VERSION,
+                  toolVersion=request.tool_version, job=request.job, **fields)
+
+    def end(self, code: int, message: str, outcomes: Sequence[Outcome] = (), **fields: Any) -> int:
+        """Write the summary of a run and return its exit code."""
+        level = {0: "info", 3: "warning"}.get(code, "error")
+        self.emit("runSummary", message, level=level, outcomes=outcomes, exitCode=code, **fields)
+        return code

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.fleet import MAX_GRACE_S
 from fleetctl.documents.inventory import Replica

@@ -378,7 +378,7 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 
 
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of a run that come from its metadata; see `apply/record.py`."""
+    """Return the fields of a run that come from its metadata; see `apply/prepare.py`."""
     replicas = named_replicas(metadata)
     texts = ("command", "fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf",
              AGENT)

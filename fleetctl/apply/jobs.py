@@ -198,5 +198,5 @@ def _shipped(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 
 def document(name: str, content: Mapping[str, Any]) -> Package:
-    """Encode a document for the agent, which reads it by its name (`agent/mailbox.py`)."""
+    """Encode a document for the agent, which reads it by its name (`agent/run_messages.py`)."""
     return Package(name, zlib.compress(json.dumps(content, ensure_ascii=False).encode()))

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event

@@ -90,7 +90,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
         if not ctx.resilient_parsing:
-            args = _as_ours(args, {name: str(one.metavar) for one in self.params for name in one.opts})
+            args = _as_ours(args, self.params)
         if self.takes_files:
             ctx.allow_extra_args = True
             args = self._with_files_named(ctx, args)
@@ -119,6 +119,14 @@ class Command(TyperCommand):
         """Return the parts of the usage line; only a choice keeps its braces."""
         pieces = [re.sub(r"^{([^|]+)}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
         return [*pieces, *(["[FILE]..."] if self.takes_files else [])]
+
+
+class Group(TyperGroup):
+    """A command that also has subcommands: its own flags are read as those of `Command`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
+        """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
+        return super().parse_args(ctx, args if ctx.resilient_parsing else _as_ours(args, self.params))
 
 
 def _without_type(record: Callable[[Any], tuple[str, str] | None], ctx: Any) -> tuple[str, str] | None:  # noqa: ANN401
@@ -246,26 +254,34 @@ OTHERS_COMMANDS = {
     "rollback": "revert the fleet file in git, then `fleetctl replace MODEL` brings the former spec back",
     "move": "`fleetctl drain NODE` replaces its replicas elsewhere; nothing else moves a running replica",
     "config": "`fleetctl context list` lists clusters, `fleetctl context use NAME` chooses one",
+    "start": "`fleetctl apply` starts what the fleet file wants, `fleetctl deploy MODEL` one model of it",
+    "edit": "edit the fleet file; `fleetctl propose` changes numbers in it, on a branch for review",
+    "cancel": "`fleetctl stop` ends a running apply; the replicas it created stay",
+    "unpause": "`fleetctl resume` allows new replicas of a model or a fleet again",
     "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their formatting",
     "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
     "version": "`fleetctl --version` prints it",
     "top": "`fleetctl inventory` shows what is in use on each node",
     "ps": "`fleetctl status` shows every replica",
 }
-OTHERS_COMMANDS |= dict.fromkeys(("destroy", "down", "remove", "rm"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(
+    ("destroy", "down", "remove", "rm", "undeploy", "kill", "terminate"), OTHERS_COMMANDS["delete"])
+OTHERS_COMMANDS |= dict.fromkeys(("run", "create", "launch", "sync", "reconcile"), OTHERS_COMMANDS["start"])
 OTHERS_COMMANDS |= {"upgrade": OTHERS_COMMANDS["update"], "undo": OTHERS_COMMANDS["rollback"],
                     "migrate": OTHERS_COMMANDS["move"], "up": OTHERS_COMMANDS["update"]}
-OTHERS_COMMANDS |= dict.fromkeys(("ls", "list"), OTHERS_COMMANDS["get"])
-OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"]}
+OTHERS_COMMANDS |= dict.fromkeys(("ls", "list", "replicas", "models", "state"), OTHERS_COMMANDS["get"])
+OTHERS_COMMANDS |= {"check": OTHERS_COMMANDS["lint"], "nodes": OTHERS_COMMANDS["top"],
+                    "abort": OTHERS_COMMANDS["cancel"]}
 
 
-def _as_ours(arguments: Sequence[str], ours: Mapping[str, str]) -> list[str]:
+def _as_ours(arguments: Sequence[str], parameters: Sequence[Any]) -> list[str]:
     """Return the arguments with NDIF's spellings of flags as ours; docs/verbs.md lists them.
 
     Raises UsageError for a long flag with one dash, a format after -o, or a flag of other tools. Unrefused, `-out=x`
-    would write a file `ut=x`, and `-o json` a file `json`. `ours` = the flags of the command, with their metavars: a
-    flag whose value is optional, and which no number follows, gets an empty value.
+    would write a file `ut=x`, and `-o json` a file `json`. `parameters` = those of the command: a flag whose value is
+    optional, and which no number follows, gets an empty value.
     """
+    ours = {name: str(one.metavar) for one in parameters for name in one.opts}
     found = list(arguments)
     for place, argument in enumerate(arguments):
         if argument == "--":

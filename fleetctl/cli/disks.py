@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,20 +19,22 @@ from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.nodes import node_of
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.doctor.fleet import candidates
 from fleetctl.documents.cold import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
+from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import PlanHistory
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
-from fleetctl.errors import ApplyError, FleetctlError, UsageError
+from fleetctl.documents.selector import LabelSelector
+from fleetctl.errors import ApplyError, FleetctlError, FleetFileError, UsageError
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.planner.cold import orders_for
+from fleetctl.planner.cold import Part, orders_for, parts_of
 from fleetctl.planner.options import file_flags, require_complete
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
 from fleetctl.workflow.cluster import read
-from fleetctl.workflow.cold import fleets_in, named_weights, nodes_for, selected
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.scaling import model_of
@@ -105,6 +107,38 @@ def prefetch(
     return answer.exit_code
 
 
+def nodes_for(
+    fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
+) -> Mapping[str, Sequence[Part]]:
+    """Return the parts of a model's weights to fetch, by node id.
+
+    All parts on the `chosen` nodes, if given; otherwise the parts of the members that may run on each node.
+    """
+    parts = parts_of(model)
+    if not parts:
+        raise FleetctlError(f"{model.key} has no weights in the fleet file, so there is nothing to fetch",
+                            hint="see `fleetctl explain spec.models.workers.members.weights`")
+    if chosen is not None:
+        return {node.id: parts for node in chosen}
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        members = [member for group in model.workers for member in group.members
+                   if member.weights and member.weights.index == part.weights.index]
+        for node in {node.id: node for member in members for node in candidates(fleet, member, seen.nodes)}.values():
+            found.setdefault(node.id, []).append(part)
+    return {node.id: found[node.id] for node in seen.nodes if node.id in found}
+
+
+def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
+    """Return the living nodes with these labels; raises FleetctlError if none has them."""
+    found = [node for node in seen.nodes
+             if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
+    if selector is not None and not found:
+        raise FleetctlError(f"no node with the labels {selector.text} is alive",
+                            hint="`fleetctl inventory` lists the nodes")
+    return found
+
+
 def _report(row: FetchedWeights, names: dict[str, str]) -> None:
     got = row.fetched
     text = f"{format_bytes(got.bytes)} in {got.seconds:.1f}s" if got else row.trouble
@@ -165,6 +199,25 @@ def prune(
         (node.model_copy(update={"node": names[node.node_id]}) for node in found), key=lambda node: node.node))
     show_answer(answer, output_format, pruned_report)
     return answer.exit_code
+
+
+def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:
+    """Return the one fleet that all files form together, else the fleet of each file; raises FleetFileError."""
+    try:
+        return [load_fleet(files, stdin=invocation.stdin)]
+    except FleetFileError as together:
+        try:
+            return [load_fleet([file], stdin=invocation.stdin) for file in files]
+        except FleetFileError:
+            raise together from None
+
+
+def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]:
+    """Return every artifact that a model of the fleets names or a replica of the cluster serves."""
+    files = [member.weights.index for fleet in fleets for model in fleet.models for group in model.workers
+             for member in group.members if member.weights]
+    served = [member.weights.artifact for replica in seen.replicas for member in replica.members if member.weights]
+    return list(dict.fromkeys((*files, *served)))
 
 
 def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool:

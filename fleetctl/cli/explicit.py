@@ -24,12 +24,14 @@ from fleetctl.cli.process import invocation_on_one_cluster, now_text
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
-from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_live
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import count_of, first_few, grouped
+from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
+from fleetctl.planner.notes import policy_of
 from fleetctl.planner.policy import protection_of
 from fleetctl.planner.startup import with_startup_times
 from fleetctl.render.place_text import node_text, replica_name, status_word
@@ -38,7 +40,6 @@ from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.warm_budget import WarmRoom, rooms_for
 
 app = command_app()
 DrainTime = Annotated[float, flags.option(
@@ -47,6 +48,20 @@ DrainTime = Annotated[float, flags.option(
          "to end. [default: 0s]")]
 LISTED = 20
 LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
+
+
+@dataclass(frozen=True, slots=True)
+class WarmRoom:
+    """One node, in bytes: its budget for weights, the part `held` by WARM replicas, and the size of the new weights."""
+
+    node: Node
+    budget: int
+    held: int
+    more: int
+
+    def __str__(self) -> str:
+        return (f"{self.node.name}: {format_bytes(self.more)} of weights stay in memory; with those already WARM "
+                f"{format_bytes(self.held + self.more)} of at most {format_bytes(self.budget)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,40 @@ def _at_level(seen: Inventory, named: Sequence[Replica], level: str) -> list[Rep
     if others := len(named) - len(chosen):
         say("note", f"{count_of(others, 'replica')} left alone: not {level.upper()}")
     return chosen
+
+
+def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
+    """Return the bytes of weights that may be WARM on a node: the fleet file's value, else half of Ray's memory."""
+    warm = policy_of(node, policies).warm
+    return node.resources.total.memory // 2 if warm is None else warm
+
+
+def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()) -> list[WarmRoom]:
+    """Return the nodes on which the weights of these replicas would stay; raises FleetctlError if they do not fit.
+
+    Weights that an interrupted eviction has already loaded count once. Replicas without weights are left to the agent,
+    which reports that they stay.
+    """
+    more: Counter[str] = Counter()
+    for replica in chosen:
+        folders = {(member.node_id, member.weights.artifact, member.weights.view): member.weights.bytes or 0
+                   for member in replica.members if member.weights and member.node_id}
+        for (node_id, *_), size in folders.items():
+            more[node_id] += size
+    if not more:
+        raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
+                            hint="docs/weights.md says how fleetctl fetches them")
+    held: Counter[str | None] = Counter()
+    again = {(replica.model, replica.replica_id) for replica in chosen}
+    for replica in seen.replicas:
+        if replica.level == "WARM" and (replica.model, replica.replica_id) not in again:
+            for member in replica.members:
+                held[member.node_id] += member.memory
+    rooms = [WarmRoom(node, budget_of(node, policies), held[node.id], more[node.id])
+             for node in seen.nodes if node.id in more]
+    if full := [room for room in rooms if room.held + room.more > room.budget]:
+        raise FleetctlError("; ".join(map(str, full)), hint="`fleetctl evict` a WARM replica to free memory")
+    return rooms
 
 
 @contextmanager

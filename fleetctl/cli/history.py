@@ -10,7 +10,7 @@ import typer
 
 from fleetctl.apply.history import read_history, read_run
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import Group, command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
@@ -37,7 +37,7 @@ FleetFilesOption = Annotated[list[str] | None, flags.option(
 FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Show only the runs of this fleet.")]
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(cls=Group, invoke_without_command=True)
 def history(
     context: typer.Context,
     files: FleetFilesOption = None,

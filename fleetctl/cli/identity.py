@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.cli.process import this_command
 
 _step_of: ContextVar[str | None] = ContextVar("step_of", default=None)

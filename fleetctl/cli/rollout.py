@@ -102,11 +102,10 @@ def roll_out(
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target
-    models = tuple(replace(model, surge=model.surge or 1, reload=(), cold=None) if model.key in chosen
-                   else replace(model, cold=None) for model in fleet.models)
+    changed = {model.key: replace(model, surge=model.surge or 1) for model in fleet.models if model.key in chosen}
     output.verb = "rollout"
     with one_command("rollout"):
-        return _Rollout(invocation, where, replace(loaded, fleet=replace(fleet, models=models)), chosen,
+        return _Rollout(invocation, where, replace(loaded, fleet=fleet.only_creating(changed)), chosen,
                         replace(options, targets=(), selector=None), wanted, output, at_once, wait_timeout_s).run()
 
 

@@ -43,8 +43,6 @@ app = command_app(
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
 UNBROKEN = 4_000
 """Width with --format wide in a pipe: more columns than any row needs."""
-UNREPORTED = ("age", "gpus")
-"""Columns whose changes --follow does not report in a pipe."""
 
 Look = tuple[Inventory, str]
 """The last complete inventory, and why there is no newer one; "" = it is current."""
@@ -237,7 +235,7 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
         report, trouble_before = report_of(seen), trouble
         rows = {str(row[0]): visible("  ".join(
                     str(cell) for column, cell in zip(table.columns[1:], row[1:], strict=True)
-                    if cell and column.key not in UNREPORTED))
+                    if cell and column.news))
                 for table in report.tables if table.key == "replica" for row in table.rows}
         if number == 0:
             show_report(report)

@@ -38,13 +38,14 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest name, or with one that has `name` as its last part or its checkpoint; quoted for
-    a shell.
+    """Return a hint with the nearest name, or with one that has `name` as its last part; quoted for a shell.
+
+    A key of NDIF is compared by its checkpoint: the text around it is alike in all of them.
     """
-    names = sorted(known)
-    found = nearest(name, names) or next((one for one in names if one.endswith(f"/{name}")
-                                          or checkpoint_of(one) == name), None)
-    return f"did you mean {quote(found)}?" if found else None
+    names = {checkpoint_of(one) or one: one for one in sorted(known, reverse=True)}
+    given = checkpoint_of(name) or name
+    found = nearest(given, names) or next((one for one in sorted(names) if one.endswith(f"/{given}")), None)
+    return f"did you mean {quote(names[found])}?" if found else None
 
 
 @lru_cache(maxsize=4)

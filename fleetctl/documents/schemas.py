@@ -30,8 +30,6 @@ from fleetctl.errors import FleetctlError
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
 _IDENTIFYING = ("apiVersion", "kind", "key", "name")
-_PARTIAL = ("WorkerGroup", "Member", "Engine", "Probe")
-"""Models whose required keys may be left out when a model changes its shape."""
 
 JsonSchema = dict[str, Any]
 
@@ -66,11 +64,23 @@ def _event() -> JsonSchema:
 
 
 def _fleet() -> JsonSchema:
-    """A fleet file. The worker groups in which a model changes its shape are partial: only names are required."""
+    """A fleet file. The worker groups in which a model changes its shape are partial: only names are required.
+
+    Partial are all definitions below them that require a key, or that lead to one that does.
+    """
     fleet = _of(FleetDocument, "fleetctl fleet file", "validation")
     definitions = fleet["$defs"]
-    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in _PARTIAL})
-    for name in _PARTIAL:
+    refers = {name: set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(one))) for name, one in definitions.items()}
+    below, todo = set[str](), ["WorkerGroup"]
+    while todo:
+        if (name := todo.pop()) not in below:
+            below.add(name)
+            todo += refers[name]
+    partial = {name for name in below if _as_part(dict(definitions[name])) != definitions[name]}
+    while more := {name for name in below - partial if refers[name] & partial}:
+        partial |= more
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in sorted(partial)})
+    for name in sorted(partial):
         parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
     definitions.update(json.loads(parts))
     definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
@@ -95,6 +95,15 @@ class ResolvedFleet:
     def labels(self) -> dict[str, Mapping[str, str]]:
         """The labels of each model, by model key."""
         return {model.key: model.labels for model in self.models}
+
+    def only_creating(self, changed: Mapping[str, ResolvedModel]) -> ResolvedFleet:
+        """Return the fleet with these models `changed`, by key, for a plan that only creates replicas of them.
+
+        They reload nothing in place, and no node fetches weights: the next apply of the file does.
+        """
+        return replace(self, models=tuple(
+            replace(changed.get(model.key, model), reload=() if model.key in changed else model.reload, cold=None)
+            for model in self.models))
 
 
 SPEC_HASH_DIGITS = 16

@@ -38,7 +38,7 @@ MEMBER_CLASS = "GangMember"
 MEMBER_CLASSES = frozenset({MEMBER_CLASS, "WarmHolder"})
 """These, and the actors that hold the weights of a WARM gang on its further nodes; see agent/warm.py."""
 PREFIX = "FLEETCTL_FAILED "
-"""The marker before a failure in Ray's text; see agent/failure.py."""
+"""The marker before a failure in Ray's text; see agent/report.py."""
 
 
 @dataclass(frozen=True, slots=True)

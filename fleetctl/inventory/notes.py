@@ -17,7 +17,7 @@ from fleetctl.inventory.jobs import Job, named_replicas, noted_list
 from fleetctl.inventory.records import CORDON, PAUSE, RESUME, SLOTS, UNCORDON, Record, Records
 
 ENDING = "ending"
-"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/demote.py."""
+"""The field under which the run of an eviction to WARM names the replicas that it ends now; see agent/warm.py."""
 
 WITHIN = "within"
 """The key of a run's metadata with the whole seconds that all of it may take."""

@@ -1,36 +1,28 @@
-"""What a plan does: the actions for placed replicas, and which outdated replicas reload their weights in place.
+"""The actions of a plan: one for each placed replica.
 
-All actions first become plain documents with sorted keys, from which their canonical JSON (for the plan's id) and the
+All first become plain documents with sorted keys, from which their canonical JSON (for the plan's id) and the
 models are derived in bulk: one by one, the 50,000 actions of a large fleet would take longer than placing them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Stop
-from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Inventory, Replica, serves
 from fleetctl.documents.plan import Action
-from fleetctl.documents.quantity import some
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.cooling import AVOIDED, Limits, find_limits
-from fleetctl.planner.live import ModelState, is_outdated
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.live import ModelState
+from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Assigned
-from fleetctl.planner.policy import protecting
 from fleetctl.planner.weights import by_rank
 
 ActionDocument = dict[str, Any]
 """An action as in the plan's JSON, with sorted keys."""
-MORE_CHANGED = "more than index or view of its weights has changed (fleetctl replace)"
-NOT_READY = "not ready"
 
 
 def actions_for(
@@ -92,89 +84,4 @@ def _member(assigned: Assigned, node: LedgerNode, stops: Sequence[Stop | None] |
         "node": node.name, "nodeId": node.id, "rank": seat.rank,
         **({"residents": residents} if residents else {}),
         "role": seat.role, "slot": assigned.slot, **({"stop": stop.as_json()} if stop else {}), "vram": claim.vram,
-    }
-
-
-@dataclass(slots=True)
-class Reloads:
-    """The reloads of a plan as plain documents, and a summary of them by model key."""
-
-    documents: list[dict[str, Any]] = field(default_factory=list)
-    summaries: dict[str, str] = field(default_factory=dict)
-
-
-def find_reloads(
-    fleet: ResolvedFleet, demands: Sequence[Demand], states: Mapping[str, ModelState], inventory: Inventory, *,
-    ignore_cooldown: bool,
-) -> Reloads:
-    """Return the reloads of those demands' models that are updated in place.
-
-    Replicas with an unknown spec come first, since they may be reloading already.
-    """
-    found, places = Reloads(), [one.place for one in demands if fleet.models[one.place].reload]
-    if not places:
-        return found
-    names = {node.id: node.name for node in inventory.nodes}
-    failures = [] if ignore_cooldown else inventory.failures
-    limits = Limits() if ignore_cooldown else find_limits(fleet, inventory, demands, states, reloads=True)
-    for place in places:
-        model = fleet.models[place]
-        state = states[model.key]
-        outdated = [one for one in state.live if is_outdated(one, model)]
-        outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
-        ended, by_objection = _ended(model, failures), dict[str, list[str]]()
-        left = limits.most.get(place, len(outdated))
-        for replica in outdated:
-            name = f"{model.key}/{replica.replica_id}"
-            objection = ((state.pause and state.paused) or _objection(fleet, model, replica) or ended
-                         or _cooling(limits, place, replica, left))
-            by_objection.setdefault(objection, []).append(name)
-            if not objection:
-                left -= 1
-                found.documents.append(_document(model, replica, name, names))
-        found.summaries[model.key] = "; ".join(
-            f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
-            for text, which in sorted(by_objection.items()))
-    return found
-
-
-def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> str:
-    """Return why a replica does not reload; empty = it may."""
-    seats = sum((member.count or 1) * group.copies for group in model.workers for member in group.members)
-    if model.engine_hash is None or replica.engine_hash != model.engine_hash or len(replica.members) != seats:
-        return MORE_CHANGED
-    if protecting(fleet.policy.protected_models, model.key):
-        return "the model is protected (spec.policy.protectedModels)"
-    if replica.in_a_row and replica.restart_max is not None and replica.in_a_row >= replica.restart_max:
-        return "no restart is left, should its engine end during the reload"
-    return "" if serves(replica) and replica.actor_id else NOT_READY
-
-
-def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
-    """Return why no replica of a model reloads this spec automatically: it has ended an engine before."""
-    found = next((one for one in reversed(failures) if one.code == RELOAD_ENDED and one.model == model.key
-                  and model.has_spec(one.spec_hash)), None)
-    return "" if found is None else (
-        f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: not tried "
-        "again until the spec changes, or with --ignore-cooldown")
-
-
-def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
-    """Return why the breaker leaves a replica alone: its spec cools, everywhere or on one of its nodes."""
-    if left <= 0:
-        return limits.why[place]
-    values = limits.left_out.get(place, {})
-    return next((limits.because[place][node] for member in replica.members
-                 if values.get(node := member.node_id or "") == AVOIDED), "")
-
-
-def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
-    requests = [in_order(one.model_dump(exclude_none=True)) for one in model.reload]
-    members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
-                "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
-    return {
-        "actorId": replica.actor_id, "http": requests[0] if len(requests) == 1 else None, "id": name,
-        "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
-        "priority": model.priority, "replicaId": replica.replica_id, "requests": requests if len(requests) > 1 else [],
-        "runs": replica.spec_hash, "specHash": model.spec_hash,
     }

@@ -26,7 +26,6 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Lost, Unmanaged
-    from fleetctl.planner.placement.claims import Position
 
 CLAIMED, NOT_TWICE = "CLAIMED_BY_FLEET", "a model that runs under another fleet gets no replicas"
 PAUSED, NONE_WHILE_PAUSED = "PAUSED", "a paused model gets no replicas"
@@ -171,14 +170,6 @@ def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
     replicas than wanted.
     """
     return max(0, min(wanted - current, wanted + surge - (current + outdated)))
-
-
-def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> bool:
-    """Return whether a replica is WARM and each member has the `wanted` artifact; None = any or none."""
-    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
-    return replica.level == "WARM" and replica.state == "ALIVE" and members.keys() == wanted.keys() and all(
-        artifact is None or ((weights := members[position].weights) is not None and weights.artifact == artifact)
-        for position, artifact in wanted.items())
 
 
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:

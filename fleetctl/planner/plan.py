@@ -32,7 +32,7 @@ from fleetctl.documents.plan import (
 )
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import Reloads, actions_for, find_reloads, read_actions
+from fleetctl.planner.actions import actions_for, read_actions
 from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -57,6 +57,7 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _blocked(
 ) -> list[Blocked]:
     placed = [*found.packing.placed, *tries.placed]
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
+    outranked = cache(lambda priority: quotas.after(one for one in placed if one.demand.priority >= priority))
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
@@ -188,7 +190,7 @@ def _blocked(
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
-            shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
+            shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
             if left < short:
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"

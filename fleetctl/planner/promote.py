@@ -1,6 +1,7 @@
-"""Assigns ids to new replicas; one that fits where a replica of its model is WARM moves there and takes over its id.
+"""Promotion: a new replica that fits where a replica of its model is WARM moves there and takes over its id.
 
-This happens after packing, moves nothing else, and takes no more GPUs, so that no fewer replicas are placed.
+This happens when new replicas get their ids, after packing. It moves nothing else, and takes no more GPUs, so that no
+fewer replicas are placed.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from fleetctl.documents.inventory import Replica
+from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState, is_warm_with
-from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.live import ModelState
+from fleetctl.planner.placement.claims import Position, ReplicaShape
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import Lifts, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -140,3 +143,22 @@ def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     most = {group.name: group.most_ranks for group in shape.groups}
     return all(max(Counter(nodes).values()) <= most[group] for (group, _), nodes in gangs.items()) \
         and all(len(found) == 1 and None not in found for found in values)
+
+
+def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> bool:
+    """Return whether a replica is WARM and each member has the `wanted` artifact; None = any or none."""
+    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
+    return replica.level == "WARM" and replica.state == "ALIVE" and members.keys() == wanted.keys() and all(
+        artifact is None or ((weights := members[position].weights) is not None and weights.artifact == artifact)
+        for position, artifact in wanted.items())
+
+
+def is_still_warm(action: Action, model: ModelState) -> bool:
+    """Return whether the replica with this id has the weights of each planned member in memory, on the same node."""
+    nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
+    wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
+              for one in action.members}
+    return action.replica_id in model.not_hot_ids and any(
+        one.replica_id == action.replica_id and is_warm_with(one, wanted)
+        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank] for member in one.members)
+        for one in model.not_hot)

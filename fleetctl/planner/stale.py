@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory, dead_node_ids, is_live
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
-from fleetctl.planner.live import LiveState, ModelState, is_warm_with, sort_out
+from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.reasons.check import refusal
+from fleetctl.planner.promote import is_still_warm
+from fleetctl.planner.reloads import moved_reloads
 
 
 def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
@@ -28,16 +30,7 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     ledger = open_ledger(inventory, (), state)
     then, now = plan.inventory.session_id, inventory.cluster.session_id
     moved = [f"the cluster has a new session: {then} when planned, {now} now"] if then and now and then != now else []
-    return [*moved, *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
-
-
-def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
-    dead = dead_node_ids(inventory)
-    now = {one.actor_id: one.spec_hash for one in inventory.replicas if is_live(one, dead)} if plan.reloads else {}
-    for one in plan.reloads:
-        if now.get(one.actor_id) != one.runs:
-            found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"
-            yield f"{one.id}: ran spec {one.runs[:12]} when planned, {found}"
+    return [*moved, *_models(plan, state), *moved_reloads(plan, inventory), *_nodes(plan, ledger)]
 
 
 def _models(plan: Plan, state: LiveState) -> Iterator[str]:
@@ -50,19 +43,8 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
             yield f"{key}: highest id {_number(then['highestId'])} when planned, {_number(highest)} now"
         yield from _held_by_others(key, state.models[key], planned)
     for action in plan.actions:
-        if action.op == "promote" and not _is_warm(action, state.models[action.model]):
+        if action.op == "promote" and not is_still_warm(action, state.models[action.model]):
             yield f"{action.id} is not WARM now, or not with the same weights on the same nodes"
-
-
-def _is_warm(action: Action, model: ModelState) -> bool:
-    """Return whether the replica with this id has the weights of each planned member in memory, on the same node."""
-    nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
-    wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
-              for one in action.members}
-    return action.replica_id in model.not_hot_ids and any(
-        one.replica_id == action.replica_id and is_warm_with(one, wanted)
-        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank] for member in one.members)
-        for one in model.not_hot)
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:

@@ -57,16 +57,13 @@ class Draining:
         return [replica for replica in self.on_node() if _is_of(self.fleet, replica) and replica.model in keys]
 
     def with_replacements(self) -> LoadedFleet:
-        """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones.
-
-        Weights on disks are left to the next apply.
-        """
+        """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones."""
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
-        models = tuple(
-            replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
-                    surge=0, reload=(), cold=None)
-            if leaving[model.key] else replace(model, cold=None) for model in self.fleet.models)
-        return replace(self.loaded, fleet=replace(self.fleet, models=models))
+        changed = {
+            model.key: replace(model, surge=0, replicas=max(
+                live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
+            for model in self.fleet.models if leaving[model.key]}
+        return replace(self.loaded, fleet=self.fleet.only_creating(changed))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
         """Return the inventory with the node cordoned."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fleetctl.apply.history import read_run, recent_runs
 from fleetctl.apply.node_jobs import JobRunner, examine
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.fleet import needs_by_node

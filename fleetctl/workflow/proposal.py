@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.apply.prepare import ApplyTask, prepare_saved
-from fleetctl.apply.replan import ReplanWanted, limited_to_refused
+from fleetctl.apply.run import ReplanWanted, limited_to_refused
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet

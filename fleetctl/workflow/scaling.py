@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.names import flag_with, with_key
+from fleetctl.documents.names import checkpoint_of, flag_with, with_key
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.guess import dns_label_meant
@@ -28,14 +28,11 @@ class Scaling:
     live: int
 
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
-        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`.
-
-        Weights on disks are left to the next apply.
-        """
+        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`."""
         fleet = self.loaded.sound()
-        models = tuple(replace(model, replicas=replicas, surge=surge, reload=(), dedicated=dedicated, cold=None)
-                       if model.key == self.model else replace(model, cold=None) for model in fleet.models)
-        return replace(self.loaded, fleet=replace(fleet, models=models))
+        changed = {model.key: replace(model, replicas=replicas, surge=surge, dedicated=dedicated)
+                   for model in fleet.models if model.key == self.model}
+        return replace(self.loaded, fleet=fleet.only_creating(changed))
 
 
 def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
@@ -46,7 +43,7 @@ def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
     models = {model.key: model for model in fleet.models}
     found = models.get(with_key(name, models))
     if found is None:
-        file = f"{dns_label_meant(name.rpartition('/')[2]) or 'model'}.yaml"
+        file = f"{dns_label_meant((checkpoint_of(name) or name).rpartition('/')[2]) or 'model'}.yaml"
         init = f"fleetctl init {file} --fleet {fleet.name} {flag_with('--model', name)}"
         entry = f"`{init}` writes an entry into a file of its own; then add -f {file}" if is_model_key(name) else None
         hints = (did_you_mean(name, models), entry)

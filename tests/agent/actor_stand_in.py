@@ -18,11 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import without_ray  # noqa: F401
+
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent import guarded, node, ports, processes, readiness, supervisor
 from fleetctl.agent.engine import EngineLog, EngineProcess
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Member
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.wire import parse
 
 os.environ["SET_BY_RAY"] = "for its worker alone"

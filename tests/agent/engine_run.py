@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,12 +19,15 @@ from urllib.parse import urlencode
 from marked_processes import MARK, children, eventually
 
 from fleetctl.agent.guarded import supervisor_source
+from fleetctl.demo.lifecycle import free_port
 
 STAND_IN = Path(__file__).with_name("actor_stand_in.py")
 SOURCE = supervisor_source()
 RAYLET = ("sh", "-c", '"$@"; exit $?', "raylet")
 DUMP_ENV = (sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}
+ENDS: dict[str, Any] = {"aliveFor": 60.0}
+"""The order for an engine without a probe that ends by itself: it is not ready before, however slow its end is."""
 
 
 def unstamped(log: Path) -> str:
@@ -178,9 +180,6 @@ class EngineLike:
 
 def engine_like(*flags: str, port: int = 0) -> tuple[tuple[str, ...], EngineLike]:
     """Return the command of engine_like.py on a free port, and its door."""
-    if not port:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    port = port or free_port()
     program = Path(__file__).with_name("engine_like.py")
     return (sys.executable, "-I", "-S", str(program), "--port", str(port), *flags), EngineLike(port)

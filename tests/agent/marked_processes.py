@@ -15,11 +15,14 @@ Found = TypeVar("Found")
 FAMILY = """\
 import os, sys, time
 def child(orphan):
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         if orphan and os.fork():
             os._exit(0)
         os.setsid()
         os.execvp("sleep", ["sleep", "1000"])
+    if orphan:
+        os.waitpid(pid, 0)
 child(orphan=False)
 child(orphan=True)
 print("family complete", flush=True)

@@ -15,19 +15,18 @@ from ray_keys import Keys
 from fleetctl.agent import apply as apply_module
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent import lock as lock_module
-from fleetctl.agent import mailbox, records
 from fleetctl.agent import prefetch as prefetch_module
+from fleetctl.agent import records, run_messages
 from fleetctl.agent import run as run_module
 from fleetctl.agent.apply import Apply
 from fleetctl.agent.attempt import Attempt
 from fleetctl.agent.cluster import NodeNow
-from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Replica
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row
 from fleetctl.agent.run import OnNodes, Run, Steps, Task, outcome_of
-from fleetctl.agent.run_messages import ApplyRequest, Holder, Outcome
+from fleetctl.agent.run_messages import ApplyRequest, EventStream, Holder, Outcome
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.documents.events import RunSummary
 
@@ -42,7 +41,7 @@ class ScriptedCluster:
         self.most_creating = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.lock = SimpleNamespace(released=False, released_after=None, release=self.release)
-        self.keys = Keys().install(monkeypatch, mailbox)
+        self.keys = Keys().install(monkeypatch, run_messages)
         self.now = 0.0
         self.on_replan: Any = None
         cluster = self
@@ -390,8 +389,8 @@ def test_a_replica_refused_while_the_client_plans_is_part_of_the_next_question(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer covers only the replicas that the question named: without another one, nothing would report b/0."""
-    take, first_looks = mailbox.take, iter([None])
-    monkeypatch.setattr(mailbox, "take", lambda name: next(first_looks, name) and take(name))
+    take, first_looks = run_messages.take, iter([None])
+    monkeypatch.setattr(run_messages, "take", lambda name: next(first_looks, name) and take(name))
     cluster.scripts = {"a/0": REFUSED, "b/0": ["granted", "failed:NODE_GONE"]}
     cluster.on_replan = {"request": request_of("a/1")}
     cluster.run("a/0", "b/0", mayReplan=True)

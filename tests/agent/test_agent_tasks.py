@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import run as run_module
-from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Place, ServedWeights
 from fleetctl.agent.run import Ended, OnNodes, Run, Steps, Task, outcome_of
-from fleetctl.agent.run_messages import Holder, Outcome, PrefetchRequest
+from fleetctl.agent.run_messages import EventStream, Holder, Outcome, PrefetchRequest
 
 REQUEST = PrefetchRequest({}, 1.0, 1, "job-1", "1.2")
 

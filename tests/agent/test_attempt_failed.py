@@ -10,8 +10,8 @@ from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent.attempt import CONSTRUCTED_S, EarlierAttempt
 from fleetctl.agent.cluster import GONE
 from fleetctl.agent.create import CreatedHere
-from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart, Replica
+from fleetctl.agent.report import encode_failure
 
 
 def test_alive_counts_only_after_the_constructor_has_returned(cluster: SimulatedCluster) -> None:

@@ -12,8 +12,8 @@ from ray_keys import Keys
 
 from fleetctl.agent import budget
 from fleetctl.agent.budget import HEALTHY_S, Restarts, RestartsUsed, give_restart
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Lifecycle, Place
+from fleetctl.agent.report import StartFailed
 
 FAILURE = StartFailed("ENGINE_EXITED", "the engine exited with code 3; last output: no memory", [Place(node_id="n1")])
 LONGEST_S = budget.node.MAX_BACKOFF_S

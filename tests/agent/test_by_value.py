@@ -17,12 +17,12 @@ from ray import cloudpickle
 import fleetctl.agent
 from fleetctl.agent.examine import examine_node
 from fleetctl.agent.gang import GangCoordinator, GangMember
-from fleetctl.agent.orphans import end_orphans
+from fleetctl.agent.leftovers import end_orphans
 from fleetctl.agent.prefetch import fetch_here
-from fleetctl.agent.prune import list_here, remove_here
+from fleetctl.agent.leftovers import list_here, remove_here
 from fleetctl.agent.replica import ModelActor
-from fleetctl.agent.demote import incomplete_here
-from fleetctl.agent.mark import describe, place_of
+from fleetctl.agent.warm import incomplete_here
+from fleetctl.agent.report import describe, place_of
 from fleetctl.agent.messages import Engine, FromNode, Lifecycle, Member, PortProbe, Probe, Replica
 from fleetctl.agent.warm import WarmHolder, WarmReplica
 from fleetctl.agent.wire import from_parts, in_parts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from attempt_stand_in import MEMBER
 
-from fleetctl.agent import clean_cards, cluster
-from fleetctl.agent.clean_cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
+from fleetctl.agent import cards, cluster
+from fleetctl.agent.cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.messages import Member
 
@@ -29,7 +29,7 @@ class Node:
         self.silent = self.broken = self.slow = self.late = False
         self.holders: list[tuple[int | None, float]] = []
         exceptions = SimpleNamespace(RayError=OSError)
-        monkeypatch.setattr(clean_cards, "ray", SimpleNamespace(
+        monkeypatch.setattr(cards, "ray", SimpleNamespace(
             remote=lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
                 remote=lambda: self.hold(options["num_gpus"], options["scheduling_strategy"].node_id))),
             wait=self.wait,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent.containers import image_is_missing, lacks_image
+from fleetctl.agent.processes import image_is_missing, lacks_image
 
 MISSING = [
     (125, "Error: localhost/nope:1: image not known"),

@@ -11,10 +11,10 @@ from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent import create as create_module
 from fleetctl.agent.create import CreatedHere, check, create, remote_class, replica_of, take_back
-from fleetctl.agent.failure import Refused
 from fleetctl.agent.gang import GangCoordinator
 from fleetctl.agent.messages import Engine, Member, Replica
 from fleetctl.agent.replica import ModelActor
+from fleetctl.agent.report import Refused
 from fleetctl.agent.run_messages import Plan, PlanFleet, ShapeGroup, ShapeMember, Spec
 from fleetctl.agent.wire import from_parts
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 
-from fleetctl.agent import demote
+from fleetctl.agent import warm
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.messages import Mark, Place, ServedWeights, WarmCopy
 from fleetctl.agent.reload import UNKNOWN_SPEC
@@ -79,7 +79,7 @@ class SimulatedCluster:
 
     def demote(self, request: ExplicitRequest, *targets: Target) -> dict[str, Outcome]:
         """Prepare an eviction to its end, and return the outcomes of the replicas that stay."""
-        demotion = demote.Demotion(request, self.run)  # type: ignore[arg-type]
+        demotion = warm.Demotion(request, self.run)  # type: ignore[arg-type]
         for _ in demotion.prepare(targets):
             self.now += 1.0
         return demotion.refused
@@ -91,13 +91,13 @@ class SimulatedCluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     cluster = SimulatedCluster()
-    monkeypatch.setattr(demote, "ray", SimpleNamespace(
+    monkeypatch.setattr(warm, "ray", SimpleNamespace(
         remote=cluster.remote, get=cluster.get, wait=cluster.wait, kill=cluster.kill, exceptions=ray.exceptions))
-    monkeypatch.setattr(demote, "cluster", SimpleNamespace(
+    monkeypatch.setattr(warm, "cluster", SimpleNamespace(
         actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
         free_by_node=lambda: {"n": {"memory": 1e9}}))
-    monkeypatch.setattr(demote, "actor_options", lambda *_: {})
-    monkeypatch.setattr(demote, "mark_ending", lambda *ending: cluster.noted.append(ending))
+    monkeypatch.setattr(warm, "actor_options", lambda *_: {})
+    monkeypatch.setattr(warm, "mark_ending", lambda *ending: cluster.noted.append(ending))
     return cluster
 
 
@@ -112,7 +112,7 @@ def test_an_interrupt_during_a_load_ends_all_warm_replicas_and_no_hot_replica(cl
 def test_after_an_interrupt_no_replica_is_evicted(
         cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     there = SimpleNamespace(node_id="n", trouble="", content=[])
-    monkeypatch.setattr(demote, "Asked", lambda *_: SimpleNamespace(answer=lambda: there))
+    monkeypatch.setattr(warm, "Asked", lambda *_: SimpleNamespace(answer=lambda: there))
     cluster.run.stop.set()
     assert cluster.refused(REQUEST._replace(level=level), cluster.add(0)) == {"hot0": ("skipped", "INTERRUPTED")}
 
@@ -121,13 +121,13 @@ def test_after_an_interrupt_no_replica_is_evicted(
 def test_a_replica_goes_cold_only_if_all_its_weights_are_on_the_disks_of_its_nodes(
         cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, content: Any) -> None:
     answers = [None, SimpleNamespace(node_id="n" * 20, trouble=trouble, content=content)]
-    monkeypatch.setattr(demote, "Asked", lambda *_: SimpleNamespace(answer=lambda: answers.pop(0)))
+    monkeypatch.setattr(warm, "Asked", lambda *_: SimpleNamespace(answer=lambda: answers.pop(0)))
     stays = cluster.demote(REQUEST._replace(level="COLD"), cluster.add(0))["hot0"]
     assert (stays.outcome, stays.code) == ("failed", "NOT_ON_DISK")
     assert stays.message == f"its weights are not complete on nnnnnnnn: {trouble or '/cache/x'}: it stays as it is"
 
 
-@pytest.mark.parametrize(("trouble", "waited_s"), [("leaving", 0), ("silent", demote.SETTLE_S)])
+@pytest.mark.parametrize(("trouble", "waited_s"), [("leaving", 0), ("silent", warm.SETTLE_S)])
 def test_a_hot_replica_stays_if_its_warm_replica_is_about_to_leave(
         cluster: SimulatedCluster, trouble: str, waited_s: float) -> None:
     setattr(cluster, trouble, {"WarmReplica:m:0"})
@@ -164,7 +164,7 @@ def test_a_replica_serves_until_its_weights_are_loaded_and_then_drains(cluster: 
 
 
 def test_an_interrupt_during_a_drain_ends_the_warm_replica_and_not_the_hot_one(cluster: SimulatedCluster) -> None:
-    demotion = demote.Demotion(REQUEST._replace(drain=1e6), cluster.run)  # type: ignore[arg-type]
+    demotion = warm.Demotion(REQUEST._replace(drain=1e6), cluster.run)  # type: ignore[arg-type]
     for _ in demotion.prepare([cluster.add(0)]):
         assert list(cluster.made) == ["WarmReplica:m:0"]
         assert cluster.noted == [("j", ["m/0"])]

@@ -9,9 +9,9 @@ from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import EarlierAttempt
-from fleetctl.agent.clean_cards import SEARCHING
-from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.cards import SEARCHING
 from fleetctl.agent.messages import FailedStart, Member
+from fleetctl.agent.report import encode_failure
 
 IN_USE = "card 0: 20480Mi by process 7"
 

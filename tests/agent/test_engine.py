@@ -15,13 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_run import Run, engine_like, server, unstamped
+from engine_run import ENDS, Run, engine_like, server, unstamped
 from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked, parent_of
 
 from fleetctl.agent import guarded
 from fleetctl.agent.engine import EngineProcess
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, Probe
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.supervisor import GONE
 
 
@@ -32,7 +32,7 @@ def test_without_a_probe_ready_means_alive_for_a_while(run: Run, mark: str) -> N
 
 
 def test_without_a_probe_an_engine_that_ends_immediately_is_not_ready(run: Run) -> None:
-    actor = run("sh", "-c", "echo no weights; exit 3", order={"aliveFor": 30})
+    actor = run("sh", "-c", "echo no weights; exit 3", order=ENDS)
     assert actor.read_report("failed", "ready") == {
         "failed": "ENGINE_EXITED",
         "message": "the engine exited with code 3 before it was ready; last output: no weights"}
@@ -74,7 +74,7 @@ def test_a_kill_for_memory_is_reported_as_such(
 
 def test_the_last_output_is_of_the_current_life_only(run: Run, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("words of an earlier life\n")
-    actor = run("sh", "-c", "printf 'x%.0s' $(seq 5000); printf '\\377 the end'; exit 1", order={"aliveFor": 30})
+    actor = run("sh", "-c", "printf 'x%.0s' $(seq 5000); printf '\\377 the end'; exit 1", order=ENDS)
     message = actor.read_report("failed")["message"]
     assert message.endswith("x\N{REPLACEMENT CHARACTER} the end")
     assert "earlier" not in message
@@ -112,12 +112,12 @@ def test_an_exec_probe_runs_in_the_engines_folder_and_environment(run: Run) -> N
 
 
 def test_an_engine_that_is_not_ready_in_time_is_ended_and_its_last_output_is_kept(run: Run, mark: str) -> None:
-    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness={"exec": {"command": ["false"]}, "period": 0.05},
-                order={"startupTimeout": 2})
+    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness={"exec": {"command": ["false"]}, "period": 0.2},
+                order={"startupTimeout": 6})
     failed = actor.read_report("failed")
     assert failed["failed"] == "STARTUP_TIMEOUT"
     assert failed["message"] == (
-        "not ready within its startupTimeout of 2 s (false: exit code 1); last output: family complete")
+        "not ready within its startupTimeout of 6 s (false: exit code 1); last output: family complete")
     eventually(lambda: not marked(mark), "the whole family is gone")
     assert actor.fresh_folders() == []
 
@@ -134,7 +134,7 @@ def test_the_reason_is_the_first_error_of_the_engines_processes_and_its_end_is_s
     worker = "import sys; print('loading  0%', end='\\rloading 50%\\n', flush=True); raise ValueError('no room')"
     script = (f"{sys.executable} -c {shlex.quote(worker)}; echo RuntimeError: Engine core initialization failed. See"
               " root cause above >&2; echo 'UserWarning: resource_tracker: leaked' >&2; exit 1")
-    message = run("sh", "-c", script).read_report("failed")["message"]
+    message = run("sh", "-c", script, order=ENDS).read_report("failed")["message"]
     reason, _, output = message.partition("; last output: ")
     assert reason == "the engine exited with code 1 before it was ready; cause: ValueError: no room"
     assert output.splitlines()[0] == "loading 50%"
@@ -161,7 +161,10 @@ def test_an_engine_is_down_after_enough_liveness_failures_in_a_row(run: Run, mar
 
 
 def test_with_liveness_an_engine_that_exits_is_reported_as_exited(run: Run) -> None:
-    actor = run("sh", "-c", "sleep 3; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
+    actor = run("sh", "-c", "while ! test -e go; do sleep 0.05; done; exit 4",
+                liveness={"exec": {"command": ["true"]}, "period": 0.02})
+    actor.read_report("ready")
+    (actor.temp / actor.fresh_folders()[0] / "go").touch()
     assert actor.read_report("down") == "the engine exited with code 4; it wrote nothing"
 
 
@@ -246,7 +249,7 @@ def test_without_a_home_the_working_directory_is_a_temporary_folder(
 def test_a_given_working_directory_is_used_and_kept(run: Run, tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.mkdir()
-    actor = run("sh", "-c", "pwd; touch cache", workdir=str(weights))
+    actor = run("sh", "-c", "pwd; touch cache", workdir=str(weights), order=ENDS)
     actor.read_report("failed")
     assert actor.written().strip() == str(weights)
     assert (weights / "cache").exists()

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import ray
-from engine_run import DUMP_ENV, ActorStandIn, Run
+from engine_run import DUMP_ENV, ENDS, ActorStandIn, Run
 from marked_processes import eventually
 
 from fleetctl.agent import node as node_module
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import Engine, FromNode
 from fleetctl.agent.node import engine_environment
+from fleetctl.agent.report import StartFailed
 
 
 def env_seen(actor: ActorStandIn) -> dict[str, str]:
@@ -157,7 +157,7 @@ def test_a_secret_of_the_node_reaches_an_argument_through_the_engines_environmen
 
 def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(run: Run) -> None:
     actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", env={"MODE": "fast"},
-                args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"])
+                args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"], order=ENDS)
     port = actor.read_report("created")
     actor.read_report("failed")
     assert actor.written().splitlines() == [f"--port={port}", "fast", "$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.events import EVENT_VERSION, EventStream
+from fleetctl.agent.run_messages import EVENT_VERSION, EventStream
 from fleetctl.apply.follow import parse_line
 from fleetctl.documents.base import FORMAT_VERSION
 

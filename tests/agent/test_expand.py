@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.node import expand
+from fleetctl.agent.report import StartFailed
 
 VARIABLES = {"A": "a-value", "B": "b-value", "EMPTY": "", "FLEETCTL_PORT": "7001", "LOOP": "$(A)"}
 

@@ -10,10 +10,9 @@ import ray.exceptions
 
 from fleetctl.agent import cluster, gang
 from fleetctl.agent.cause import LOGGED, RAISED, REACTION, Cause
-from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
-from fleetctl.agent.mark import place_of
 from fleetctl.agent.messages import FailedStart, Lifecycle, Member, Place, Replica
+from fleetctl.agent.report import StartFailed, about, encode_failure, place_of
 
 MEMBERS = tuple(Member("main", 0, role, rank, f"n{rank + 1}", node, gpus=10_000, log="log")
                 for rank, (role, node) in enumerate((("Leader", "a"), ("Worker", "b"), ("Worker", "c"))))

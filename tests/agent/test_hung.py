@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from marked_processes import FAMILY, MARK, eventually, marked
 
-from fleetctl.agent import hung
+from fleetctl.agent import ending
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.failure import Refused
 from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.report import Refused
 
 RECORD = ActorRecord("DEAD", True, "{}", "", worker_id="w", pid=4242, node_id="n1")
 
@@ -27,13 +27,13 @@ class Ray:
         self.now, self.alive_until, self.nodes = 0.0, 1e9, {"n1": {}}
         self.answer = Answer[list[str]]("n1", [])
         self.asked: list[tuple[str, int]] = []
-        monkeypatch.setattr(hung.cluster, "worker_is_alive", lambda worker_id: worker_id == "w" and (
+        monkeypatch.setattr(ending.cluster, "worker_is_alive", lambda worker_id: worker_id == "w" and (
             self.now < self.alive_until))
-        monkeypatch.setattr(hung.cluster, "alive_nodes", lambda: self.nodes)
-        monkeypatch.setattr(hung, "Asked", self.ask)
+        monkeypatch.setattr(ending.cluster, "alive_nodes", lambda: self.nodes)
+        monkeypatch.setattr(ending, "Asked", self.ask)
 
     def ask(self, task: Any, node_id: str, pid: int, timeout_s: float) -> Any:
-        assert task is hung.end_process
+        assert task is ending.end_process
         self.asked.append((node_id, pid))
         answers = iter([None, self.answer])
         return SimpleNamespace(answer=lambda: next(answers))
@@ -44,7 +44,7 @@ class Ray:
 
     def result(self) -> bool | str:
         """Whether the process had to be killed, or why it may still run."""
-        steps = hung.await_end(RECORD, "node-a", self.clock)
+        steps = ending.await_end(RECORD, "node-a", self.clock)
         try:
             while True:
                 next(steps)
@@ -86,14 +86,17 @@ def test_what_still_runs_is_named_and_so_is_a_node_that_does_not_answer(table: R
 @pytest.mark.slow
 def test_a_stopped_process_ends_with_everything_below_it(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", FAMILY], env={**os.environ, MARK: mark},
-                               stdout=subprocess.DEVNULL)
+                               stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"family complete\n"
     eventually(lambda: len(marked(mark)) == 3, "the family is complete")
     children = set(marked(mark)) - {process.pid}
     process.send_signal(signal.SIGSTOP)
-    assert hung.end_process(process.pid) == [], "not a child of this node's raylet, so another process"
+    assert ending.end_process(process.pid) == [], "not a child of this node's raylet, so another process"
     assert process.pid in marked(mark)
-    monkeypatch.setattr(hung.os, "getppid", os.getpid)
-    assert hung.end_process(process.pid) == []
+    monkeypatch.setattr(ending.os, "getppid", os.getpid)
+    assert ending.end_process(process.pid) == []
     assert len(children & set(marked(mark))) == 1, "the deliberately orphaned one was below no guard"
     process.wait()
     for pid in marked(mark):

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import failure, reload
-from fleetctl.agent.failure import StartFailed, about, decode_failure, encode_failure
-from fleetctl.agent.mark import describe, read_mark
+from fleetctl.agent import reload, report
 from fleetctl.agent.messages import FailedStart, Place, ReloadRequest, ReloadState, Replica, ServedWeights
 from fleetctl.agent.reload import Reloading
+from fleetctl.agent.report import StartFailed, about, decode_failure, describe, encode_failure, read_mark
 from fleetctl.agent.wire import document_of, parse
 from fleetctl.inventory.actors import packed_failure
 from fleetctl.inventory.marks import read_marks
@@ -51,7 +50,7 @@ def test_a_replica_describes_itself_as_before(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", SAID["failures"])
 def test_a_failure_is_packed_as_before(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure, "utc_now", lambda: NOW)
+    monkeypatch.setattr(report, "utc_now", lambda: NOW)
     places = places_of([case["place"]] if case["place"] else [])
     found = about(parse(Replica, case["replica"]), StartFailed(case["code"], case["message"], places))
     text = encode_failure(found)

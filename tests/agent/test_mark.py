@@ -9,9 +9,20 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.agent import replica as replica_module
-from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
-from fleetctl.agent.mark import actor_name, describe, injected_variables, name_of, place_of, read_mark
 from fleetctl.agent.messages import Engine, FailedStart, Lifecycle, Member, Replica
+from fleetctl.agent.report import (
+    StartFailed,
+    actor_name,
+    decode_failure,
+    describe,
+    encode_failure,
+    injected_variables,
+    keep_failure,
+    kept_failure,
+    name_of,
+    place_of,
+    read_mark,
+)
 from fleetctl.agent.wire import in_parts
 from fleetctl.documents import fleet
 from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +19,9 @@ import pytest
 from engine_run import engine_like
 from marked_processes import end, eventually
 
-from fleetctl.agent import examine, orphans, ports, processes, supervisor
+from fleetctl.agent import examine, leftovers, ports, processes, supervisor
 from fleetctl.agent.guarded import FRESH
-from fleetctl.agent.mark import MARKED
+from fleetctl.agent.report import MARKED
 from fleetctl.agent.run_messages import Need, Orphan
 
 pytestmark = pytest.mark.slow
@@ -32,7 +31,14 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphans, "SETTLE_S", 0)
+    monkeypatch.setattr(leftovers, "SETTLE_S", 0)
+
+
+def await_program(pid: int, name: str) -> None:
+    """Wait until a process runs this program: for a moment a new one has no environment."""
+    process = Path(f"/proc/{pid}")
+    eventually(lambda: (process / "environ").read_bytes() and (process / "cmdline").read_bytes().startswith(
+        name.encode()), f"it runs {name}")
 
 
 @pytest.fixture
@@ -43,8 +49,7 @@ def start() -> Iterator[Start]:
     def starting(*words: str, **more: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **MARK, **more}, stdout=subprocess.PIPE)
         started.append(process)
-        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment a new process has no environment
-            time.sleep(0.01)
+        await_program(process.pid, words[0])
         return process
 
     yield starting
@@ -54,17 +59,17 @@ def start() -> Iterator[Start]:
 
 
 def found() -> list[int]:
-    return [one.pid for one in orphans.find_orphans() if one.model == MARK["FLEETCTL_MODEL"]]
+    return [one.pid for one in leftovers.find_orphans() if one.model == MARK["FLEETCTL_MODEL"]]
 
 
 def test_a_marked_process_without_a_guard_is_an_orphan_and_only_an_orphan_is_ended(start: Start) -> None:
     process, other = start("sleep", "100"), start("sleep", "100", FLEETCTL_MODEL="another")
-    [orphan] = [one for one in orphans.find_orphans() if one.pid == process.pid]
+    [orphan] = [one for one in leftovers.find_orphans() if one.pid == process.pid]
     assert (orphan.command, orphan.replica_id) == ("sleep 100", "0")
-    assert orphans.end_orphans([orphan._replace(began=orphan.began + 1)]) == [""], "this process has ended"
+    assert leftovers.end_orphans([orphan._replace(began=orphan.began + 1)]) == [""], "this process has ended"
     assert process.poll() is None, "another process than the confirmed one"
-    assert orphans.end_orphans([orphan]) == [""]
-    assert process.wait(10) == -15
+    assert leftovers.end_orphans([orphan]) == [""]
+    assert process.wait(30) == -15
     assert other.poll() is None
 
 
@@ -93,6 +98,7 @@ def below_a(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     assert above.stdout is not None
     engine = int(above.stdout.readline())
     try:
+        await_program(engine, "sleep")
         yield above, engine
     finally:
         above.kill()
@@ -109,30 +115,30 @@ def test_an_engine_is_an_orphan_unless_a_living_actor_is_above_it(
 ) -> None:
     """A process that hangs is still there when its actor is dead for Ray; so is an engine whose guards are stopped."""
     with below_a(*words) as (above, engine):
-        monkeypatch.setattr(orphans, "actor_pids_here", lambda: {above.pid} if lives else set())
+        monkeypatch.setattr(leftovers, "actor_pids_here", lambda: {above.pid} if lives else set())
         assert (engine in found()) is (is_orphan and not words[0].startswith("ray::")), "a worker of another raylet"
-        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
+        monkeypatch.setattr(leftovers.os, "getppid", os.getpid)
         assert (engine in found()) is is_orphan
-        monkeypatch.setattr(orphans, "actor_pids_here", lambda: None)
+        monkeypatch.setattr(leftovers, "actor_pids_here", lambda: None)
         assert engine not in found(), "Ray does not answer"
 
 
 def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with below_a("ray::ModelActor") as (above, engine):
         above.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
-        monkeypatch.setattr(orphans, "actor_pids_here", set)
-        agreed = [one for one in orphans.find_orphans() if one.pid == engine]
-        assert orphans.end_orphans(agreed) == [""]
-        assert above.wait(10) == -signal.SIGKILL
+        monkeypatch.setattr(leftovers.os, "getppid", os.getpid)
+        monkeypatch.setattr(leftovers, "actor_pids_here", set)
+        agreed = [one for one in leftovers.find_orphans() if one.pid == engine]
+        assert leftovers.end_orphans(agreed) == [""]
+        assert above.wait(30) == -signal.SIGKILL
 
 
 def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its guards are just ending it, or its actor has just begun."""
     with below_a("ray::ModelActor") as (above, engine):
-        monkeypatch.setattr(orphans.os, "getppid", os.getpid)
+        monkeypatch.setattr(leftovers.os, "getppid", os.getpid)
         answers = [set[int](), {above.pid}]
-        monkeypatch.setattr(orphans, "actor_pids_here", lambda: answers.pop(0))
+        monkeypatch.setattr(leftovers, "actor_pids_here", lambda: answers.pop(0))
         assert engine not in found()
         assert answers == []
 
@@ -166,10 +172,12 @@ def test_a_process_that_has_written_over_its_environment_is_known_by_the_folder_
                 try:
                     assert process.stdout is not None
                     said = process.stdout.readline()
-                    [*orphan] = [one for one in orphans.find_orphans() if one.pid == process.pid]
+                    if said == b"a shell\n":
+                        await_program(process.pid, "sleep")
+                    [*orphan] = [one for one in leftovers.find_orphans() if one.pid == process.pid]
                     assert bool(orphan) == (is_ours and said == b"overwritten\n")
                     shutil.rmtree(folder)
-                    assert orphans.end_orphans(orphan) == [""] * len(orphan)
+                    assert leftovers.end_orphans(orphan) == [""] * len(orphan)
                     assert (process.poll() is None) != bool(orphan)
                 finally:
                     process.kill()
@@ -192,9 +200,9 @@ def below(orphan: Orphan, outside: subprocess.Popen[bytes]) -> bool:
 
 def test_a_container_without_a_guard_is_found_by_any_of_the_variables_and_left_alone(start: Start) -> None:
     outside = start(*in_container("env", "-i", f"FLEETCTL_NAME={MARK['FLEETCTL_MODEL']}", "sleep", "100"))
-    [orphan] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, outside)], "it is found")
+    [orphan] = eventually(lambda: [one for one in leftovers.find_orphans() if below(one, outside)], "it is found")
     assert (orphan.model, orphan.replica_id, orphan.container) == ("", "", "unknown")
-    orphans.end_orphans([orphan])
+    leftovers.end_orphans([orphan])
     assert outside.poll() is None
 
 
@@ -206,9 +214,9 @@ def test_a_container_whose_client_is_guarded_is_no_orphan(start: Start) -> None:
         client = int(guard.stdout.readline())
         same = start(*in_container("sleep", "100"))
         other = start(*in_container("sleep", "100"), FLEETCTL_PORT="1")
-        [left] = eventually(lambda: [one for one in orphans.find_orphans() if below(one, other)], "it is found")
+        [left] = eventually(lambda: [one for one in leftovers.find_orphans() if below(one, other)], "it is found")
         assert left.model == MARK["FLEETCTL_MODEL"]
-        assert [one for one in orphans.find_orphans() if below(one, same)] == []
+        assert [one for one in leftovers.find_orphans() if below(one, same)] == []
     finally:
         os.kill(client, 9)
         guard.communicate()

@@ -16,9 +16,8 @@ import ray.autoscaler.v2.utils
 from ray_keys import Keys
 
 from fleetctl.agent import node_request
-from fleetctl.agent.events import EventStream
 from fleetctl.agent.node_request import ask_for_nodes, run_release
-from fleetctl.agent.run_messages import NodeType, Plan, PlanFleet, PlanOptions, ReleaseRequest
+from fleetctl.agent.run_messages import EventStream, NodeType, Plan, PlanFleet, PlanOptions, ReleaseRequest
 
 Requests = list[Counter[tuple[float, str]]]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from servers import Serve
 
-from fleetctl.agent import sockets
+from fleetctl.agent import ports
 from fleetctl.agent.ports import Ownership, PortTaken
 
 LOOPBACK = "127.0.0.1"
 
 
-class Engine(sockets.Tree):
+class Engine(ports.Tree):
     """An engine with these processes; counts how many times they are listed."""
 
     def __init__(self, *pids: int) -> None:
@@ -85,7 +85,7 @@ def test_an_answer_without_a_known_listener_counts_as_the_port_was_silent_before
 ) -> None:
     """For example, an engine in a container with a network of its own."""
     server = serve()
-    monkeypatch.setattr(sockets, "listeners", lambda port: [])
+    monkeypatch.setattr(ports, "listeners", lambda port: [])
     assert Ownership(server.port, Engine()).objection(LOOPBACK) is None
 
 
@@ -94,7 +94,7 @@ def test_an_answer_without_a_known_holder_counts_as_the_port_was_silent_before(
 ) -> None:
     """Another user's process, or a process in a container on this host: it may be the engine's."""
     server = serve()
-    monkeypatch.setattr(sockets, "visible_processes", lambda: [os.getpid()])
+    monkeypatch.setattr(ports, "visible_processes", lambda: [os.getpid()])
     assert Ownership(server.port, Engine()).objection(LOOPBACK) is None
 
 
@@ -110,7 +110,7 @@ def test_a_process_missing_from_the_first_listing_still_counts_as_the_engines(
 def test_a_foreign_process_is_searched_for_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
     listings: list[int] = []
-    monkeypatch.setattr(sockets, "visible_processes", lambda: listings.append(1) or [server.pid])
+    monkeypatch.setattr(ports, "visible_processes", lambda: listings.append(1) or [server.pid])
     owner = Ownership(server.port, Engine())
     for _ in range(3):
         with pytest.raises(PortTaken):
@@ -120,6 +120,6 @@ def test_a_foreign_process_is_searched_for_once(serve: Serve, monkeypatch: pytes
 
 def test_the_ports_of_an_engine_are_those_reachable_at_its_nodes_address(serve: Serve) -> None:
     inside, outside, other = serve(LOOPBACK), serve("0.0.0.0"), serve("0.0.0.0")
-    assert sockets.ports_of([inside.pid, outside.pid], "127.0.0.2") == {outside.port}
-    assert sockets.ports_of([inside.pid, outside.pid], LOOPBACK) == {inside.port, outside.port}
-    assert other.port not in sockets.ports_of([], LOOPBACK)
+    assert ports.ports_of([inside.pid, outside.pid], "127.0.0.2") == {outside.port}
+    assert ports.ports_of([inside.pid, outside.pid], LOOPBACK) == {inside.port, outside.port}
+    assert other.port not in ports.ports_of([], LOOPBACK)

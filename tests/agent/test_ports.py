@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from servers import Serve
 
-from fleetctl.agent import ports, sockets
+from fleetctl.agent import ports
 from fleetctl.agent.ports import host_port, reserve_port, taken_by
 
 
@@ -123,7 +123,7 @@ def test_the_process_that_uses_a_port_is_reported_by_name_and_pid(serve: Serve) 
 
 def test_a_port_is_in_use_even_if_proc_does_not_show_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
-    monkeypatch.setattr(sockets, "listeners", lambda port: [])
+    monkeypatch.setattr(ports, "listeners", lambda port: [])
     assert taken_by(server.port, ["127.0.0.1"], 0) == "a process that /proc does not show"
 
 

@@ -8,16 +8,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from dripping_server import dripping
 from marked_processes import eventually
 
 from fleetctl.agent.messages import ExecProbe, PortProbe, Probe
-from fleetctl.agent.ports import Ownership, PortTaken, reserve_port
-from fleetctl.agent.probes import build_check, exec_check, first_answer, http_check, pauses, tcp_check
-from fleetctl.agent.sockets import Tree
+from fleetctl.agent.ports import Ownership, PortTaken, Tree, reserve_port
+from fleetctl.agent.probes import CHECKS, build_check, exec_check, first_answer, http_check, pauses, tcp_check
 from fleetctl.agent.supervisor import PR_SET_CHILD_SUBREAPER, prctl
+from fleetctl.agent.wire import parse
+from fleetctl.documents import fleet as documents
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
 
@@ -227,7 +229,16 @@ def test_an_exec_probe_that_hangs_is_ended_with_its_children(tmp_path: Path) -> 
     script = f"sleep 1000 & echo $! > {pids}; wait"
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # as an actor is: the child becomes its own when the shell has gone
     try:
-        assert exec_check(["sh", "-c", script], ENV, "/", 1.0) == "sh: no answer in 1 s"
+        assert exec_check(["sh", "-c", script], ENV, "/", 4.0) == "sh: no answer in 4 s"
     finally:
         prctl(PR_SET_CHILD_SUBREAPER, 0)
     assert not (Path("/proc") / pids.read_text().strip()).exists()
+
+
+@pytest.mark.parametrize("kind", documents.Probe.KINDS)
+def test_each_kind_of_the_fleet_file_has_a_check_and_asks_a_port_if_it_may_name_one(kind: str) -> None:
+    [written] = [one for one in get_args(documents.Probe.model_fields[kind].annotation) if one is not type(None)]
+    values = {"command": ("true",)} if "command" in written.model_fields else {}
+    probe = parse(Probe, {kind: values, "period": 1, "timeout": 5})
+    assert probe.kind in CHECKS
+    assert probe.port_or(7000) == (7000 if "port" in written.model_fields else None)

@@ -15,11 +15,10 @@ from ray_keys import Keys
 
 from fleetctl.agent import gang, lock, readiness, records
 from fleetctl.agent.cluster import GONE
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.gang import GangCoordinator, Report
-from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.agent.readiness import NotReady, Recorder, is_ready
+from fleetctl.agent.report import StartFailed, describe
 
 ENGINE = """\
 import os, socket, sys, time
@@ -41,7 +40,7 @@ while True:
         continue
     client.recv(1000)
     if mode == "slow":
-        time.sleep(0.7)
+        time.sleep(2.5)
     try:
         client.sendall(b"HTTP/1.1 %s\\r\\nContent-Length: 0\\r\\n\\r\\n" % (b"503 No" if mode == "503" else b"200 OK"))
         client.close()
@@ -64,7 +63,7 @@ def become(actor: ActorStandIn, mode: str) -> None:
 def start(run: Run, **readiness: Any) -> ActorStandIn:
     """Start an engine and return it once it is ready."""
     command = (sys.executable, "-I", "-S", "-c", ENGINE, "$(FLEETCTL_PORT)")
-    actor = run(*command, readiness={"period": 0.02, **readiness}, order={"goesOn": [0.05, 0.3]})
+    actor = run(*command, readiness={"period": 0.02, **readiness}, order={"goesOn": [0.05, 1.0]})
     actor.read_report("serves")
     return actor
 
@@ -72,7 +71,7 @@ def start(run: Run, **readiness: Any) -> ActorStandIn:
 @pytest.mark.slow
 @pytest.mark.parametrize(("probe", "mode", "why"), [
     ({"http": {"path": "/health"}}, "503", r"GET /health on port \d+: HTTP 503"),
-    ({"http": {"path": "/health"}, "timeout": 0.1}, "slow", r"GET /health on port \d+: (TimeoutError|timeout)"),
+    ({"http": {"path": "/health"}, "timeout": 1.0}, "slow", r"GET /health on port \d+: (TimeoutError|timeout)"),
     ({"http": {"path": "/health"}}, "closed", r"GET /health on port \d+: ConnectionRefusedError"),
     ({"tcp": {}}, "closed", r"connect to port \d+: ConnectionRefusedError"),
     ({"exec": {"command": ["sh", "-c", "! grep -q 503 mode"]}}, "503", "sh: exit code 1")])
@@ -92,10 +91,9 @@ def test_an_engine_that_stops_answering_is_not_ready_until_it_answers_again(
 @pytest.mark.slow
 def test_failures_count_only_in_a_row_and_are_no_reason_to_end_the_engine(run: Run, tmp_path: Path) -> None:
     tries = tmp_path / "tries"
-    probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 1 || test $((n % 3)) = 0 -a "$n" -lt 13'
+    probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 1 || test $((n % 3)) = 0 -a "$n" -lt 13 || exit $n'
     actor = start(run, exec={"command": ["sh", "-c", probe]}, failureThreshold=3)
-    assert actor.read_report("answers", "down") == "sh: exit code 1"
-    assert tries.read_text().count("\n") == 15, "12 was the last success"
+    assert actor.read_report("answers", "down") == "sh: exit code 15", "12 was the last success"
     assert actor.process.poll() is None
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_run import Run, server
-from marked_processes import eventually
+from engine_run import ENDS, Run, server
+from marked_processes import children, eventually
 
 from fleetctl.agent.engine import ADVICE
 from fleetctl.demo import lifecycle
@@ -75,13 +76,16 @@ def test_an_engine_whose_port_another_process_serves_is_not_alive(run: Run, free
               "s.close(); print('closed', flush=True); time.sleep(1000)")
     probe = {"tcp": {"port": free_port}, "period": 0.05}
     actor = run(sys.executable, "-I", "-S", "-c", serves, str(free_port), readiness=probe,
-                liveness={**probe, "failureThreshold": 40})
+                liveness={**probe, "failureThreshold": 3})
     assert (actor.read_report("ready") is not None, actor.read_report("serves")) == (True, free_port)
+    [pid] = children(actor.process.pid)
+    os.kill(pid, signal.SIGSTOP)  # it probes nothing while nobody serves
     (actor.temp / actor.fresh_folders()[0] / "close").touch()
     eventually(lambda: "closed" in actor.written(), "the engine has given up its port")
     with socket.create_server(("127.0.0.1", free_port)):
+        os.kill(pid, signal.SIGCONT)
         down = actor.read_report("down")
-    assert down.startswith("liveness failed 40 times in a row (port ")
+    assert down.startswith("liveness failed 3 times in a row (port ")
     assert f"served by {this_process()}" in down
 
 
@@ -112,11 +116,11 @@ def test_a_rank_without_a_readiness_probe_is_started_again_too(run: Run) -> None
     actor = run(*server("0.0.0.0", "$(FLEETCTL_PORT)", "--alone"), order={"probed": False})
     listens = f":{actor.read_report('created'):04X} 00000000:0000 0A"
     eventually(lambda: listens in Path("/proc/net/tcp").read_text(), "it listens")
-    assert actor.written().count("loading") == 2
+    eventually(lambda: actor.written().count("loading") == 2, "both have written their line")
 
 
 def test_an_engine_is_started_again_only_once(run: Run) -> None:
-    actor = run("sh", "-c", "echo try; echo 'bind: Address already in use'; exit 7")
+    actor = run("sh", "-c", "echo try; echo 'bind: Address already in use'; exit 7", order=ENDS)
     failed = actor.read_report("failed")
     assert failed["failed"] == "ENGINE_EXITED"
     assert failed["message"].endswith("last output: try\nbind: Address already in use")
@@ -124,6 +128,6 @@ def test_an_engine_is_started_again_only_once(run: Run) -> None:
 
 
 def test_an_engine_that_ends_for_another_reason_is_not_started_again(run: Run) -> None:
-    actor = run("sh", "-c", "echo try; exit 7")
+    actor = run("sh", "-c", "echo try; exit 7", order=ENDS)
     actor.read_report("failed")
     assert actor.written() == "try\n"

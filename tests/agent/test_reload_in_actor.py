@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import failure as failure_module
 from fleetctl.agent import gang, reload
 from fleetctl.agent import replica as replica_module
+from fleetctl.agent import report as failure_module
 from fleetctl.agent.budget import RestartsUsed
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import (
     HttpCall,
     Json,
@@ -28,6 +27,7 @@ from fleetctl.agent.messages import (
     ServedWeights,
 )
 from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.wire import in_parts
 
 FORMER, NEW = PlannedWeights("a", ()), PlannedWeights("b", ())

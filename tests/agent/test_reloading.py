@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import reloads
+from fleetctl.agent import reload
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
 from fleetctl.agent.messages import HttpCall, Lifecycle, PlannedReload, PlannedWeights, ReloadMember, WeightSource
-from fleetctl.agent.reloads import Reloads
+from fleetctl.agent.reload import Reloads
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import ApplyRequest, Holder, Outcome, Plan, PlanFleet
 
@@ -32,20 +32,20 @@ class Actors:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.noted: list[dict[str, Any]] = []
         self.taken = self.released = 0
-        monkeypatch.setattr(reloads, "ray", SimpleNamespace(
+        monkeypatch.setattr(reload, "ray", SimpleNamespace(
             get_actor=self.actor, wait=self.wait, get=self.get,
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         self.records: dict[str, dict[str, Any]] = {}
-        monkeypatch.setattr(reloads, "utc_now", lambda: "now")
+        monkeypatch.setattr(reload, "utc_now", lambda: "now")
         self.paused: dict[str, str] = {}
-        monkeypatch.setattr(reloads, "why_paused", lambda fleet, namespace, model: self.paused.get(
+        monkeypatch.setattr(reload, "why_paused", lambda fleet, namespace, model: self.paused.get(
             f"{namespace}/{fleet}/{model}", ""))
-        monkeypatch.setattr(reloads, "add", self.add)
-        monkeypatch.setattr(reloads, "remove", self.remove)
-        monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
-        monkeypatch.setattr(reloads.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
+        monkeypatch.setattr(reload, "add", self.add)
+        monkeypatch.setattr(reload, "remove", self.remove)
+        monkeypatch.setattr(reload.cluster, "actor_record", lambda _: self.record)
+        monkeypatch.setattr(reload.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
 
     def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
         assert timeout == 0, "a run never waits in a call"
@@ -353,7 +353,7 @@ def test_an_error_of_the_agent_is_the_outcome_of_one_reload_and_its_spec_is_not_
         raise ConnectionError("no route\nto the host")
 
     actors = Actors(monkeypatch)
-    monkeypatch.setattr(reloads.ray, "get_actor", broken)
+    monkeypatch.setattr(reload.ray, "get_actor", broken)
     actors.run(found := actors.begin(0), 1)
     assert (outcome_of(found).code, outcome_of(found).message.splitlines()[0]) == (
         "AGENT_ERROR", "ConnectionError: no route")
@@ -392,7 +392,7 @@ def test_a_reload_that_takes_longer_than_a_start_continues_by_itself(
     actors = Actors(monkeypatch, m0=[RUNNING])
     actors.silent = silent
     assert actors.run(found := actors.begin(0), 300) == {"m/0": ("starting", "STILL_STARTING")}
-    assert outcome_of(found).seconds == 60 + reloads.MARGIN_S + 1
+    assert outcome_of(found).seconds == 60 + reload.MARGIN_S + 1
     assert len(actors.asked) == 1
 
 
@@ -402,13 +402,13 @@ def test_an_actor_that_never_answers_is_asked_for_its_state_for_as_long_as_a_sta
     actors = Actors(monkeypatch, m0=[GONE])
     actors.record = actors.record._replace(state="ALIVE")
     assert actors.run(found := actors.begin(0), 300) == {"m/0": ("failed", "RELOAD_ENDED")}
-    assert (outcome_of(found).seconds, len(actors.asked)) == (60 + reloads.MARGIN_S + 1, 1)
+    assert (outcome_of(found).seconds, len(actors.asked)) == (60 + reload.MARGIN_S + 1, 1)
 
 
 def test_a_long_reason_is_recorded_in_part_and_reported_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[{**FAILED, "reason": "x" * 1_000, "runs": "old"}])
     actors.run(found := actors.begin(0))
-    assert actors.noted[-1][0]["message"] == "x" * reloads.MAX_MESSAGE
+    assert actors.noted[-1][0]["message"] == "x" * reload.MAX_MESSAGE
     assert outcome_of(found).message.splitlines()[0] == "x" * 1_000
 
 

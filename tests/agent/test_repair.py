@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from ray.core.generated import gcs_pb2
 
-from fleetctl.agent import repair
+from fleetctl.agent import leftovers
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.events import EventStream
 from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.run_messages import LeftGroup, LeftLock, Orphan, RepairRequest
+from fleetctl.agent.run_messages import EventStream, LeftGroup, LeftLock, Orphan, RepairRequest
 
 NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
 REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
@@ -23,11 +22,11 @@ REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A cluster in which another replica is alive; the value is the list of removed groups."""
     gone: list[Any] = []
-    monkeypatch.setattr(repair.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
-    monkeypatch.setattr(repair.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})
-    monkeypatch.setattr(repair.cluster, "actor_record", lambda actor_id: ActorRecord(
+    monkeypatch.setattr(leftovers.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
+    monkeypatch.setattr(leftovers.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})
+    monkeypatch.setattr(leftovers.cluster, "actor_record", lambda actor_id: ActorRecord(
         "DEAD" if actor_id == CREATOR.hex() else "ALIVE", True, "", ""))
-    monkeypatch.setattr(repair, "remove_placement_group", gone.append)
+    monkeypatch.setattr(leftovers, "remove_placement_group", gone.append)
     return gone
 
 
@@ -48,28 +47,28 @@ def group(**more: Any) -> SimpleNamespace:
 def test_a_group_is_removed_only_if_fleetctl_made_it_and_its_creator_is_dead(
     removed: list[Any], monkeypatch: pytest.MonkeyPatch, found: Any, why: str | None
 ) -> None:
-    monkeypatch.setattr(repair, "find_group", lambda _: found)
-    assert repair.remove_group(GROUP_ID, NAME) == why
+    monkeypatch.setattr(leftovers, "find_group", lambda _: found)
+    assert leftovers.remove_group(GROUP_ID, NAME) == why
     assert [one.id.hex() for one in removed] == ([GROUP_ID] if why is None else [])
 
 
 def test_a_group_stays_if_an_actor_has_its_replicas_name_again(
     removed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
-    assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica is alive"
+    monkeypatch.setattr(leftovers, "find_group", lambda _: group(name="ModelActor:org/m:1"))
+    assert leftovers.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica is alive"
     assert removed == []
 
 
 def test_each_repair_is_reported_with_its_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica is alive")
-    monkeypatch.setattr(repair, "release_left", lambda *_: True)
+    monkeypatch.setattr(leftovers, "remove_group", lambda *_: "its replica is alive")
+    monkeypatch.setattr(leftovers, "release_left", lambda *_: True)
     orphan = Orphan(4, 7, "serve", "org/m", "0")
-    monkeypatch.setattr(repair, "ask_nodes", lambda *_: [
+    monkeypatch.setattr(leftovers, "ask_nodes", lambda *_: [
         Answer("n1", ["", "it does not end"]), Answer[list[str]]("n2", None, "no worker answered")])
-    code = repair.run_repair(RepairRequest(
+    code = leftovers.run_repair(RepairRequest(
         [LeftGroup(GROUP_ID, NAME)], [LeftLock("lab", 0)],
         {"n1": [orphan, orphan._replace(pid=5)], "n2": [orphan]}, 1.0, "j"), EventStream())
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

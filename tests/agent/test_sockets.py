@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from marked_processes import MARK, end, eventually, marked
 
-from fleetctl.agent import sockets
-from fleetctl.agent.sockets import answering, listeners, packed
+from fleetctl.agent import ports
+from fleetctl.agent.ports import answering, listeners, packed
 
 
 @pytest.fixture(params=["netlink", "proc"])
 def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both sources of sockets: /proc is read when netlink is not available."""
     if request.param == "proc":
-        monkeypatch.setattr(sockets, "SOCK_DIAG", 31)  # a protocol that netlink does not have
+        monkeypatch.setattr(ports, "SOCK_DIAG", 31)  # a protocol that netlink does not have
     else:
-        monkeypatch.setattr(sockets, "TABLES", dict.fromkeys(sockets.TABLES, "/proc/no/such"))
+        monkeypatch.setattr(ports, "TABLES", dict.fromkeys(ports.TABLES, "/proc/no/such"))
     return str(request.param)
 
 
@@ -36,7 +36,7 @@ def listening(host: str, *, both: bool = False) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"])
 def test_a_listening_socket_is_found_with_its_address(source: str, host: str) -> None:
     with listening(host, both=host.startswith("::ffff")) as (port, link):
-        found = sockets.Listener(packed(host) or b"", port, link)
+        found = ports.Listener(packed(host) or b"", port, link)
         on_port = listeners(port)
         assert [one for one in on_port if one.link == link] == [found]
         assert {one.port for one in on_port} == {port}  # another process may use the same port at another address
@@ -50,8 +50,8 @@ def test_a_socket_that_does_not_listen_is_not_found(source: str) -> None:
 
 
 def test_without_netlink_and_proc_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "SOCK_DIAG", 31)
-    monkeypatch.setattr(sockets, "TABLES", dict.fromkeys(sockets.TABLES, "/proc/no/such"))
+    monkeypatch.setattr(ports, "SOCK_DIAG", 31)
+    monkeypatch.setattr(ports, "TABLES", dict.fromkeys(ports.TABLES, "/proc/no/such"))
     with listening("127.0.0.1") as (port, _):
         assert listeners(port) == []
 
@@ -72,7 +72,7 @@ def test_the_processes_below_another_are_found(mark: str) -> None:
     try:
         eventually(lambda: len(marked(mark)) == 5, "all of it is there")
         below = [pid for pid in marked(mark) if pid != engine.pid]
-        tree = sockets.Tree(engine.pid)
+        tree = ports.Tree(engine.pid)
         assert sorted(tree.processes()) == below
         assert [tree.has(pid) for pid in (*below, engine.pid, os.getpid(), 1)] == [True] * 4 + [False] * 3
     finally:

@@ -429,7 +429,7 @@ def test_what_a_shell_leaves_when_it_ends_early_has_the_rest_of_the_period(servi
 
 def test_when_the_period_is_over_the_rest_can_still_clean_up(serving: Serving, mark: str) -> None:
     """The first process is killed, and Python's resource tracker, which ignores SIGTERM, removes the shared memory."""
-    supervised, engine = serving(stop=Stop(grace=0.5))
+    supervised, engine = serving(stop=Stop(grace=3.0))
     segment = Path("/dev/shm", engine.state()["segment"])
     with engine.working(3600.0):
         os.kill(supervised.outer, signal.SIGTERM)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import events, lock, records
+from fleetctl.agent import lock, records, run_messages
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.run import WORKER
 from fleetctl.agent.run_messages import Holder
@@ -267,12 +267,12 @@ def test_a_run_is_recorded_even_if_notes_of_earlier_releases_cannot_be_read(
 
 def test_a_users_note_becomes_a_record_or_an_error(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     request = records.NoteRequest("slots", "n1", {"slots": "4"}, "j")
-    monkeypatch.setattr(events, "ray", SimpleNamespace(__version__="2.60.0"))
-    assert records.run_note(request, events.EventStream()) == 0
+    monkeypatch.setattr(run_messages, "ray", SimpleNamespace(__version__="2.60.0"))
+    assert records.run_note(request, run_messages.EventStream()) == 0
     assert in_row(keys, "slots") == {"n1": {"slots": "4"}}
     monkeypatch.setattr(lock, "_internal_kv_put", lambda *_, **__: True)
     monkeypatch.setattr(records, "TRIES", 1)
-    assert records.run_note(request, events.EventStream()) == 1
+    assert records.run_note(request, run_messages.EventStream()) == 1
 
 
 def pause(subject: str = "s", **note: str) -> None:

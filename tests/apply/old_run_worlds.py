@@ -11,8 +11,8 @@ import httpx
 from cluster_stand_in import ClusterStandIn, StoredJob, event
 from record_rows import record
 
-from fleetctl.agent.mark import describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
+from fleetctl.agent.report import describe
 from fleetctl.documents.base import as_datetime, moment_at
 from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.answer import full_answer

@@ -10,7 +10,7 @@ from cluster_stand_in import ClusterStandIn, event
 
 from fleetctl.apply.explicit import Order, Verb, run_explicit
 from fleetctl.apply.jobs import agent_package
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.documents.weights import ServedWeights

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
-from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import utc_now
 from fleetctl.agent.messages import FailedStart
+from fleetctl.agent.report import encode_failure, utc_now
 from fleetctl.apply.history import pick, read_history, read_log, read_run, runs_of, status_of
 from fleetctl.documents.events import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError

@@ -9,7 +9,7 @@ from cluster_stand_in import ClusterStandIn, event
 from small_plans import FLEET, small_plan
 
 from fleetctl.apply.history import BATCH, SpecOf, find_recorded, recorded_in
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.client import DashboardClient
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from small_plans import FLEET, small_plan
 
-from fleetctl.apply.prepare import ApplyOptions, apply_request
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import ApplyOptions, apply_record, apply_request
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.record import ApplyRecord

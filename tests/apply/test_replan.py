@@ -8,8 +8,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event, ready, summary
 from small_plans import small_plan
 
-from fleetctl.apply.replan import ReplanWanted, answer_agent, limited_to_refused
-from fleetctl.apply.run import Started, follow
+from fleetctl.apply.run import ReplanWanted, Started, answer_agent, follow, limited_to_refused
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import InventoryError

@@ -10,8 +10,7 @@ from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
 from fleetctl.apply import jobs
-from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask, Starter, apply_request
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import GitFacts

@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.weights import check
-from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held
+from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, Verified
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
 from fleetctl.agent.weights.index import write_index
 from fleetctl.agent.weights.store import Entry
-from fleetctl.agent.weights.verified import Verified
 from tests.benchmarks.machine import machine_text
 
 SECRET, SHARDS = b"of this benchmark", 4

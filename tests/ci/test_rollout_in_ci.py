@@ -67,5 +67,6 @@ def test_the_comment_of_a_review_says_what_a_rollout_would_do(job, pull: PullReq
     result = job("ci", "review", FLEETCTL_FILES="fleet.yaml", FLEETCTL_ADDRESS=cluster.url)
     assert result.code == 0
     [comment] = pull.hub.of(BOT)
-    assert "| `fleetctl rollout -f fleet.yaml` | would replace 1 replica of 1 model |" in comment
-    assert "after the merge, fleetctl rollout -f fleet.yaml would replace 1 replica of 1 model" in result.log
+    does = "would replace 1 outdated replica of 1 model; no apply does"
+    assert f"| `fleetctl rollout -f fleet.yaml` | {does} |" in comment
+    assert f"After the merge\n  ~ `fleetctl rollout -f fleet.yaml` {does}" in result.log

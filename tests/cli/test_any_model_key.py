@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from model_keys import NDIF_KEY, model_keys
 from random_cases import cases
 
-from fleetctl.agent.mark import actor_name, evict_command, name_of, warm_name
 from fleetctl.agent.messages import Engine, Lifecycle, Member, Replica
+from fleetctl.agent.report import actor_name, evict_command, name_of, warm_name
 from fleetctl.cli.propose import in_branch
 from fleetctl.cli.replica_argument import named_replicas
 from fleetctl.documents.fleet import matches_pattern

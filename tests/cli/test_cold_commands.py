@@ -13,9 +13,9 @@ from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from published_schemas import validator
 
+from fleetctl.cli.disks import named_weights
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.workflow.cold import named_weights
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.scaling import Scaling
 

@@ -30,12 +30,19 @@ def flags_of(command: str) -> set[str]:
             if flag.startswith("--")} - {"--color", "--context"}
 
 
-def test_every_flag_is_on_its_page() -> None:
+def shared_flags() -> str:
+    """The tables of the flags that commands share."""
+    return "".join(page(name).split("\n## Flags\n")[1].split("\n## ")[0] for name in ("plan.md", "apply.md"))
+
+
+def test_every_flag_is_on_its_page_or_a_shared_one_to_which_its_page_links() -> None:
     flags = {command: flags_of(command) for command in PAGES}
     assert [command for command in PAGES if "--address" not in flags[command]] == []
     texts = {command: page(PAGES[command]) for command in PAGES}
-    assert [f"{command} {flag}" for command in PAGES for flag in sorted(flags[command])
-            if f"{flag}`" not in texts[command] and f"{flag} " not in texts[command]] == []
+    elsewhere = {f"{command} {flag}": command for command in PAGES for flag in sorted(flags[command])
+                 if not re.search(rf"{flag}(?![\w-])", texts[command])}
+    assert [one for one in elsewhere if not re.search(rf"{one.split()[1]}(?![\w-])", shared_flags())] == []
+    assert [one for one, command in elsewhere.items() if "(plan.md#flags)" not in texts[command]] == []
 
 
 NOT_CODES = {"PCI_BUS_ID", "DEPENDENCIES_UNREADY", "PENDING_CREATION", "SC_CLK_TCK"} | {

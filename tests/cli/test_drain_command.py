@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
 
-from fleetctl.agent.mark import actor_name
+from fleetctl.agent.report import actor_name
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.workflow.draining import Draining

@@ -152,7 +152,7 @@ def test_a_signal_ends_a_waiting_command_with_its_code_and_no_traceback(
             process.stdin.write(b"#" * 200_000)  # more than a pipe holds: returns once the command has begun to read
             process.stdin.flush()
             process.send_signal(number)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == code

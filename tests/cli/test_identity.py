@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from fleetctl.apply.record import Starter
+from fleetctl.apply.prepare import Starter
 from fleetctl.cli.identity import new_job_id, starter
 
 

@@ -15,10 +15,10 @@ from published_schemas import validator
 from record_rows import now, record
 
 from fleetctl.agent import prefetch
-from fleetctl.agent.mark import warm_name
 from fleetctl.agent.messages import GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetches_of
+from fleetctl.agent.report import warm_name
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import ApplyRequest
 from fleetctl.agent.wire import document_of, parse

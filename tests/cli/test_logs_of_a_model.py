@@ -257,4 +257,4 @@ def test_following_ends_with_its_reader_or_a_signal(
         assert process.stdout is not None
         assert process.stdout.readline() == b"[0] first\n"
         leave(process)
-        assert process.wait(20) == code
+        assert process.wait(60) == code

@@ -14,7 +14,7 @@ from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
 from random_cases import cases
 from record_rows import record as record_of
 
-from fleetctl.agent.mark import actor_name
+from fleetctl.agent.report import actor_name
 
 COMMANDS = (
     ("status", "-f", "FLEET"), ("plan", "-f", "FLEET"), ("doctor", "-f", "FLEET"), ("history",),

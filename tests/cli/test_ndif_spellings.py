@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, all_ready
 from model_keys import CHECKPOINT, NDIF_KEY
+
+from fleetctl.cli.app import COMMANDS
+from fleetctl.cli.ci import COMMANDS as CI_COMMANDS
 
 AT_STEP = NDIF_KEY.replace("main", "step1000")
 
@@ -74,6 +79,21 @@ def test_ray_address_names_the_cluster(
     flag = (f"--ray-address={acting.url}",) if equals else ("--ray-address", acting.url)
     assert cli(*verb, *flag, "-f", ndif_file).code == 0
     assert cli(*verb, "-f", ndif_file).code == 1
+
+
+def test_every_command_with_an_address_knows_it_as_ray_address(cli: Cli) -> None:
+    unreachable = "http://127.0.0.1:1"
+
+    def addressed(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+        if any("--address" in one.opts for one in command.params):
+            yield words
+        for name, below in getattr(command, "commands", {}).items():
+            yield from addressed(CI_COMMANDS[name].load(name) if words == ("ci",) else below, *words, name)
+
+    found = [words for name, listed in COMMANDS.items() for words in addressed(listed.load(name), name)]
+    assert {("history",), ("history", "show"), ("ci", "review"), ("watch",), ("doctor",)} <= {*found}
+    for words in found:
+        assert "--ray-address" not in cli(*words, "--ray-address", unreachable, "--no-such-flag").err, words
 
 
 def test_a_command_without_a_cluster_has_no_ray_address(cli: Cli, ndif_file: Path) -> None:

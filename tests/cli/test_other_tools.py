@@ -83,7 +83,10 @@ def test_plain_files_keep_their_order_among_the_flags(cli: Cli, tmp_path: Path) 
     ("get", "fleetctl status"), ("destroy", "fleetctl evict MODEL/ID"), ("help", "fleetctl --help"),
     ("lint", "fleetctl validate"), ("config", "fleetctl context use NAME"),
     ("down", "fleetctl evict MODEL/ID"), ("update", "fleetctl replace MODEL"), ("upgrade", "fleetctl replace MODEL"),
-    ("rollback", "revert the fleet file in git"), ("move", "fleetctl drain NODE")])
+    ("rollback", "revert the fleet file in git"), ("move", "fleetctl drain NODE"),
+    ("start", "fleetctl deploy MODEL"), ("run", "fleetctl apply"), ("undeploy", "fleetctl evict MODEL/ID"),
+    ("edit", "fleetctl propose"), ("unpause", "fleetctl resume"), ("abort", "fleetctl stop"),
+    ("replicas", "fleetctl status")])
 def test_a_command_of_another_tool_gets_ours_suggested(cli: Cli, command: str, hint: str) -> None:
     outcome = cli(command, "models")
     assert (outcome.code, outcome.err.splitlines()[0]) == (64, f"error: there is no command {command} here")

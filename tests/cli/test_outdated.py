@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, event
 
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import apply_record
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import load_fleet
@@ -31,7 +31,7 @@ spec:
 """
 DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
 OLD = FLEET.replace("8192", "4096")
-NEXT_STEP = "to replace an outdated one: fleetctl replace org/one -f {}, which starts each new replica first"
+NEXT_STEP = "to replace an outdated one: `fleetctl replace org/one -f {}`, which starts each new replica first"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 from record_rows import now, record
 
-from fleetctl.agent.mark import actor_name
+from fleetctl.agent.report import actor_name
 from fleetctl.cli import replace as replace_module
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 

@@ -14,7 +14,7 @@ from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from cluster_stand_in import ready as ready_row
 from record_rows import now, record
 
-from fleetctl.agent.mark import actor_name
+from fleetctl.agent.report import actor_name
 from fleetctl.cli import rollout as rollout_module
 
 

@@ -118,11 +118,11 @@ whole = True
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.REDELIVER_S = 0.5  # on a busy machine the import may take longer than the default
+signals.REDELIVER_S = 2.0  # on a busy machine the import may take longer than the default
 def work(_):
-    import fragile
+    import fragile, time
     print("whole", fragile.whole, flush=True)
-    while True: pass
+    while True: time.sleep(0.01)
 entry._run_app = work
 entry.main()
 """

@@ -10,8 +10,8 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 from record_rows import record
 
-from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart
+from fleetctl.agent.report import encode_failure
 from fleetctl.documents.base import as_datetime
 from fleetctl.fleetfile.load import load_fleet
 

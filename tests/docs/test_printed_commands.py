@@ -23,19 +23,18 @@ from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
 NOT_RUN = re.compile(
-    r"demo (up|down|run)|watch |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow"
-    r"|replace (?!.*--dry-run)")
-"""Commands that tests/demo runs on a real Ray, that end only with Ctrl-C, or that need a changing cluster, Prometheus
-or a git identity."""
+    r"demo (up|down|run)|watch |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow")
+"""Commands that tests/demo runs on a real Ray, that end only with Ctrl-C, or that need Prometheus or a git identity."""
+CHANGING = {"replace", "rollout"}
+"""What they do needs a cluster that changes: tests/cli/test_*_command.py and tests/e2e have one. Here they plan it."""
 
 ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"
-MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-70B", "org/model")
+MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B", "org/model")
 PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  models:\n" + "".join(
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-CONFIRMED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "rollout",
-             "scale", "stop"}
+CONFIRMED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "restart", "scale", "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
@@ -132,6 +131,8 @@ def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Call
 
     def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:
         confirmation = ["--yes"] if arguments[0] in CONFIRMED and "--attach" not in arguments else []
+        if arguments[0] in CHANGING and "--dry-run" not in arguments:
+            confirmation = ["--dry-run"]
         done = run_here(*arguments, *confirmation, env=env, stdin=stdin, folder=where)
         return done.returncode, done.stdout, done.stderr
 

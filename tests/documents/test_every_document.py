@@ -11,7 +11,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, serve
 from small_plans import small_plan
 
-from fleetctl.agent.events import EventStream
+from fleetctl.agent.run_messages import EventStream
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.inventory.client import DashboardClient

@@ -34,3 +34,15 @@ def test_a_typo_anywhere_is_found_among_thousands(typo: str) -> None:
 
 def test_the_last_part_of_a_name_is_found_among_thousands() -> None:
     assert did_you_mean("model-2001-instruct", MANY) == "did you mean team-6/model-2001-instruct?"
+
+
+NDIFS = ['a.LanguageModel:{"repo_id": "EleutherAI/gpt-j-6b", "revision": "main"}',
+         'a.LanguageModel:{"repo_id": "openai-community/gpt2", "revision": "main"}']
+
+
+@pytest.mark.parametrize(("given", "meant"), [
+    ("openai-comunity/gpt2", 1), ("gpt2", 1), ("openai-community/gpt2", 1), ("eleutherai/gpt-j-6b", 0),
+    ('LanguageModel:{"repo_id": "EleutherAI/gpt-j-6b"}', 0), ("Qwen/Qwen3-8B", None),
+    ('a.LanguageModel:{"repo_id": "Qwen/Qwen3-8B", "revision": "main"}', None)])
+def test_keys_of_ndif_are_compared_by_their_checkpoints(given: str, meant: int | None) -> None:
+    assert did_you_mean(given, NDIFS) == (None if meant is None else f"did you mean '{NDIFS[meant]}'?")

@@ -121,6 +121,15 @@ def test_an_overlay_may_change_only_the_period_of_a_probe() -> None:
     assert errors("fleet-part", fleet(**of(engine={"readiness": {"period": "2s"}}))) == []
 
 
+@pytest.mark.parametrize("member", [
+    {"engine": {"readiness": {"period": "5s"}}}, {"engine": {"readiness": {"exec": {}}}},
+    {"engine": {"stop": {"grace": "1m"}}}, {"weights": {"view": {"files": "*.json"}}}])
+def test_a_change_of_a_shape_may_leave_out_what_the_shape_has(member: dict[str, Any]) -> None:
+    document = fleet(shape={"name": "one", "workers": [{"name": "main", "members": [member]}]})
+    del document["spec"]["models"][0]["workers"]
+    assert errors("fleet", document) == []
+
+
 def test_defaults_in_the_schema_are_values_it_allows() -> None:
     for schema in objects(json_schema("fleet")):
         for key, value in schema["properties"].items():

@@ -50,7 +50,7 @@ class RayCluster:
     def _answer(self) -> Any:
         line = self._reader.readline()
         if not line:
-            raise RuntimeError(f"the Ray keeper ended with code {self._process.wait(10)}")
+            raise RuntimeError(f"the Ray keeper ended with code {self._process.wait(60)}")
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])

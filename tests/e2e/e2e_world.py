@@ -132,5 +132,5 @@ class World:
 
     def ask(self, outcome: dict[str, Any], path: str = "/env") -> dict[str, Any]:
         """Return the environment of a replica's engine, read over HTTP."""
-        answer: dict[str, Any] = httpx.get(f"http://{outcome['address']}{path}", timeout=10).json()
+        answer: dict[str, Any] = httpx.get(f"http://{outcome['address']}{path}", timeout=60).json()
         return answer

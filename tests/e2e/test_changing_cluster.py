@@ -96,7 +96,7 @@ def test_cards_of_an_actor_that_has_just_ended_are_offered_again(world: World) -
     world.cluster.kill(namespace=world.fleet, name="foreign")
     eventually(lambda: world.cluster.free(node="a", resource="GPU") == 2, "Ray has the cards back")
     eventually(lambda: "foreign" not in world.listed_actors(), "the dashboard lists it as dead")
-    eventually(lambda: world.plan()["summary"]["create"] == 6, "the cards are offered again", 20)
+    eventually(lambda: world.plan()["summary"]["create"] == 6, "the cards are offered again", 120)
 
 
 def gang_of_two(*flags: str, **more: object) -> dict[str, object]:
@@ -112,7 +112,7 @@ def test_a_gang_that_lost_a_node_frees_its_other_nodes_for_the_next_gang(world: 
     lost = used_nodes(first)[1]
     spare.remove(lost)
     # as above: on a busy machine the dashboard learns late of ended actors
-    eventually(lambda: world.plan()["summary"]["create"] == 1, "the other node's cards are offered again", 20)
+    eventually(lambda: world.plan()["summary"]["create"] == 1, "the other node's cards are offered again", 120)
     second = world.apply_result()
     assert second["exitCode"] == 0, str(second)
     assert len(world.engines()) == 2

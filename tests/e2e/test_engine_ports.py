@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from typing import Any
 
 import pytest
 from e2e_world import ENGINE, World, member, model
+
+from fleetctl.demo.lifecycle import free_port
 
 pytestmark = pytest.mark.ray
 
@@ -18,8 +19,7 @@ def test_of_two_replicas_with_one_port_on_one_node_one_is_ready_and_the_other_fa
     world: World
 ) -> None:
     """Without the check the second is reported ready because of the first one's answers, and later fails to bind."""
-    with socket.create_server(("", 0)) as found:
-        port = found.getsockname()[1]
+    port = free_port()
     one: dict[str, Any] = member(node="a")
     one["engine"] = {"command": LOADS_FIRST, "args": [str(port), "--plain"],
                      "readiness": {"http": {"path": "/health", "port": port}, "period": "200ms"}}

@@ -115,7 +115,7 @@ def test_a_replica_whose_weights_do_not_fit_in_memory_stays_hot(world: World, mo
     over = world.run("evict", "one/0", "--to", "warm", "--yes")
     assert over.returncode == 1
     assert "a: 9.00Mi of weights stay in memory; with those already WARM 9.00Mi of at most 4Mi" in over.stderr
-    monkeypatch.setattr("fleetctl.workflow.warm_budget.budget_of", lambda *_: 2 * NODE_MEMORY)
+    monkeypatch.setattr("fleetctl.cli.explicit.budget_of", lambda *_: 2 * NODE_MEMORY)
     row = evict_one(world, "one/0", "--to", "warm")
     assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
     assert states(world) == {HOT: "ALIVE"}

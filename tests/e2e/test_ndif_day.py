@@ -52,7 +52,7 @@ def test_the_day_works_as_printed_by_checkpoint_and_by_key(world: World) -> None
         assert [line.removeprefix(NDIF_KEY).split()[:2] for line in rows] == [[f"/{n}", "ready"] for n in range(3)]
     replica = json.loads(fleetctl("status", CHECKPOINT, "--format", "json").stdout)["replicas"][0]
     [seat] = replica["members"]
-    started = httpx.get(f"http://{seat['address']}:{seat['port']}/env", timeout=10).json()
+    started = httpx.get(f"http://{seat['address']}:{seat['port']}/env", timeout=60).json()
     assert (started["FLEETCTL_MODEL"], started["FLEETCTL_REPLICA_ID"]) == (NDIF_KEY, "0")
     assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", started["FLEETCTL_NAME"])
 

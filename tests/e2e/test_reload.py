@@ -143,5 +143,5 @@ def test_all_members_of_a_gang_fetch_and_only_its_leader_reloads(world: World) -
     assert engine_values(world, [done], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]
     [replica] = world.replicas()
     assert [each["weights"]["artifact"] for each in replica["members"]] == [new["index"]] * 2
-    assert httpx.get(f"http://{done['address']}/health", timeout=10).is_success
+    assert httpx.get(f"http://{done['address']}/health", timeout=60).is_success
     assert world.plan()["summary"]["outdated"] == 0

@@ -19,7 +19,7 @@ from cluster import MARK, OTHER_RAY, RayCluster, eventually
 from e2e_world import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
-from fleetctl.agent.mark import MARKED
+from fleetctl.agent.report import MARKED
 
 pytestmark = pytest.mark.ray
 
@@ -186,7 +186,7 @@ def test_the_doctor_removes_what_dead_replicas_left_and_nothing_alive_and_the_me
     assert found.keys() - {"CARD_IN_USE"} == {"COMMAND_MISSING", "VARIABLE_MISSING"}
     assert {each["thing"]: each["done"] for each in diagnosis["repaired"]} == {
         "placementGroup": True, "engine": True, "lock": True}
-    orphan.wait(10)
+    orphan.wait(60)
     assert world.engines() == [pid for pid in engines if pid != orphan.pid]
     assert set(world.actors()) == {"ModelActor:one:0"}
     eventually(lambda: not [name for name in world.cluster.groups() if "gone" in name], "its GPU is free")

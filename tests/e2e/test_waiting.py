@@ -32,7 +32,7 @@ def test_while_one_engine_loads_another_apply_and_an_eviction_go_ahead(world: Wo
     eventually(lambda: (world.actors().get("ModelActor:quick:0") or {}).get("state") == "ALIVE", "it is created again")
     world.loaded.touch()
     for client, code, quickly in ((first, 3, ("failed", "EVICTED")), (second, 0, ("ready", None))):
-        out, messages = client.communicate(timeout=60)
+        out, messages = client.communicate(timeout=120)
         assert client.returncode == code, messages
         assert {(row["model"], row["outcome"], row.get("code")) for row in json.loads(out)["outcomes"]} == {
             ("quick", *quickly), ("slow", "ready", None)}, "each apply tells of the replica that it made"

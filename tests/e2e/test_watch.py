@@ -58,7 +58,7 @@ class Watch:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=60)
         assert b"Traceback" not in errors
         return self.process.returncode
 

@@ -30,8 +30,7 @@ from dripping_server import dripping
 from e2e_world import World, member, model
 
 from fleetctl.agent.weights.connections import MOST_CONNECTIONS
-from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.protocol import Proof
+from fleetctl.agent.weights.protocol import Proof, connect
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 from fleetctl.documents.weights import Weights
 from fleetctl.planner.weights import view_of

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from hypothesis import given, settings
+from pydantic import BaseModel
 from random_cases import cases
 
+from fleetctl.documents.base import OneOf
+from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile import merge
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
@@ -83,6 +88,26 @@ def test_a_probe_of_another_kind_replaces_the_first() -> None:
     over = models({"engine": {"readiness": {"tcp": {"port": 80}, "period": "5s"}}})
     assert members_of(merged(models(member(), replicas=1), over))[0]["engine"]["readiness"] == {
         "tcp": {"port": 80}, "period": "5s"}
+
+
+def test_no_mapping_with_one_of_several_kinds_is_forgotten() -> None:
+    found, todo, seen = dict[str, tuple[str, ...]](), [FleetDocument], set[type[BaseModel]]()
+    while todo:
+        model = todo.pop()
+        for field in model.model_fields.values() if model not in seen else ():
+            in_list = get_origin(field.annotation) is list  # an overlay replaces a whole list
+            held = () if in_list else (field.annotation, *get_args(field.annotation))
+            found |= {str(field.alias): one.KINDS for one in held if isinstance(one, type) and issubclass(one, OneOf)}
+            todo += models_in(field.annotation)
+        seen.add(model)
+    assert found.items() <= merge._EXCLUSIVE.items(), "a mapping of another kind must replace the first"
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models_in(inner)
 
 
 def test_an_environment_value_may_become_a_reference_and_back() -> None:

@@ -24,8 +24,7 @@ from tempfile import TemporaryDirectory
 from fleetctl.agent.weights.connections import MOST_ANSWERED
 from fleetctl.agent.weights.connections import MOST_CONNECTIONS as MOST_OF_WEIGHTS
 from fleetctl.agent.weights.index import write_index
-from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.protocol import NONCE_PATH, PREFIX, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, PREFIX, connect, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
 from fleetctl.cli.listening import MOST_CONNECTIONS as MOST_OF_WATCH
 from tests.agent.weights.other_node import Node

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.agent.mark import actor_name, describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
+from fleetctl.agent.report import actor_name, describe
 from tests.cluster_stand_in import ClusterStandIn, event
 
 FLEET = "prod"

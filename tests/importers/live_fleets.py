@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fleetctl.apply.history import Recorded, SpecOf, recorded_in
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import apply_record
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.fleetfile.load import load_fleet

@@ -81,7 +81,7 @@ def test_a_dashboard_that_hangs_is_an_error_after_the_timeout(read, dashboard: F
 
 def test_a_part_that_hangs_makes_the_reading_incomplete(read, dashboard: FakeDashboard):
     dashboard.behaviours["summary"] = slow(dashboard)
-    inventory = read(timeout_s=0.5)
+    inventory = read(timeout_s=2.0)
     assert not inventory.complete
     assert any("the cards could not be read" in warning for warning in inventory.warnings)
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from fake_dashboard import FakeDashboard, status
 
-from fleetctl.agent.failure import StartFailed, about, encode_failure
-from fleetctl.agent.mark import describe, place_of
 from fleetctl.agent.messages import Lifecycle, Member, Replica
+from fleetctl.agent.report import StartFailed, about, describe, encode_failure, place_of
 from fleetctl.documents.inventory import Failure
 
 MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-1")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.messages import FailedStart
+from fleetctl.agent.report import encode_failure
 from fleetctl.documents.inventory import Node
 from fleetctl.inventory.actors import read_actor
 from fleetctl.inventory.assemble import read_node, unique_names

@@ -26,19 +26,17 @@ from fleetctl.agent import (
     attempt,
     cluster,
     create,
-    events,
     evict,
     lock,
-    mailbox,
     node_request,
     records,
     reload,
     run,
+    run_messages,
 )
 from fleetctl.agent.cluster import GONE, ActorRecord
-from fleetctl.agent.failure import encode_failure
-from fleetctl.agent.mark import describe, place_of, read_mark, utc_now
 from fleetctl.agent.messages import FailedStart, Member, Place, Replica
+from fleetctl.agent.report import describe, encode_failure, place_of, read_mark, utc_now
 from fleetctl.agent.wire import from_parts, parse
 
 JOBS = b"job"
@@ -404,7 +402,7 @@ class RayStandIn:
 
         def run() -> int:
             records.begin_run(job.body["submission_id"])
-            code = carry_out(parse(kind, request), events.EventStream())
+            code = carry_out(parse(kind, request), run_messages.EventStream())
             records.end_run(job.body["submission_id"])
             return code
 
@@ -446,7 +444,7 @@ class RayStandIn:
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
-        for module in (apply, attempt, cluster, create, evict, lock, mailbox, records, run):
+        for module in (apply, attempt, cluster, create, evict, lock, records, run, run_messages):
             for name, stand_in in {"ray": ray, "time": time}.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
@@ -454,7 +452,7 @@ class RayStandIn:
         patch.setattr(run, "threading", SimpleNamespace(Event=lambda: RUNNING.agent.stop))
         patch.setattr(evict, "threading", SimpleNamespace(Event=lambda: SimulatedEvent(self)))
         patch.setattr(run.Run, "_work_in_thread", lambda run: run.work())
-        patch.setattr(events, "print", self.write_line, raising=False)
+        patch.setattr(run_messages, "print", self.write_line, raising=False)
         for name, stand_in in {
             "actor_record": self.record, "group_is_granted": self._group_is_granted, "draining_nodes": set,
             "started_since": lambda *_, **__: {},
@@ -472,8 +470,9 @@ class RayStandIn:
                                "_internal_kv_list": self._list}.items():
             patch.setattr(records, name, stand_in)
         packages = self.stand_in.packages
-        patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
-        patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
+        patch.setattr(run_messages, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
+        patch.setattr(run_messages, "_internal_kv_del", lambda key: packages.pop(
+            key.decode().removeprefix("gcs://"), None))
 
     def _ray_nodes(self) -> list[dict[str, Any]]:
         return [{"NodeID": node["node_id"], "Alive": node["state"] == "ALIVE", "Resources": {}}

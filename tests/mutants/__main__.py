@@ -30,7 +30,9 @@ ENDS = ROOT / "build" / "mutants.jsonl"
 
 FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py"),
-    "fleetctl/planner/actions.py": ("tests/planner/test_reloads.py",),
+    "fleetctl/planner/promote.py": ("tests/planner/test_promote.py", "tests/planner/test_live_replicas.py",
+                                    "tests/planner/test_stale.py"),
+    "fleetctl/planner/reloads.py": ("tests/planner/test_reloads.py",),
     "fleetctl/planner/stale.py": ("tests/planner/test_stale.py", "tests/planner/test_promote.py",
                                   "tests/planner/test_reloads.py"),
     "fleetctl/planner/breaker.py": ("tests/planner/test_breaker.py", "tests/planner/test_cooldowns.py"),
@@ -42,11 +44,13 @@ FILES: dict[str, tuple[str, ...]] = {
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
                                  "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
     "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py",),
-    "fleetctl/agent/reloads.py": ("tests/agent/test_reloading.py",),
+    "fleetctl/agent/reload.py": ("tests/agent/test_reloading.py",),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),
     "fleetctl/agent/weights/table.py": ("tests/agent/weights/test_table.py",),
 }
 """The files that decide what is created, reloaded, taken for ours or allowed to act, and their narrow tests."""
+ONLY = {"fleetctl/planner/promote.py": ("is_warm_with", "is_still_warm")}
+"""The functions that count, in files of which the rest decides only between equally good plans."""
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ def main() -> int:
     deadline, gaps, results = time.monotonic() + options.seconds, 0, list[Result]()
     listed = yaml.safe_load(LISTED.read_text()) or {}
     for file in options.file or FILES:
-        mutants = mutants_of((ROOT / file).read_bytes())
+        mutants = [one for one in mutants_of((ROOT / file).read_bytes())
+                   if one.function in ONLY.get(file, (one.function,))]
         reasons = {name: one["reason"] for one in listed.get(file, []) for name in one["mutants"]}
         chosen = mutants if not 0 < options.most < len(mutants) else sorted(
             random.Random(f"{options.seed} {file}").sample(mutants, options.most), key=lambda one: one.start)

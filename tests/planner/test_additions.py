@@ -86,7 +86,7 @@ def test_a_number_that_is_not_tried_is_called_an_estimate() -> None:
     assert told(row).startswith("would fit with about 1 more node (8 GPUs, like n1); all 8999 with about 8999")
 
 
-@settings(max_examples=cases(12), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.one_of(crowded(), planning_inputs(exact=True)))
 def test_the_number_told_places_the_replica_by_what_if_and_one_less_does_not(inputs: PlanningInputs) -> None:
     fleet, inventory = inputs

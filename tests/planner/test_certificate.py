@@ -105,6 +105,7 @@ def test_replicas_on_a_cordoned_node_are_not_movable() -> None:
     assert certificate.repacked_bound is None
 
 
+@pytest.mark.long
 def test_a_hundred_nodes_short_of_cpu_are_proven_best() -> None:
     """The best GPU share is found quickly; the search for as many replicas as it allows then fails."""
     fleet, inventory = FAMILIES["cpu-bound"](Random("cpu-bound/2/100"), 100)

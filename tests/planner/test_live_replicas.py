@@ -15,10 +15,10 @@ from fleetctl.planner.live import (
     ModelState,
     in_fixed_order,
     is_outdated,
-    is_warm_with,
     sort_out,
     to_create,
 )
+from fleetctl.planner.promote import is_warm_with
 
 NODES = [{"id": "1", "name": "b"}, {"id": "2", "name": "a"}, {"id": "3", "name": "gone", "state": "DEAD"}]
 

@@ -44,7 +44,8 @@ def test_with_blind_card_choice_no_rule_is_broken_and_no_claim_is_false(
     family: str, size: Size, count: int
 ) -> None:
     """The optimum of CP-SAT may be unreachable here; the next test checks how close a plan gets."""
-    assert complaints([judge(family, seed, size) for seed in range(count)]) == []
+    seeds = range(count) if count > 1 else [2]  # the first large fleet takes ten seconds
+    assert complaints([judge(family, seed, size) for seed in seeds]) == []
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))

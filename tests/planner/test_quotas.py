@@ -96,6 +96,15 @@ def test_replicas_without_room_that_are_also_over_a_quota_have_both_reasons() ->
     assert blocked.message.endswith("; a quota leaves 2 of these 5")
 
 
+def test_new_replicas_of_lower_priority_leave_their_quota_to_one_that_only_lacks_room() -> None:
+    for priority, code in ((1, "INSUFFICIENT_GPU"), (0, "QUOTA"), (-1, "QUOTA")):
+        small, big = {"key": "small", "replicas": 2, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 8}
+        fleet = short_fleet({"policy": {"quotas": [{"gpus": 8}]}, "models": [small, {**big, "priority": priority}]})
+        (blocked,) = plan_for(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 4}]})).blocked
+        assert blocked.code == code
+        assert ("quota" in blocked.message) is (code == "QUOTA")
+
+
 def test_a_bound_that_is_not_reached_before_others_get_the_quota_still_counts() -> None:
     fleet = short_fleet({"policy": {"quotas": [{"replicas": 6}]}, "models": [
         {"key": key, "replicas": 5, "gpus": 1, "priority": priority} for key, priority in (("m", 1), ("n", 0))]})

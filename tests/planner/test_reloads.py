@@ -14,8 +14,7 @@ from random_cases import cases
 from short_forms import before, plan_for
 from test_weight_sources import NAMES, ONE, OTHER, cluster_of, model
 
-from fleetctl.apply.prepare import ApplyOptions, apply_request
-from fleetctl.apply.record import apply_record
+from fleetctl.apply.prepare import ApplyOptions, apply_record, apply_request
 from fleetctl.documents.fleet import HttpReload
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
 from fleetctl.documents.loading import load_plan

@@ -60,7 +60,7 @@ def served(*engines: Engine, key: str = KEY, name: str = "small") -> Endpoints:
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -91,8 +91,8 @@ def test_prometheus_loads_the_file_and_scrapes(engines: list[Engine], tmp_path: 
 
     with running(log, prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
                  f"--web.listen-address={url[7:]}"):
-        eventually(lambda: len(up()) == 2, "both engines are scraped", log)
-        labels = {target["labels"]["replica"]: target["labels"] for target in up()}
+        scraped = eventually(lambda: found if len(found := up()) == 2 else None, "both engines are scraped", log)
+        labels = {target["labels"]["replica"]: target["labels"] for target in scraped}
     assert labels["1"] == {
         "instance": f"127.0.0.1:{engines[1].port}", "job": "engines", "model": KEY, "replica": "1", "copy": "0",
         "group": "main", "node": "node-ä", "fleet": "lab"}

@@ -240,7 +240,7 @@ def test_warnings_of_git_do_not_stop_the_reading(repository: GitFolder) -> None:
     places = "".join(f"{repository.folder}/{'x' * 100}/{number}\n" for number in range(2000))
     (repository.folder / ".git/objects/info/alternates").write_text(places)
     found = repository_of(".", repository.environ)
-    objects = Objects(dataclasses.replace(found.git, timeout_s=10))
+    objects = Objects(dataclasses.replace(found.git, timeout_s=60))
     assert objects.read(repository.git("rev-parse", f"HEAD:{PATH}"), "blob", 5000).startswith(b"apiVersion")
     with pytest.raises(MissingObject, match="is missing in this clone"):
         objects.read("1" * 40, "blob", 5000)

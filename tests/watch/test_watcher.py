@@ -260,8 +260,8 @@ def test_a_real_prometheus_scrapes_the_watch_and_evaluates_the_alerts(watcher: W
         with running(log, prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
                      f"--web.listen-address={url[7:]}"):
             eventually(lambda: values("up") == [1], "the watch is scraped", log)
-            assert values('fleetctl_model_replicas{model="org/m",state="wanted"}') == [3]
-            assert values("fleetctl_watch_in_sync") == [0]
+            eventually(lambda: values('fleetctl_model_replicas{model="org/m",state="wanted"}') == [3], "3 wanted", log)
+            eventually(lambda: values("fleetctl_watch_in_sync") == [0], "not in sync", log)
             eventually(lambda: state("FleetctlReplicasBlocked") == "pending", "the alerts are evaluated", log)
 
 

@@ -15,17 +15,15 @@ import resource
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ..mark import utc_now
 from ..messages import WeightSource
 from ..own_files import open_own, replace_own
-from .check import Finding, check_changed, check_small
+from ..report import utc_now
+from .check import Finding, Verified, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
-from .peers import Peer
-from .protocol import ViewRequest
+from .protocol import Peer, ViewRequest
 from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
 from .store import Entry, OutOfTime, Wrong, link_or_copy, require_own_folder
-from .verified import Verified
 from .views import View, files_view, view_id
 
 BUSY_S = 0.5

@@ -11,9 +11,9 @@ import threading
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..own_files import open_own
+from .check import State, Verified, state_of
 from .index import PIECE, File, Index, WeightsError
 from .store import Entry, link_or_copy, make_folder_of
-from .verified import State, Verified, state_of
 from .views import MODEL, Layout, Run, Tensor, View, read_header, small_files, tensor_view
 
 BLOCK = 1 << 20

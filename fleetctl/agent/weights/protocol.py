@@ -1,23 +1,35 @@
-"""What the two ends of a connection exchange: paths, messages, and the proof that both know the session's secret.
+"""What the two ends of a connection exchange, and a running replica as a source: the client of `serve.py`.
 
-The secret itself is never sent. The receiver's first request brings its nonce, and the answer is the source's nonce.
-Both nonces and both addresses are in the key of all tokens and signatures of the connection. So none of them is of use
-on another connection, not even to a program that passes them on, and clocks need not agree.
+Paths, messages, and the proof that both ends know the session's secret. The secret itself is never sent. The receiver's
+first request brings its nonce, and the answer is the source's nonce. Both nonces and both addresses are in the key of
+all tokens and signatures of the connection. So none of them is of use on another connection, not even to a program that
+passes them on, and clocks need not agree. Each request has its own token.
+
+To the source, one connection is one fetch, from its first bytes until it is closed.
 
 No `from __future__ import annotations` here: `parse` reads the types of fields.
 """
 
+import contextlib
 import hashlib
 import hmac
+import http.client
 import ipaddress
 import json
+import math
 import re
 import secrets
 import socket
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+import threading
+import time
+import urllib.parse
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..messages import WeightSource
+from ..probes import DeadlineSocket, connect_until
 from ..wire import document_of, parse
+from .index import Index, WeightsError, read_index
+from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 from .views import View
 
 PREFIX = "/v2"
@@ -135,3 +147,200 @@ def proof_of_source(secret: bytes, nonces: Tuple[str, str], accepted: socket.soc
 
 def _hash(key: bytes, data: bytes) -> hmac.HMAC:
     return hmac.new(key, data, hashlib.sha256)
+
+
+LOW_WATER_BYTES = 256 << 10
+"""Bytes that a read waits for, because waking up for less costs too much. A live source sends them within IDLE_S."""
+POST_TIMEOUT_S = 10.0
+MOST_TEXT = 500
+TRIES = 3
+"""How often a new connection is tried: a source with too many strangers closes the oldest of the new ones."""
+
+
+def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
+    """Open a connection to a source and exchange nonces, all within `timeout_s`; raises SourceFailed."""
+    own, connection = new_nonce(), None
+    try:
+        host, _, port = address.rpartition(":")
+        connection = connect_until(time.monotonic() + timeout_s, host.strip("[]"), int(port))
+        connection.auto_open = 0  # a second connection would need nonces of its own
+        connection.request("GET", NONCE_PATH + own)
+        response = connection.getresponse()
+        text = response.read(MOST_TEXT).decode(errors="replace").strip()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if connection is not None:
+            connection.close()
+        raise _no_response(error) from error
+    if response.status == 200 and is_nonce(text):
+        return connection, proof_of_receiver(secret, (own, text), connection.sock)
+    connection.close()
+    if response.status == 401:
+        raise SourceFailed("it runs an older fleetctl, whose tokens are good on any connection: not used before it has "
+                           "been restarted")
+    raise SourceFailed(f"HTTP status {response.status} in place of a nonce: {text}")
+
+
+def _no_response(error: Exception) -> SourceBroke:
+    return SourceBroke(f"no response ({str(error) or error.__class__.__name__})")
+
+
+def post(address: str, secret: bytes, path: str, body: bytes) -> int:
+    """Send a message to a source and return the HTTP status; raises SourceFailed, OSError or HTTPException."""
+    connection, proof = connect(address, secret, POST_TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request("POST", path, body, {"Authorization": f"Bearer {proof.token('POST', path, body)}"})
+        return connection.getresponse().status
+
+
+def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, copy: WeightSource) -> None:
+    """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
+    for address in addresses:
+        with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
+            post(address, secret, others_path(artifact), encoded([copy]))
+
+
+class LargeReads(Stream):
+    """An unencrypted body whose reads sleep until LOW_WATER_BYTES have arrived on `connection`."""
+
+    def __init__(self, body: Stream, connection: Optional[socket.socket]) -> None:
+        self.__dict__.update(body.__dict__)
+        self._connection, self._least = connection, 1
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read into the start of `buffer` and return the number of bytes; 0 = end of the body."""
+        # not near the end of the body: the next response on this connection may be shorter than LOW_WATER_BYTES
+        least = LOW_WATER_BYTES if (self.left or 0) >= len(buffer) + 2 * LOW_WATER_BYTES else 1
+        if least != self._least and self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
+        return super().readinto(buffer)
+
+
+class Peer(Origin):
+    """A replica that serves an artifact. `view` = the view it has; `whole` = it has all files and can make any view."""
+
+    kind = "peer"
+
+    def __init__(self, source: WeightSource, artifact: str, secret: bytes) -> None:
+        super().__init__(f"{source.replica} at {source.address}")
+        self.view, self.whole = source.view, source.view is None or source.whole
+        self._base = f"{PREFIX}/{artifact}"
+        self._secret = secret
+        self._proof: Optional[Proof] = None
+        self._signed: Optional[str] = None
+        self.address = source.address
+        self._wanted: Optional[str] = None
+        self.others: List[WeightSource] = []
+        """Other sources it suggested while it was busy."""
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._artifact = artifact
+        self._reading: Optional[str] = None
+        """The view whose files it reads."""
+        self.folder = f"{self._base}/files"
+
+    def index(self) -> bytes:
+        """Return the artifact's encoded index."""
+        with self._get(f"{self._base}/index", {}, 0) as stream:
+            return stream.read_all()
+
+    def view_index(self, view_id: str, request: ViewRequest) -> Index:
+        """Return the index of a view; raises SourceBusy while the source is making it."""
+        path = f"{self._base}/views/{view_id}/index"
+        with self._get(path, {VIEW_HEADER: json.dumps(document_of(request))}, 0) as stream:
+            body = stream.read_all()
+        if not self._is_signed(path, body):
+            raise SourceFailed("the index of its view is not signed by this cluster")
+        try:
+            return read_index(body)
+        except WeightsError as error:
+            raise SourceFailed(str(error)) from None
+
+    def read_from(self, view_id: Optional[str], wanted: Optional[str] = None) -> None:
+        """Start a new fetch of the files of a view; None = the artifact's own files.
+
+        `wanted` = the view to which those files belong: a busy source suggests other sources of it.
+        """
+        self.close()
+        self._wanted, self._reading = wanted, view_id
+        self.folder = f"{self._base}/views/{view_id}/files" if view_id else f"{self._base}/files"
+
+    def open(self, path: str, start: int) -> Any:
+        """Open a file at byte `start`."""
+        wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
+        return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
+
+    def report_wrong(self, path: str) -> None:
+        """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
+        body = json.dumps(document_of(WrongReport(self._reading, path))).encode()
+
+        def report() -> None:
+            with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
+                post(self.address, self._secret, wrong_path(self._artifact), body)
+
+        threading.Thread(target=report, name="fleetctl-report", daemon=True).start()
+
+    @contextlib.contextmanager
+    def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
+        connection, response = self._answer(path, {"Range": f"bytes={start}-", **headers})
+        stream = LargeReads(stream_of(response, self.limits), connection.sock)
+        self._signed = response.headers.get(SIGNATURE_HEADER)
+        try:
+            if response.status == 202:
+                raise SourceBusy("it is still making the view")
+            if response.status == 429:
+                self.others = self._suggested(path, response)
+                raise SourceBusy("it is serving other fetches")
+            if response.status not in {200, 206}:
+                text = b""
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    text = response.read(MOST_TEXT)
+                raise SourceFailed(f"HTTP status {response.status}: {text.decode(errors='replace').strip()}")
+            yield stream
+        finally:
+            response.close()
+            if stream.left != 0 or response.status not in {200, 206}:
+                self.close()
+
+    def _answer(
+        self, path: str, headers: Mapping[str, str],
+    ) -> Tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send a request, on a new connection if there is none, and return the connection and the answer's head."""
+        tries = TRIES if self._connection is None else 1
+        while True:
+            tries -= 1
+            try:
+                within_s = self.limits.timeout()
+                if self._connection is None or self._proof is None:
+                    self._connection, self._proof = connect(self.address, self._secret, within_s)
+                socket_ = self._connection.sock
+                assert isinstance(socket_, DeadlineSocket)
+                socket_.deadline = time.monotonic() + within_s
+                given = {"Authorization": f"Bearer {self._proof.token('GET', path)}", **headers}
+                self._connection.request("GET", path, headers=given)
+                response = self._connection.getresponse()
+                socket_.deadline, socket_.idle_s = math.inf, within_s
+                return self._connection, response
+            except (SourceBroke, OSError, ValueError, http.client.HTTPException) as error:
+                self.close()
+                if tries and isinstance(error.__cause__ or error, (ConnectionResetError, BrokenPipeError)):
+                    continue
+                raise error if isinstance(error, SourceBroke) else _no_response(error) from None
+
+    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[WeightSource]:
+        """Sources suggested by a busy source; none if the response is not signed by this cluster."""
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            body = response.read(MOST_NAMED_BYTES)
+            if self._is_signed(path, body):
+                return decoded(body)
+        return []
+
+    def _is_signed(self, path: str, body: bytes) -> bool:
+        """Return whether the last answer is of a source of this cluster."""
+        return self._proof is not None and self._proof.is_signed(self._signed, path, body)
+
+    def close(self) -> None:
+        """End the fetch, which frees a place at the source."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

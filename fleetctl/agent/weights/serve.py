@@ -21,15 +21,14 @@ from ..messages import ServedWeights, WeightSource
 from ..ports import host_port
 from ..wire import parse
 from . import protocol
-from .check import Held
+from .check import READ, Held, Verified, state_of
 from .connections import Answer, Connection, Listener, Request, Session, lower_priority
 from .fetch import Fetched
 from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
-from .peers import report_copy
+from .protocol import report_copy
 from .store import Entry
 from .table import Refused, Table, View
-from .verified import READ, Verified, state_of
 from .views import view_id
 
 ANY_PORT = (0,)

@@ -21,8 +21,8 @@ import tempfile
 import time
 from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ..mark import utc_now
 from ..own_files import open_own, replace_own
+from ..report import utc_now
 from ..wire import document_of, parse
 from .index import PIECE, File, Index, WeightsError, read_index
 

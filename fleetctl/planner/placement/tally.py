@@ -28,7 +28,7 @@ NO_MEMORY = -1
 
 @dataclass(frozen=True)
 class Cards:
-    """All cards that a new member may use, with some share free: never all of a card in foreign use."""
+    """All cards that a new member may use, with some share free."""
 
     node: Ints
     """The row of the offer."""
@@ -38,11 +38,20 @@ class Cards:
     """The free bytes; -1 = unknown."""
     memory: Ints
     """The size of the card in bytes; -1 = unknown."""
+    clean: Flags
+    """Nothing without a grant uses it. Of another card, claims on no memory never get all of the share."""
+
+    @property
+    def whole(self) -> Flags:
+        """Whether a claim on whole cards may take it."""
+        whole: Flags = self.clean & (self.share == SHARE)
+        return whole
 
     def counts_of(self, claim: Claim) -> Ints:
         """Return by card how many claims like this one, below one card, it holds at most; 0 if that is not known."""
         by_vram = np.where(self.memory > 0, -(-claim.vram * SHARE // np.maximum(self.memory, 1)), SHARE + 1)
-        counts = self.share // (claim.gpus or by_vram)
+        share = self.share if claim.vram else np.minimum(self.share, SHARE - ~self.clean)
+        counts = share // (claim.gpus or by_vram)
         return np.minimum(counts, np.maximum(self.vram, 0) // claim.vram) if claim.vram else counts
 
 
@@ -52,19 +61,19 @@ class OfferTable:
     def __init__(self, offers: Sequence[Offer]) -> None:
         amounts = [(offer.free_cpus, offer.free_memory, offer.free_gpus) for offer in offers]
         self.cpus, self.memory, self.gpus = np.array(amounts, dtype=np.int64).reshape(-1, 3).T
-        cards = [(row, min(card.free_share, SHARE - bool(card.foreign)),
-                  NO_MEMORY if card.free_vram is None else card.free_vram,
-                  NO_MEMORY if card.memory is None else card.memory)
+        cards = [(row, card.free_share, NO_MEMORY if card.free_vram is None else card.free_vram,
+                  NO_MEMORY if card.memory is None else card.memory, not card.foreign)
                  for row, offer in enumerate(offers) for card in offer.cards
                  if card.free_share > 0 and card.tries != 0 and (card.memory or not card.foreign)]
-        self.cards = Cards(*np.array(cards, dtype=np.int64).reshape(-1, 4).T)
+        node, share, vram, memory, clean = np.array(cards, dtype=np.int64).reshape(-1, 5).T
+        self.cards = Cards(node, share, vram, memory, clean.astype(bool))
         self._free_cards: dict[int, Ints] = {}
         self._on_cards: dict[Claim, Ints] = {}
 
     def free_cards(self, vram: int) -> Ints:
         """Return by row the number of fully free cards with at least `vram` bytes."""
         if vram not in self._free_cards:
-            fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
+            fitting = self.cards.whole & (self.cards.vram >= vram if vram else True)
             self._free_cards[vram] = self._by_row(fitting)
         return self._free_cards[vram]
 

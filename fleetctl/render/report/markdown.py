@@ -37,6 +37,7 @@ TEXT_LIMIT = 500
 """The longest text, in characters; many longer ones would displace the rest of the report."""
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
 _AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)*[.,;:]?)")
+_COMMAND = re.compile(r"`([^`]+)`([.,;:]?)")
 _LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
 """Words that forges turn into a link: a possible commit or host name."""
 
@@ -173,11 +174,16 @@ def prose(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the words of a sentence; a name whose brackets have blanks inside, such as `in(a, b)`, is one word."""
+    """Yield the words of a sentence.
+
+    One word is also a name whose brackets have blanks inside, such as `in(a, b)`, and a command in backticks.
+    """
     words = text.split(" ")
     while words:
         open_brackets, many = 0, 1
-        if not _is_plain(words[0]):
+        if words[0].startswith("`"):
+            many = next((count for count in range(1, len(words) + 1) if _COMMAND.fullmatch(" ".join(words[:count]))), 1)
+        elif not _is_plain(words[0]):
             for count, word in enumerate(words[:MOST_IN_BRACKETS], 1):
                 inside = word.removeprefix("(") if count == 1 else word
                 open_brackets += sum(map(inside.count, "([{")) - sum(map(inside.count, ")]}"))
@@ -209,7 +215,9 @@ def _is_plain(word: str) -> bool:
 
 
 def _quoted(word: str) -> str:
-    """Return a word as code, without the punctuation of the sentence around it."""
+    """Return a word as code, without the punctuation of the sentence around it, or the backticks of a command."""
+    if command := _COMMAND.fullmatch(word):
+        return f"{code(command[1], len(command[1]))}{command[2]}"
     found = _AROUND.fullmatch(word)
     before, inside, after = found.groups() if found else ("", word, "")
     while after.startswith(")") and inside.count("(") > inside.count(")"):  # it closes one of the word itself

@@ -84,7 +84,7 @@ class Column:
     """One column of a table. `key` is its key in jsonl; `numeric` = numbers, `name` = names, such as model keys.
 
     `terminal`: in a narrow terminal a `beside` column moves below another column. Empty `beside` columns are omitted;
-    so are empty `filled` columns, on a page too.
+    so are empty `filled` columns, on a page too. `news` = a change of it alone is worth a line of `status --follow`.
     """
 
     key: str
@@ -92,6 +92,7 @@ class Column:
     numeric: bool = False
     name: bool = False
     terminal: Literal["always", "filled", "beside", "never"] = "always"
+    news: bool = True
 
     @property
     def unbroken(self) -> bool:

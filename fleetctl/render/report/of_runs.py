@@ -244,7 +244,8 @@ def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
     branch = f" on {run.branch}" if run.branch else ""
     facts = {
         "run": run.id,
-        "fleet": f"{run.fleet or ''}{f' in namespace {run.namespace}' if run.namespace else ''}",
+        "fleet": f"{run.fleet}{f' in namespace {run.namespace}' if run.namespace else ''}" if run.fleet else "",
+        "namespace": "" if run.fleet else run.namespace or "",
         "started": (run.started_at or "") + (f", took {took_text(run.seconds)}" if run.seconds is not None else ""),
         "by": run.who or "",
         "CI run": run.run or "",

@@ -26,8 +26,9 @@ MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", num
              Column("surplus", "surplus", numeric=True, terminal="filled"))
 LEVEL = Column("level", "level")
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
-               Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
-               Column("age", "age", numeric=True, terminal="filled"), Column("since", "since", terminal="filled"),
+               Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True, news=False),
+               Column("age", "age", numeric=True, terminal="filled", news=False),
+               Column("since", "since", terminal="filled"),
                Column("address", "address", name=True, terminal="beside"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
 MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),

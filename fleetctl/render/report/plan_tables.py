@@ -77,11 +77,11 @@ def _after_merge(plan: Plan) -> tuple[Table, ...]:
     outdated = [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
     if plan.change is None or not outdated:
         return ()
-    does = f"would replace {count_of(len(outdated), 'replica')} of {count_of(len(set(outdated)), 'model')}"
-    row = (f"fleetctl rollout {file_flags(plan.options.files)}", does)
-    return (Table("rollout", "What keeps its former spec",
-                  (Column("command", "after the merge", name=True), Column("message", "what it does")), (row,), rank=0,
-                  meaning="no apply replaces it", line="after the merge, {command} {message}", signs=("~",)),)
+    replicas, models = count_of(len(outdated), "outdated replica"), count_of(len(set(outdated)), "model")
+    row = (f"fleetctl rollout {file_flags(plan.options.files)}", f"would replace {replicas} of {models}; no apply does")
+    return (Table("rollout", "After the merge",
+                  (Column("command", "command", name=True), Column("message", "what it does")), (row,), rank=0,
+                  line="`{command}` {message}", signs=("~",)),)
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
@@ -148,7 +148,7 @@ def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str],
     first, *others = list(dict.fromkeys(one.model for one in drift if is_replaceable(one, surplus))) or [""]
     note = f"to replace an outdated one: {replace_command(first, files)}" if first else ""
     if others:
-        note = (f"to replace all outdated ones of {1 + len(others)} models: fleetctl rollout {file_flags(files)}, "
+        note = (f"to replace all outdated ones of {1 + len(others)} models: `fleetctl rollout {file_flags(files)}`, "
                 "which starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
@@ -160,8 +160,8 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
 
 
 def replace_command(model: str, files: Sequence[str]) -> str:
-    """Return the command that replaces the outdated replicas of a model; `files` = those given with -f."""
-    return f"{command_line('fleetctl replace', [model], file_flags(files))}, which starts each new replica first"
+    """Return the command that replaces the outdated replicas of a model, and how; `files` = those given with -f."""
+    return f"`{command_line('fleetctl replace', [model], file_flags(files))}`, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> tuple[Table, Table]:

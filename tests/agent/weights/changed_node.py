@@ -16,7 +16,7 @@ from small_pieces import SECRET
 
 from fleetctl.agent.messages import Member
 from fleetctl.agent.model_files import ModelFiles
-from fleetctl.agent.weights.verified import Verified, state_of
+from fleetctl.agent.weights.check import Verified, state_of
 from fleetctl.agent.wire import parse
 
 FILE = "model-00001-of-00002.safetensors"

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import without_ray  # noqa: F401
 from small_pieces import SECRET, use_small_pieces
 
 from fleetctl.agent.messages import WeightSource

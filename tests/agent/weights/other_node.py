@@ -15,9 +15,10 @@ class Node:
     """A node in a process of its own."""
 
     def __init__(self, root: Path, artifact: str, **order: Any) -> None:
+        found = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("node_process.py"))], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": found})
         self.left: list[str] = []
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"root": str(root), "artifact": artifact, **order}) + "\n")

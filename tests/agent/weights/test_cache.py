@@ -12,7 +12,7 @@ import pytest
 from other_node import Node
 from weights_world import SHARD, files_in
 
-from fleetctl.agent import prune
+from fleetctl.agent import leftovers
 from fleetctl.agent.weights import store
 from fleetctl.agent.weights.store import Entry, cached, remove
 from fleetctl.agent.wire import document_of
@@ -88,20 +88,20 @@ def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_artifacts(
 ) -> None:
     root = tmp_path / "node"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(root))
-    monkeypatch.setattr(prune, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(leftovers, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     note, of_another = tmp_path / f"note-{artifact}.json", tmp_path / f"note-{'a' * 64}.json"
     for path in (note, of_another):
         path.touch()
     with using(root, artifact, origin):
         pass
-    assert prune.list_here([artifact]).artifacts == []
-    [listed] = prune.list_here(["a" * 64]).artifacts
+    assert leftovers.list_here([artifact]).artifacts == []
+    [listed] = leftovers.list_here(["a" * 64]).artifacts
     assert (listed.artifact, listed.used, listed.bytes > 0) == (artifact, False, True)
-    assert prune.remove_here(["a" * 64]).artifacts == []
-    assert [row.removed for row in prune.remove_here([artifact]).artifacts] == [True]
+    assert leftovers.remove_here(["a" * 64]).artifacts == []
+    assert [row.removed for row in leftovers.remove_here([artifact]).artifacts] == [True]
     assert (root / artifact).exists()
     assert (note.exists(), of_another.exists()) == (False, True)
-    assert prune.list_here([]).artifacts == []
+    assert leftovers.list_here([]).artifacts == []
 
 
 def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_removed(
@@ -116,9 +116,9 @@ def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_remov
             raise OSError(errno.EROFS, "Read-only file system")
         wipe(entry)
 
-    monkeypatch.setattr(prune, "path_prefix", lambda *_: str(tmp_path / "no-note"))
+    monkeypatch.setattr(leftovers, "path_prefix", lambda *_: str(tmp_path / "no-note"))
     monkeypatch.setattr(Entry, "wipe", wiped)
-    rows = {row.artifact: row for row in prune.remove_here([artifact, "a" * 64]).artifacts}
+    rows = {row.artifact: row for row in leftovers.remove_here([artifact, "a" * 64]).artifacts}
     assert (rows["a" * 64].removed, rows[artifact].removed) == (True, False)
     document = CachedArtifact.model_validate(document_of(rows[artifact]))
     report = pruned_report(Pruned(nodes=[NodeCache(node_id="n", node="n", artifacts=[document])]))

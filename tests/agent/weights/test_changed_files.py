@@ -24,9 +24,9 @@ from weights_world import SHARD, eventually, fetch, files_in
 
 from fleetctl.agent import model_files
 from fleetctl.agent.weights import check
+from fleetctl.agent.weights.check import Verified
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.store import Entry
-from fleetctl.agent.weights.verified import Verified
 from fleetctl.agent.weights.views import MODEL
 
 

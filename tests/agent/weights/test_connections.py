@@ -27,8 +27,7 @@ from fleetctl.agent.weights.connections import (
     Listener,
     Session,
 )
-from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.protocol import NONCE_PATH, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, connect, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
 
 SERVER_THREADS = {"fleetctl-weights", "fleetctl-send"}
@@ -141,7 +140,7 @@ def test_a_request_must_be_complete_in_time_however_it_drips(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described, _ = served
-    monkeypatch.setattr(connections, "REQUEST_S", 0.5)
+    monkeypatch.setattr(connections, "REQUEST_S", 2.0)
     monkeypatch.setattr(connections, "POLL_S", 0.02)
     connection, proof = connect(described["address"], SECRET, 30)
     path = f"/v2/{described['artifact']}/files/config.json"

@@ -24,7 +24,7 @@ from fleetctl.agent.weights import fetch as fetch_module
 from fleetctl.agent.weights import store
 from fleetctl.agent.weights.fetch import SLICE
 from fleetctl.agent.weights.index import NAME, WeightsError
-from fleetctl.agent.weights.peers import LargeReads
+from fleetctl.agent.weights.protocol import LargeReads
 from fleetctl.agent.weights.sources import Limits, Stream
 from fleetctl.agent.weights.store import Entry, OutOfTime, cached
 from fleetctl.agent.weights.views import MODEL

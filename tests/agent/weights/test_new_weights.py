@@ -15,12 +15,13 @@ from small_pieces import SECRET
 from weights_world import fetch, files_in, model
 
 from fleetctl.agent import model_files
-from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.messages import ServedWeights
 from fleetctl.agent.model_files import ModelFiles
+from fleetctl.agent.report import StartFailed
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.store import Entry
+from fleetctl.demo.lifecycle import free_port
 
 INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
 
@@ -102,11 +103,6 @@ def _of_this_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
     monkeypatch.setattr(model_files, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.usefixtures("_of_this_cluster")

@@ -15,7 +15,6 @@ from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving,
 
 from fleetctl.agent.messages import WeightSource
 from fleetctl.agent.weights.fetch import MOST_OTHERS
-from fleetctl.agent.weights.peers import report_copy
 from fleetctl.agent.weights.protocol import (
     MOST_NAMED,
     MOST_NAMED_BYTES,
@@ -26,6 +25,7 @@ from fleetctl.agent.weights.protocol import (
     new_nonce,
     others_path,
     proof_of_source,
+    report_copy,
 )
 from fleetctl.agent.weights.serve import KEPT_S, MOST_KNOWN, Others, Source
 from fleetctl.agent.weights.table import MOST_FETCHES

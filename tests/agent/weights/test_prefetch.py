@@ -11,14 +11,14 @@ import pytest
 from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
-from fleetctl.agent import model_files, prefetch, prune
-from fleetctl.agent.events import EventStream
+from fleetctl.agent import leftovers, model_files, prefetch
 from fleetctl.agent.messages import Engine, GotWeights
 from fleetctl.agent.on_nodes import Answer
 from fleetctl.agent.prefetch import Order, Row, fetch_here
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import (
     ApplyRequest,
+    EventStream,
     Holder,
     Plan,
     PlanFleet,
@@ -70,8 +70,8 @@ def test_complete_weights_have_a_note_until_they_are_removed(
     assert {one["view"] is None for one in events} == {True, False}
     before = notes(tmp_path)
     for removed, left in ((False, before), (True, [])):
-        monkeypatch.setattr(prune, "remove", lambda *_, removed=removed: removed)
-        prune.remove_here([artifact])
+        monkeypatch.setattr(leftovers, "remove", lambda *_, removed=removed: removed)
+        leftovers.remove_here([artifact])
         assert notes(tmp_path) == left
 
 

@@ -17,8 +17,7 @@ from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, serving
 
 from fleetctl.agent.weights.index import WeightsError
-from fleetctl.agent.weights.peers import connect
-from fleetctl.agent.weights.protocol import NONCE_PATH, SIGNATURE_HEADER, Proof, host_of, is_nonce, new_nonce
+from fleetctl.agent.weights.protocol import NONCE_PATH, SIGNATURE_HEADER, Proof, connect, host_of, is_nonce, new_nonce
 
 RECEIVER, SOURCE = ("10.0.0.2", 40_000), ("10.0.0.1", 7_000)
 NONCES = ("a" * 32, "b" * 32)

@@ -31,8 +31,7 @@ from weights_world import (
 
 from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import LOW_WATER_BYTES
-from fleetctl.agent.weights.protocol import VIEW_HEADER
+from fleetctl.agent.weights.protocol import LOW_WATER_BYTES, VIEW_HEADER
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
 from fleetctl.agent.weights.views import MODEL, read_view, view_id
 

@@ -18,12 +18,11 @@ from weights_world import SHARD, eventually, fetch, files_in, serving, status_an
 
 from fleetctl.agent.run_messages import PrefetchMember
 from fleetctl.agent.weights import check
-from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, check_changed
+from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, Verified, check_changed
 from fleetctl.agent.weights.fetch import Fetched
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.protocol import wrong_path
 from fleetctl.agent.weights.store import Entry, Wrong, require_own_folder
-from fleetctl.agent.weights.verified import Verified
 from fleetctl.agent.weights.views import MODEL
 from fleetctl.agent.wire import parse
 
@@ -176,7 +175,7 @@ def test_two_replicas_of_a_node_do_not_hash_the_same_files_at_a_time(node: NodeU
 def test_locks_that_are_held_for_ever_stop_neither_a_start_nor_a_check(
     node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.agent.weights.verified.LOCK_S", 0.05)
+    monkeypatch.setattr("fleetctl.agent.weights.check.LOCK_S", 0.05)
     weights = node.start()
     with Path(weights.folder + ".check").open("w") as one, (
             next((node.root / node.artifact).glob("verified-*.json.lock"))).open("r+") as other:
@@ -267,7 +266,7 @@ def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("fleetctl.agent.weights.store.replace_own", refuse)
-    monkeypatch.setattr("fleetctl.agent.weights.verified.replace_own", refuse)
+    monkeypatch.setattr("fleetctl.agent.weights.check.replace_own", refuse)
     with serving(tmp_path / "a", got) as (source, described):
         checked = BackgroundCheck(lambda: [Held(got.entry, got.held, own=False)], source.verified, lambda _: None,
                                   found.append)

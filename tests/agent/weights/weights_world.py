@@ -16,7 +16,7 @@ from small_pieces import SECRET
 from fleetctl.agent.messages import WeightSource
 from fleetctl.agent.weights import index
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
-from fleetctl.agent.weights.peers import connect
+from fleetctl.agent.weights.protocol import connect
 from fleetctl.agent.weights.serve import Source, WeightsServer
 from fleetctl.agent.weights.views import read_view
 from fleetctl.agent.wire import parse

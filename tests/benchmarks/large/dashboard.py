@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from fleetctl.agent.mark import actor_name, describe
 from fleetctl.agent.messages import Lifecycle, Place, Replica
+from fleetctl.agent.report import actor_name, describe
 from fleetctl.agent.wire import parse
 from tests.benchmarks.large.cluster import KINDS, MEMORY, SHARE, LargeCluster, Placed, Seat, unique_id
 from tests.record_rows import RecordRows

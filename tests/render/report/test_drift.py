@@ -12,7 +12,7 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 
-NEXT_STEP = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each new replica first"
+NEXT_STEP = "to replace an outdated one: `fleetctl replace m -f FLEET`, which starts each new replica first"
 ABOVE = Drift(model="m", replica_id=0, code="ABOVE_SLOT_CAP", message="above")
 
 
@@ -40,16 +40,16 @@ def test_replicas_with_the_same_drift_share_a_line() -> None:
 
 def test_an_outdated_replica_shows_its_differences_and_the_command_to_replace_it() -> None:
     assert details(outdated("a b", 3, changes=["args: x -> y"])) == (
-        "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each new replica first")
+        "args: x -> y", "to replace it: `fleetctl replace 'a b' -f FLEET`, which starts each new replica first")
 
 
 def test_the_command_names_the_files_given_and_for_several_models_it_is_a_rollout() -> None:
     files = PlanFlags(files=["fleets/prod.yaml", "more models.yaml"])
-    named = "fleetctl replace m -f fleets/prod.yaml -f 'more models.yaml', which starts each new replica first"
+    named = "`fleetctl replace m -f fleets/prod.yaml -f 'more models.yaml'`, which starts each new replica first"
     assert f"to replace an outdated one: {named} m/0" in " ".join(printed(outdated("m", 0), options=files).split())
     assert details(outdated("m", 0), options=files) == (f"to replace it: {named}",)
     many = printed(*(outdated(f"m{number}", 0) for number in range(9)), options=files)
-    assert ("to replace all outdated ones of 9 models: fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml', "
+    assert ("to replace all outdated ones of 9 models: `fleetctl rollout -f fleets/prod.yaml -f 'more models.yaml'`, "
             "which starts each new replica first") in " ".join(many.split())
 
 

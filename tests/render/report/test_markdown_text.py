@@ -93,6 +93,14 @@ def test_text_that_a_forge_would_link_is_code() -> None:
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")
 
 
+def test_a_command_in_backticks_is_one_piece_of_code_without_them() -> None:
+    key = 'LanguageModel:{"repo_id": "org/m", "revision": "main"}'
+    assert prose(f"to replace it: `fleetctl replace '{key}' -f a.yaml`, which waits. `m` ends") == (
+        f"to replace it: `fleetctl replace '{key}' -f a.yaml`, which waits. `m` ends")
+    assert prose("an odd ` or `two words") == "an odd `` ` `` or `` `two `` words"
+    assert prose("`a | @b` and `` here") == "`a `&#124;` @b` and ``` `` ``` here"
+
+
 def test_every_name_is_code() -> None:
     assert [code("gpt2"), code("a`b"), code("`"), code(" a "), code("a|b")] == [
         "`gpt2`", "``a`b``", "`` ` ``", "`  a  `", "`a`&#124;`b`"]

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
@@ -159,18 +158,18 @@ def _card_classes(
 ) -> dict[CardClass, list[int]]:
     """Sort the cards of a pool into classes, each with the rows of its cards. Raises TooManyError."""
     classes: dict[CardClass, list[int]] = {}
-    known: dict[tuple[int, int, int], CardClass] = {}
+    known: dict[tuple[int, int, int, bool], CardClass] = {}
     entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
     tell = any(vram for _, vram in claims) or tell_vram
-    for row, share, vram, memory in zip(
+    for row, share, vram, memory, whole in zip(
         cards.node[entries].tolist(), cards.share[entries].tolist(), cards.vram[entries].tolist(),
-        cards.memory[entries].tolist(), strict=True,
+        cards.memory[entries].tolist(), cards.whole[entries].tolist(), strict=True,
     ):
-        seen = (share, vram, memory) if tell else (share, 0, 0)
+        seen = (share, vram, memory, whole) if tell else (share, 0, 0, whole)
         if seen not in known:
             pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
             packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
-            known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
+            known[seen] = CardClass(whole, max(0, vram) if whole and tell_vram else 0, packings)
             columns += len(packings)
         classes.setdefault(known[seen], []).append(row)
         if columns > MAX_PACKING_COLUMNS:

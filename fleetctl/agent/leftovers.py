@@ -1,24 +1,37 @@
-"""Orphaned engines, without a living replica: found by their FLEETCTL_ variables and their parent processes.
+"""What dead replicas and runs of ours left behind, and weights that no fleet file names: found, and removed if named.
 
-A process that has given itself another name, as vLLM's do, may have written over its environment. It is known by the
-working directory that was made for its engine.
+An orphaned engine has no living replica: it is found by its FLEETCTL_ variables and its parent processes. A process
+that has given itself another name, as vLLM's do, may have written over its environment. It is known by the working
+directory that was made for its engine.
+
+The explicit verbs remove only what the user has confirmed, and check each again before: repair ends engines and removes
+placement groups and locks, prune removes weights from disks and ends nothing. Apply never imports this.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import signal
 import time
-from typing import Collection, Iterator, List, Optional, Sequence, Set, Tuple
+from functools import partial
+from typing import Any, Callable, Collection, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import ray
+from ray.core.generated import gcs_pb2
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-from . import cluster, containers, sockets
+from . import cluster, ports, processes
 from .guarded import FRESH
-from .mark import MARKED
+from .lock import release_left
+from .model_files import NOTE, WRONG_NOTE, path_prefix
+from .on_nodes import ask_nodes, report_answers
 from .processes import Process, ancestors, environment_of, is_running, parent_and_start
-from .run_messages import Orphan
+from .report import MARKED
+from .run_messages import CachesRequest, EventStream, Orphan, RepairRequest
 from .supervisor import ALONE_S
+from .weights.store import CachedArtifact, cache_root, cached, remove
 
 NEW_WORKER = b"default_worker.py"
 GUARDS = (b"fleetctl-supervisor", NEW_WORKER)
@@ -69,7 +82,7 @@ def find_orphans() -> List[Orphan]:
 
 
 def _find(living: Optional[Set[int]]) -> List[Orphan]:
-    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in sockets.visible_processes()) if mark}
+    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in ports.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid, living)}
     guarded_marks = {marks[pid] for pid in guarded} - {UNKNOWN}
     found = [Orphan(pid, parent_and_start(pid)[1], command_line(pid), mark[0], mark[1])
@@ -80,13 +93,13 @@ def _find(living: Optional[Set[int]]) -> List[Orphan]:
 def _in_containers(guarded: Collection[int], living: Optional[Set[int]]) -> Iterator[Orphan]:
     """Yield one process of each container with an orphan. A container may have been given only some variables."""
     engines = [environment_of(pid) for pid in guarded]
-    for pid in containers.in_other_namespaces(IN_CONTAINER):
+    for pid in processes.in_other_namespaces(IN_CONTAINER):
         environ = environment_of(pid)
         given = {name: environ[name] for name in IN_CONTAINER if name in environ}
         has_client = any(given.items() <= engine.items() for engine in engines)
         if given and not has_client and not is_guarded(pid, living):
             model, replica_id = (os.fsdecode(given.get(name, b"")) for name in IN_CONTAINER[:2])
-            container = containers.container_of(pid) or "unknown"
+            container = processes.container_of(pid) or "unknown"
             yield Orphan(pid, parent_and_start(pid)[1], command_line(pid), model, replica_id, container)
 
 
@@ -166,3 +179,99 @@ def _signal(pid: int, began: int, number: int) -> None:
         return
     finally:
         os.close(handle)
+
+
+PREFIX = "ModelActor:"
+Result = Tuple[str, str, str]
+"""The kind of a leftover, its name, and why it stays; "" = it is removed."""
+
+
+def run_repair(request: RepairRequest, events: EventStream) -> int:
+    """Remove placement groups, end orphaned engines, release locks; returns 0 all done, 3 some not."""
+    events.begin(request)
+    results: List[Result] = [("placementGroup", group.name, remove_group(group.id, group.name) or "")
+                             for group in request.groups]
+    for lock in request.locks:
+        done = release_left(lock.fleet, lock.number)
+        results.append(("lock", lock.fleet, "" if done else "it is held, or already released"))
+    results += end_engines(request.orphans, request.timeout)
+    for thing, subject, why in results:
+        events.emit("repaired", why, level="warning" if why else "info", thing=thing, subject=subject, done=not why)
+    repaired = sum(not why for _, _, why in results)
+    return events.end(0 if repaired == len(results) else 3, f"{repaired} of {len(results)} repaired")
+
+
+def end_engines(orphans: Mapping[str, Sequence[Orphan]], timeout_s: float) -> Iterator[Result]:
+    """End the orphans, listed by node id, and yield the result for each process."""
+    for answer in ask_nodes(end_orphans, orphans, timeout_s):
+        agreed = orphans[answer.node_id]
+        for orphan, why in zip(agreed, answer.content or [answer.trouble] * len(agreed)):
+            yield "engine", f"process {orphan.pid} of {orphan.model}/{orphan.replica_id}", why
+
+
+def remove_group(group_id: str, name: str) -> Optional[str]:
+    """Remove an abandoned placement group; returns why it stays, or None once it is removed.
+
+    Our groups are named after their replica, are in our namespace, and were created by its coordinator actor, which had
+    the name before. So a group is abandoned if its creator is dead and no actor has its name.
+    """
+    found = find_group(group_id)
+    if found is None or found.name != name or found.state == gcs_pb2.PlacementGroupTableData.REMOVED:
+        return "it is gone"
+    if found.ray_namespace != ray.get_runtime_context().namespace or not name.startswith(PREFIX):
+        return f"it is in namespace {found.ray_namespace}, not in ours"
+    if not found.creator_actor_id.strip(b"\xff"):
+        return "it was not created by an actor, so it is not ours"
+    if cluster.actor_record(found.creator_actor_id.hex()).state != "DEAD" or name in cluster.taken_names():
+        return "its replica is alive"
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
+    return None
+
+
+def find_group(group_id: str) -> Any:
+    """Return Ray's own record of a placement group, or None."""
+    packed = cluster.accessor().get_placement_group_info(ray.PlacementGroupID(bytes.fromhex(group_id)))
+    return None if packed is None else gcs_pb2.PlacementGroupTableData.FromString(packed)
+
+
+class Cache(NamedTuple):
+    """The cache of a node: its folder, and the artifacts that were asked for."""
+
+    root: str
+    artifacts: Sequence[CachedArtifact]
+
+
+def _run(task: Callable[[Sequence[str]], Cache], request: CachesRequest, events: EventStream) -> int:
+    events.begin(request)
+    silent = report_answers(task, request, events, "weightsCached", "answered")
+    return events.end(3 if silent else 0, f"{len(request.nodes) - silent} of {len(request.nodes)} nodes answered")
+
+
+def list_here(keep: Sequence[str]) -> Cache:
+    """Return the cached artifacts of the node on which this runs, except those to keep."""
+    root = cache_root()
+    return Cache(root, [found for found in cached(root) if found.artifact not in keep])
+
+
+def remove_here(artifacts: Sequence[str]) -> Cache:
+    """Remove artifacts from the cache of the node on which this runs; a failure does not stop the others."""
+    root = cache_root()
+    return Cache(root, [_removed(root, found) for found in cached(root) if found.artifact in artifacts])
+
+
+def _removed(root: str, found: CachedArtifact) -> CachedArtifact:
+    try:
+        removed = remove(root, found.artifact)
+    except OSError as error:
+        return found._replace(removed=False, trouble=error.strerror or str(error))
+    for prefix in (NOTE, WRONG_NOTE) if removed else ():
+        for path in glob.glob(f"{glob.escape(path_prefix(found.artifact, prefix))}*.json"):
+            with contextlib.suppress(OSError):
+                os.remove(path)
+    return found._replace(removed=removed)
+
+
+run_caches = partial(_run, list_here)
+"""List the weights on each node's disk, except those to keep."""
+run_prune = partial(_run, remove_here)
+"""Remove the weights that the request names for each node, unless a process uses them."""
