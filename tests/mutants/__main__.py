@@ -29,7 +29,8 @@ LISTED = Path(__file__).with_name("survivors.yaml")
 ENDS = ROOT / "build" / "mutants.jsonl"
 
 FILES: dict[str, tuple[str, ...]] = {
-    "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py"),
+    "fleetctl/planner/live.py": ("tests/planner/test_live_replicas.py", "tests/planner/test_promote.py",
+                                 "tests/planner/test_planner_cases.py"),
     "fleetctl/planner/promote.py": ("tests/planner/test_promote.py", "tests/planner/test_live_replicas.py",
                                     "tests/planner/test_stale.py"),
     "fleetctl/planner/reloads.py": ("tests/planner/test_reloads.py",),
