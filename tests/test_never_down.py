@@ -124,6 +124,7 @@ ALLOWED = {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
     },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
+    "cli/commands.py": {"<module>": "the names of other tools' commands, to which the answer is ours"},
     "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
