@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -62,24 +62,42 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """The decisions for a fleet, before they are written as a plan."""
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making: each step of `make_plan` adds what it decides."""
 
     fleet: ResolvedFleet
-    state: LiveState
+    inventory: Inventory
+    options: PlanOptions
     shapes: Mapping[str, ReplicaShape]
-    ledger: Ledger
+    state: LiveState
+    limits: Limits
+    quotas: Quotas
+    wanted: Sequence[Demand]
+    """What is missing of the models that the flags choose."""
     demands: Sequence[Demand]
-    placed: Sequence[tuple[Placed, int]]
+    """The same, without the nodes that the breaker keeps a model off."""
+    allowed: Sequence[Demand]
+    """What of it the breaker, pauses and other fleets allow."""
+    placer: Placer
+    before: Ledger
+    """What was free before this plan."""
+    found: WithinQuotas = field(init=False)
+    tries: Tries = field(init=False)
+    placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
-    certificate: Certificate
-    blocked: Sequence[Blocked]
-    growth: Sequence[Growth]
-    waiting: Sequence[Placed]
+    most: int = 0
+    """The bound on new replicas."""
+    certificate: Certificate = field(init=False)
+    blocked: Sequence[Blocked] = ()
+    growth: Sequence[Growth] = ()
+    waiting: Sequence[Placed] = ()
     """Replicas that would run on new nodes."""
-    avoided: Mapping[int, str]
-    """Which nodes the breaker keeps models off whose replicas are placed, and why; by place of the model."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What this plan leaves free."""
+        return self.placer.ledger
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -94,97 +112,106 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
         fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
-        return _write(_decide(fleet, inventory, options), inventory, options, facts)
+        draft = _compared(fleet, inventory, options)
+        _place(draft)
+        _explain(draft)
+        if fleet.cluster.grow:
+            _grow(draft)
+        return _write(draft, facts)
 
 
-def _decide(
-    fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, *, explained: bool = True
-) -> _Decided:
-    """Decide what is placed where; without `explained` nothing is said of what is not, and no nodes are added."""
+def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Draft:
+    """Compare the fleet with what runs: what is missing, what of it is allowed, and what is free."""
     shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
-                        len(state.models[model.key].live), model.priority, place)
-                 for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
-    limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, unlimited, state.models)
-    ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
-    demands = [limits.narrowed(demand) for demand in unlimited]
+    wanted = [Demand(shapes[model.key], state.models[model.key].to_create(model),
+                     len(state.models[model.key].live), model.priority, place)
+              for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
+    limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
+    demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
-    placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
-    expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
+    ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
+    return _Draft(fleet, inventory, options, shapes, state, limits, Quotas(fleet, state), wanted, demands, allowed,
+                  Placer(ledger), ledger.copied())
+
+
+def _place(draft: _Draft) -> None:
+    """Find the places of new replicas, within the quotas, and their ids."""
+    limits, placer, quotas, start = draft.limits, draft.placer, draft.quotas, draft.ledger.mark()
+    expected = expect(draft.fleet, draft.inventory, draft.state, draft.shapes)
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
-    found = pack_within(quotas, allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
-                        lambda: ledger.undo(start))
-    packing = found.packing
-    tries = try_nodes(limits, [one for one in limits.allowed(unlimited) if one.place in found.no_room], packing.placed,
-                      placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    with_id = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
-    placed, most = [one for one, _ in with_id], packing.most + len(limits.tries)
-    inquiry, repacked = None, None
-    if not explained:
-        return _Decided(fleet, state, shapes, ledger, demands, with_id,
-                        certify(demands, placed, most, packing.method), (), (), (), {})
+    draft.found = found = pack_within(
+        quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
+        lambda: placer.ledger.undo(start))
+    draft.tries = try_nodes(
+        limits, [one for one in limits.allowed(draft.wanted) if one.place in found.no_room], found.packing.placed,
+        placer, lambda placed: quotas.keeps(placed).total() == len(placed))
+    draft.placed = with_ids([*found.packing.placed, *draft.tries.placed], draft.fleet.models, draft.state.models,
+                            placer.ledger, start)
+    draft.most = found.packing.most + len(limits.tries)
+
+
+def _explain(draft: _Draft) -> None:
+    """Say what is proven of the places, what is blocked and why, and what would help."""
+    fleet, inventory, found, state = draft.fleet, draft.inventory, draft.found, draft.state
+    placed, inquiry, repacked = [one for one, _ in draft.placed], None, None
     if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
         from fleetctl.planner.repacked import repacked_bound
 
-        occupants = look_around(inventory.nodes, ledger.nodes, state.running,
+        occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
-        occupants.replicas += new_occupants(with_id, fleet.models)
-        repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
-        inquiry = Inquiry(placer, occupants, fleet.policies, before, placed)
-    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
-    paused = any(demand.missing and state.models[demand.shape.key].pause for demand in demands)
-    waiting = "models that cool down wait" if limits.most else NONE_WHILE_PAUSED if paused else ""
-    method = packing.method or ("the quotas allow no more" if limited else waiting)
-    certificate = certify(demands, placed, most, method, repacked)
-
-    blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
-    if any(row.would_fit for row in blocked):
+        occupants.replicas += new_occupants(draft.placed, fleet.models)
+        repacked = repacked_bound(found.asked, found.packing.placed, draft.most, occupants, draft.before)
+        inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
+    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in draft.allowed)
+    paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
+    waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
+    method = found.packing.method or ("the quotas allow no more" if limited else waiting)
+    draft.certificate = certify(draft.demands, placed, draft.most, method, repacked)
+    draft.blocked = _blocked(draft, inquiry)
+    if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
-            grown = inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]})
-            return Counter(one.demand.place for one, _ in _decide(fleet, grown, options, explained=False).placed)
+            grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
+            _place(grown)
+            return Counter(one.demand.place for one, _ in grown.placed)
 
-        additions = Additions(inventory.nodes, sum(one.missing for one in demands),
+        additions = Additions(inventory.nodes, sum(one.missing for one in draft.demands),
                               Counter(one.demand.place for one in placed), created_with)
-        blocked = additions.tried(blocked, {
+        draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
-    taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
-                    ) if limits.left_out or limits.closed else {}
-    avoided = {place: limits.avoided(fleet.models[place], place, inventory, ids) for place, ids in taken.items()}
-    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), avoided)
-    if not fleet.cluster.grow:
-        return decided
-    created = Counter(one.demand.place for one in placed)
-    short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
-             for one in allowed if one.place in found.no_room]
+
+
+def _grow(draft: _Draft) -> None:
+    """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing
 
-    growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
-    beside = quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
-    growth, blocked, new = growing.find(short, beside, state, placed, blocked)
-    certificate = certificate.model_copy(update={"on_new_nodes": len(new)})
-    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=new)
+    placed = [one for one, _ in draft.placed]
+    created = Counter(one.demand.place for one in placed)
+    short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
+             for one in draft.allowed if one.place in draft.found.no_room]
+    growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
+    beside = draft.quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
+    draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
+    draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
 
 
-def _blocked(
-    models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, tries: Tries, quotas: Quotas,
-    state: LiveState, limits: Limits, inquiry: Inquiry | None,
-) -> list[Blocked]:
-    placed = [*found.packing.placed, *tries.placed]
+def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
+    models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
+    placed = [*draft.found.packing.placed, *tries.placed]
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
     outranked = cache(lambda priority: quotas.after(one for one in placed if one.demand.priority >= priority))
     result: list[Blocked] = []
-    for demand in demands:
+    for demand in draft.wanted:
         key = demand.shape.key
-        short, model = demand.missing - created[demand.place], state.models[key]
+        short, model = demand.missing - created[demand.place], draft.state.models[key]
         if short <= 0:
             continue
         if model.barred:
             code, message = model.barred
             resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
-        elif inquiry is not None and demand.place in found.no_room:
+        elif inquiry is not None and demand.place in draft.found.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
@@ -201,106 +228,104 @@ def _blocked(
 
 
 def _upkeep(
-    decided: _Decided, chosen: Sequence[ResolvedModel], inventory: Inventory, options: PlanOptions
+    draft: _Draft, chosen: Sequence[ResolvedModel]
 ) -> tuple[list[dict[str, Any]], Mapping[str, str], ColdFloor | None]:
     """Return what is done beside new replicas: reloads in place with a summary by model, and fetches onto disks.
 
     Most fleets want neither, so this imports what finds them.
     """
-    fleet, states = decided.fleet, decided.state.models
+    fleet, states, options = draft.fleet, draft.state.models, draft.options
     reloads, in_place, floor = list[dict[str, Any]](), dict[str, str](), None
     if any(model.reload for model in fleet.models):
         from fleetctl.planner.reloads import find_reloads
 
-        reloads, in_place = find_reloads(fleet, decided.demands, states, inventory,
+        reloads, in_place = find_reloads(fleet, draft.demands, states, draft.inventory,
                                          ignore_cooldown=options.ignore_cooldown)
     if kept := [model for model in chosen if model.cold is not None and not states[model.key].pause]:
         from fleetctl.planner.cold import cold_floor
 
         cooldown = fleet.policy.cooldown
         retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-        floor = cold_floor(kept, inventory, decided.ledger.nodes, retry_after_s)
+        floor = cold_floor(kept, draft.inventory, draft.ledger.nodes, retry_after_s)
     return reloads, in_place, floor
 
 
-def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
-    fleet, state = decided.fleet, decided.state
-    actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
+def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping[str, str]) -> list[ModelRow]:
+    """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
+    limits, ledger, placed = draft.limits, draft.ledger, [one for one, _ in draft.placed]
+    created, reloaded = Counter(one.demand.place for one in placed), Counter(one["model"] for one in reloads)
+    taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
+                    ) if limits.left_out or limits.closed else {}
+    blocked = {one.model: one for one in draft.blocked}
+    return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
+                      in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
+                      left_out=draft.options.left_out(model.key, model.labels),
+                      avoided=limits.avoided(model, place, draft.inventory, taken[place]) if place in taken else "")
+            for place, model in enumerate(draft.fleet.models)]
+
+
+def _write(draft: _Draft, facts: PlanFacts) -> Plan:
+    fleet, inventory, options, state = draft.fleet, draft.inventory, draft.options, draft.state
+    actions = actions_for(draft.placed, fleet.models, state.models, draft.ledger)
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
-    reloads, in_place, floor = _upkeep(decided, chosen, inventory, options)
+    reloads, in_place, floor = _upkeep(draft, chosen)
     if any(model.engine_hash for model in fleet.models):
         from fleetctl.planner.sources import add_weights  # most fleets have no weights
 
-        add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory, decided.ledger.nodes)
-    acted_on, fetched = {action["model"] for action in actions}, floor.prefetches if floor else []
-    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
+        add_weights([*actions, *reloads], fleet.models, draft.shapes, inventory, draft.ledger.nodes)
+    rows, fetched = _rows(draft, reloads, in_place), floor.prefetches if floor else []
+    rows = floor.shown_in(rows) if floor else rows
+    drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
                        {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    acted_on = {action["model"] for action in actions}
     shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
-    created, reloaded = Counter(one.demand.place for one, _ in decided.placed), Counter(one["model"] for one in reloads)
-    blocked = {one.model: one for one in decided.blocked}
-    rows = [
-        model_row(model, state.models[model.key], create=created[place], reload=reloaded[model.key],
-                  in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
-                  left_out=options.left_out(model.key, model.labels), avoided=decided.avoided.get(place, ""))
-        for place, model in enumerate(fleet.models)]
-    rows = floor.shown_in(rows) if floor else rows
     promotes = sum(action["op"] == "promote" for action in actions)
-    waiting = Counter(one.demand.shape.key for one in decided.waiting)
-    doing = Doing(
+    waiting = Counter(one.demand.shape.key for one in draft.waiting)
+    policy = policy_findings(fleet, Doing(
         created=Counter(action["model"] for action in actions) + waiting, waiting=waiting.total(),
         new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(one.gpus for one in decided.waiting), live=sum(len(model.live) for model in state.models.values()))
-    policy = policy_findings(fleet, doing, force=options.force)
+        + sum(one.gpus for one in draft.waiting), live=sum(len(model.live) for model in state.models.values())),
+        force=options.force)
     plan = Plan(
         format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
-        tool_version=facts.tool_version,
+        tool_version=facts.tool_version, expires_at=facts.expires_at,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git,
                         history=PlanHistory(**fleet.history.model_dump()) if fleet.history else None),
         inventory=PlanInventory(
             observed_at=inventory.observed_at, source=inventory.source,
-            address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,
-        ),
-        expires_at=facts.expires_at,
-        summary=_summary(decided, rows, holds, drift).model_copy(update={
+            address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id),
+        summary=_summary(draft, rows, holds, drift).model_copy(update={
             "promote": promotes, "prefetch": sum(len(one["nodes"]) for one in fetched)}),
-        certificate=decided.certificate,
-        models=rows,
+        certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
                for model in fleet.models if model.key in shown},
-        actions=read_actions(actions),
-        reloads=[Reloaded.model_validate(one) for one in reloads],
+        actions=read_actions(actions), reloads=[Reloaded.model_validate(one) for one in reloads],
         prefetches=[Prefetch.model_validate(one) for one in fetched],
-        holds=holds,
-        blocked=list(decided.blocked),
-        growth=list(decided.growth),
-        drift=drift,
-        unmanaged=state.unmanaged,
-        lost=state.lost,
+        holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
+        unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
                *slot_notes(inventory.nodes, fleet.policies)],
         file_warnings=file_warnings(fleet.warnings, {model.key for model in chosen}) if fleet.warnings else [],
-        policy=policy,
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),
             selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
             force=options.force, ignore_cooldown=options.ignore_cooldown),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(decided.blocked),
-                                     refused=len(refusing(policy))),
-    )
+        exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(draft.blocked),
+                                     refused=len(refusing(policy))))
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
 
 
-def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
+def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
-        create=len(decided.placed), hold=sum(hold.surplus for hold in holds),
-        blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
-        drift=len(drift), lost=len(decided.state.lost),
+        create=len(draft.placed), hold=sum(hold.surplus for hold in holds),
+        blocked=sum(one.replicas for one in draft.blocked), unmanaged=len(draft.state.unmanaged),
+        drift=len(drift), lost=len(draft.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
         not_ready=sum(row.not_ready for row in rows), outdated=sum(row.outdated for row in rows),
         reload=sum(row.reload for row in rows),
