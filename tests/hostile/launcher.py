@@ -81,7 +81,7 @@ def _warm_up() -> None:
     import importlib
 
     for name in ("cli.app", "cli.plan", "cli.fleet_files", "cli.propose", "cli.watch", "cli.ci.review", "cli.failures",
-                 "review.arguments", "review.compare", "review.inputs", "planner.plan", "fleetfile.rule_schema",
+                 "review.compare", "review.inputs", "planner.plan", "fleetfile.rule_schema",
                  "workflow.base_plan", "workflow.live_plan", "inventory.snapshot", "render.report.terminal",
                  "render.report.formats", "render.report.markdown"):
         importlib.import_module(f"fleetctl.{name}")
