@@ -24,31 +24,32 @@ class Code(IntEnum):
     From SLOTS_FULL on, what the node has free does not matter: it may not be used, or not for this claim.
     """
 
-    FITS = -1
-    INSUFFICIENT_MEMORY = 0
-    INSUFFICIENT_CPU = 1
-    INSUFFICIENT_VRAM = 2
-    CARD_MEMORY_UNKNOWN = 3
-    CARD_IN_USE = 4
-    CARD_COOLING = 5
-    INSUFFICIENT_GPU = 6
-    SLOTS_FULL = 7
-    SPREAD_FULL = 8
-    NODE_COOLING = 9
-    CORDONED = 10
-    NODE_DRAINING = 11
-    NODE_SELECTOR_MISMATCH = 12
-    NO_NODES = 13
+    words: str
+    """Describes the nodes of the code in a sentence."""
+    says_more: bool
+    """Of a gang no member of which fits anywhere, it says more than a count of nodes."""
 
+    def __new__(cls, number: int, words: str, says_more: bool = False) -> Code:
+        """Make a member."""
+        code = int.__new__(cls, number)
+        code._value_, code.words, code.says_more = number, words, says_more
+        return code
 
-IN_WORDS = {
-    "INSUFFICIENT_MEMORY": "short of memory", "INSUFFICIENT_CPU": "short of CPUs", "INSUFFICIENT_GPU": "short of GPUs",
-    "INSUFFICIENT_VRAM": "short of VRAM", "CARD_MEMORY_UNKNOWN": "with cards of unknown memory",
-    "CARD_IN_USE": "with cards in use", "CARD_COOLING": "with cooling cards", "SLOTS_FULL": "without a free slot",
-    "SPREAD_FULL": "beyond the limit of the spread", "NODE_COOLING": "cooling", "CORDONED": "cordoned",
-    "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "without the labels",
-}
-"""Describes the nodes of one code in a sentence."""
+    FITS = -1, "with room"
+    INSUFFICIENT_MEMORY = 0, "short of memory"
+    INSUFFICIENT_CPU = 1, "short of CPUs"
+    INSUFFICIENT_VRAM = 2, "short of VRAM"
+    CARD_MEMORY_UNKNOWN = 3, "with cards of unknown memory", True
+    CARD_IN_USE = 4, "with cards in use"
+    CARD_COOLING = 5, "with cooling cards"
+    INSUFFICIENT_GPU = 6, "short of GPUs"
+    SLOTS_FULL = 7, "without a free slot"
+    SPREAD_FULL = 8, "beyond the limit of the spread"
+    NODE_COOLING = 9, "cooling", True
+    CORDONED = 10, "cordoned", True
+    NODE_DRAINING = 11, "draining", True
+    NODE_SELECTOR_MISMATCH = 12, "without the labels", True
+    NO_NODES = 13, "dead"
 
 
 class Check(NamedTuple):
@@ -153,5 +154,5 @@ def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
     found = check_offer(offer, claim)
     if found.code == Code.FITS:
         return None
-    code = Code(found.code).name
+    code = next(code.name for code in Code if code == found.code)
     return need_text(code, found.need, claim, found.card), amount(code, found.have, claim)

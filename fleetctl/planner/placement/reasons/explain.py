@@ -19,13 +19,11 @@ from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import ReplicaShape, without_left_out
 from fleetctl.planner.placement.ledger.domains import Domain
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
-from fleetctl.planner.placement.reasons.check import IN_WORDS
+from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
-NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED", "NODE_DRAINING")
-"""Codes that say more than a count of nodes when no node at all can take a member of a gang."""
 OVER_HALF = "gpus: 0.51"
 MAX_DOMAINS = 64
 """Domains tried for a replica inside one domain, those with most GPUs free."""
@@ -151,7 +149,7 @@ def _explain_member(missing: Shortfall) -> Explanation:
     alone, counted, reasons = missing.group.size == 1, missing.counted(), missing.reasons()
     if alone and not reasons:
         return _explain_jointly(missing.shape)
-    if not alone and (len(missing.fitting) or not reasons or reasons[0].code not in NOT_FOR_GANGS):
+    if not alone and (len(missing.fitting) or not reasons or not Code[reasons[0].code].says_more):
         found = _explain_gang(missing, counted)
         return found._replace(message=found.message + _users(found.reasons))
     if reasons[0].code == "NODE_SELECTOR_MISMATCH":
@@ -167,8 +165,8 @@ def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Coun
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not missing.before:  # a gang placed before took some of what was counted
         spread = spread_text(counted, missing.claim.gpus)
-    tally = ", ".join([f"{nodes(first.node_count)} {IN_WORDS[first.code]}",
-                       *(f"{reason.node_count} {IN_WORDS[reason.code]}" for reason in reasons[1:])])
+    tally = ", ".join([f"{nodes(first.node_count)} {Code[first.code].words}",
+                       *(f"{reason.node_count} {Code[reason.code].words}" for reason in reasons[1:])])
     return f"needs {first.need}{where}; {_best(first)} ({tally}){spread}{_users([first])}"
 
 

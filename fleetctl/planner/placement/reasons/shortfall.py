@@ -11,7 +11,7 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
-from fleetctl.planner.placement.reasons.check import IN_WORDS, Check, Checks, Code
+from fleetctl.planner.placement.reasons.check import Check, Checks, Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.words import amount, need_text, users_text
 
@@ -114,7 +114,7 @@ class Shortfall:
             return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
         if code in (Code.NODE_COOLING, Code.CORDONED):
             why = (policy.cordoned_by or "left out for this model").removeprefix("cooling ")
-            return f"a node that is not {IN_WORDS[code.name]} ({why})"
+            return f"a node that is not {code.words} ({why})"
         if code == Code.NODE_DRAINING:
             return "a node that is not draining"
         if code == Code.NODE_SELECTOR_MISMATCH:
