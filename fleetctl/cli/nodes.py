@@ -277,7 +277,7 @@ def resume(
 def _found(
     model: str | None, name: str | None, files: Sequence[str] | None, where: Where
 ) -> Iterator[tuple[Live, Inventory, str, str | None]]:
-    """Yield the cluster, its inventory, and the name of the fleet that is meant, and the key of the model, if any.
+    """Yield the cluster, its inventory, the name of the fleet that is meant, and the key of the model, if any.
 
     Raises UsageError if that is not clear, FleetctlError for a model or a fleet of which nothing is known.
     """

@@ -99,6 +99,11 @@ class _Draft:
         """What this plan leaves free."""
         return self.placer.ledger
 
+    @property
+    def created(self) -> Counter[int]:
+        """The number of new replicas, by the place of their model in the file."""
+        return Counter(one.demand.place for one, _ in self.placed)
+
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     """Compare a fleet with what runs: what to create where, what is held, what does not fit and why.
@@ -174,10 +179,9 @@ def _explain(draft: _Draft) -> None:
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
             grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
             _place(grown)
-            return Counter(one.demand.place for one, _ in grown.placed)
+            return grown.created
 
-        additions = Additions(inventory.nodes, sum(one.missing for one in draft.demands),
-                              Counter(one.demand.place for one in placed), created_with)
+        additions = Additions(inventory.nodes, sum(one.missing for one in draft.demands), draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
 
@@ -186,8 +190,7 @@ def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing
 
-    placed = [one for one, _ in draft.placed]
-    created = Counter(one.demand.place for one in placed)
+    placed, created = [one for one, _ in draft.placed], draft.created
     short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
              for one in draft.allowed if one.place in draft.found.no_room]
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
@@ -199,7 +202,7 @@ def _grow(draft: _Draft) -> None:
 def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
     models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
     placed = [*draft.found.packing.placed, *tries.placed]
-    created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
+    created, totals = draft.created, cache(lambda: quotas.after(placed))
     outranked = cache(lambda priority: quotas.after(one for one in placed if one.demand.priority >= priority))
     result: list[Blocked] = []
     for demand in draft.wanted:
@@ -253,7 +256,7 @@ def _upkeep(
 def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping[str, str]) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [one for one, _ in draft.placed]
-    created, reloaded = Counter(one.demand.place for one in placed), Counter(one["model"] for one in reloads)
+    created, reloaded = draft.created, Counter(one["model"] for one in reloads)
     taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
                     ) if limits.left_out or limits.closed else {}
     blocked = {one.model: one for one in draft.blocked}
