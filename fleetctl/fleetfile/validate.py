@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT
-from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.documents.fleet import API_VERSION, DNS_LABEL, FleetDocument
 from fleetctl.documents.mask import COMMAND_LINE, is_env_value, masked, masked_text, variable_of, without_value
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path, path_text
@@ -108,6 +108,8 @@ def problem_of(finding: Finding) -> Problem:
     """Return the problem for an error of pydantic."""
     if make := _PROBLEMS.get(finding.kind):
         return make(finding)
+    if "allowed" in finding.context:
+        return _own("FL035", None, finding)
     return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
@@ -232,6 +234,8 @@ def _literal(finding: Finding) -> Problem:
 def _pattern(finding: Finding) -> Problem:
     if finding.context.get("pattern") == "^/":
         return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
+    if (pattern := finding.context.get("pattern")) != DNS_LABEL:
+        return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed=f"text that matches {pattern}")
     return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label",
                            suggestion=guess.dns_label_meant(finding.raw),
                            allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
@@ -283,8 +287,6 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_duration": partial(_own, "FL026", guess.duration_meant),
     "bad_selector": partial(_own, "FL027", guess.selector_meant),
     "bad_label_key": partial(_own, "FL028", None),
-    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body", "repeated_port"),
-                    partial(_own, "FL035", None)),
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
@@ -298,6 +300,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_of": partial(_own, "FL082", None),
 }
+"""By the kind of pydantic's error; any other one of our own models is text in an invalid form."""
 
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
