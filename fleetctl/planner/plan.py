@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
@@ -18,6 +18,7 @@ from fleetctl.documents.plan import (
     Blocked,
     Certificate,
     Drift,
+    FileWarning,
     Growth,
     Hold,
     ModelRow,
@@ -30,6 +31,7 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import actions_for, read_actions
@@ -44,18 +46,18 @@ from fleetctl.planner.live import (
     resume_command,
     sort_out,
 )
-from fleetctl.planner.notes import card_notes, file_warnings, slot_notes
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.planner.cold import ColdFloor
@@ -113,7 +115,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     require_complete(inventory)
     options = with_keys(options, fleet.labels)
     if any(model.engine_hash for model in fleet.models):
-        from fleetctl.planner.startup import with_startup_times  # most fleets have no weights
+        from fleetctl.planner.weights import with_startup_times  # most fleets have no weights
 
         fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
@@ -161,8 +163,8 @@ def _explain(draft: _Draft) -> None:
     fleet, inventory, found, state = draft.fleet, draft.inventory, draft.found, draft.state
     placed, inquiry, repacked = [one for one, _ in draft.placed], None, None
     if found.no_room:  # imported only now: a third of the time of a small plan
+        from fleetctl.planner.placement.exact.exact import repacked_bound
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
-        from fleetctl.planner.repacked import repacked_bound
 
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
@@ -323,6 +325,13 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
 
 
+def file_warnings(found: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:
+    """Return the warnings about the planned models, by key, and about no model alone, in file order."""
+    return [FileWarning(code=one.code, message=one.message, model=one.model or None, allowed=one.allowed,
+                        suggestion=one.suggestion, source=Position(file=one.file, line=one.line, column=one.column))
+            for one in found if not one.model or one.model in planned]
+
+
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
@@ -426,7 +435,7 @@ def _reason(
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.startup_bytes and (row.create or row.starting):
-        from fleetctl.planner.startup import allowed_text
+        from fleetctl.planner.weights import allowed_text
 
         yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
     if row.starting > row.restarting:

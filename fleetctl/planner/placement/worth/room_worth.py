@@ -28,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.claims import Claim, Kind
 from fleetctl.planner.placement.demand import Expected, expected_kinds
 from fleetctl.planner.placement.ledger.cards import Card, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import WantedClasses, with_nodes
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 
 MOST_AREAS = 16
