@@ -51,11 +51,9 @@ from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, Re
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
-from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.problem import Problem
 
@@ -153,8 +151,17 @@ def _place(draft: _Draft) -> None:
     draft.tries = try_nodes(
         limits, [one for one in limits.allowed(draft.wanted) if one.place in found.no_room], found.packing.placed,
         placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    draft.placed = with_ids([*found.packing.placed, *draft.tries.placed], draft.fleet.models, draft.state.models,
-                            placer.ledger, start)
+    placed = [*found.packing.placed, *draft.tries.placed]
+    states = [draft.state.models[model.key] for model in draft.fleet.models]
+    with_ids: Sequence[tuple[Placed, int | None]] = [(one, None) for one in placed]
+    if any(states[one.demand.place].not_hot for one in placed):
+        from fleetctl.planner.promote import promoted  # most fleets have no WARM replicas
+
+        with_ids = promoted(placed, draft.fleet.models, states, placer.ledger, start)
+    counts = Counter(one.demand.place for one, replica_id in with_ids if replica_id is None)
+    ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
+    draft.placed = [(one, next(ids[one.demand.place]) if replica_id is None else replica_id)
+                    for one, replica_id in with_ids]
     draft.most = found.packing.most + len(limits.tries)
 
 
@@ -164,6 +171,7 @@ def _explain(draft: _Draft) -> None:
     placed, inquiry, repacked = [one for one, _ in draft.placed], None, None
     if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.exact.exact import repacked_bound
+        from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
 
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
@@ -371,17 +379,14 @@ def expect(
     ours = [(model, state.models[model.key]) for model in fleet.models]
     models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
               for model, found in ours]
-    return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
-
-
-def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
-    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
-    ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
-    for replica in inventory.replicas:
-        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
-            yield ReplicaShape("", (GroupShape("", 1, tuple(
-                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
-                for member in replica.members)),))
+    counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
+    others = Counter(
+        ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
+            MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+            for member in replica.members)),))
+        for replica in inventory.replicas
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in counted)
+    return [*models, *(Expected(shape, 0, count) for shape, count in others.items())]
 
 
 def model_row(
@@ -434,13 +439,21 @@ def _reason(
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
+    """Yield what a reader must know of the live replicas: starting, restarting, not ready, outdated, lost."""
     if row.startup_bytes and (row.create or row.starting):
         from fleetctl.planner.weights import allowed_text
 
         yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
-    yield from _restart_notes(state.live, state.observed_at)
+    for word, at, restarts in (
+        ("restarting", "since", [one for one in state.live if one.state == "RESTARTING"]),
+        ("restarted", "at", [one for one in state.live if was_restarted_recently(one, state.observed_at)]),
+    ):
+        if restarts:
+            times = [one.since for one in restarts if one.since]
+            when = f" {at} {clock_text(min(times), state.observed_at)}" if times else ""
+            yield f"{len(restarts)} {word}{when} ({_worst(restarts)})"
     if row.not_ready:
         first, since = min(((one, one.not_ready_since) for one in state.live if one.not_ready_since), key=itemgetter(1))
         yield (f"{row.not_ready} not ready since {clock_text(since, state.observed_at)} "
@@ -453,16 +466,6 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{lost} lost with a dead node"
         if unbuilt:
             yield f"{unbuilt} never constructed"
-
-
-def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
-    """Yield the numbers of restarting and recently restarted replicas: since when, the restarts used, and why."""
-    for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
-                            ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
-        if found:
-            times = [one.since for one in found if one.since]
-            when = f" {at} {clock_text(min(times), observed_at)}" if times else ""
-            yield f"{len(found)} {word}{when} ({_worst(found)})"
 
 
 def _worst(found: Sequence[Replica]) -> str:

@@ -115,7 +115,12 @@ class Buckets:
     def _enter(self, node: int, tag: int, number: int) -> None:
         bucket = self._ids.get((tag, number), NO_BUCKET)
         if bucket == NO_BUCKET:
-            bucket = self._new_bucket(tag, number)
+            bucket = self._ids[tag, number] = len(self._nodes)
+            self._tags.append(tag)
+            self._nodes.append([])
+            self._count.append(0)
+            self.number.append(number)
+            self.area.append(self._area_of_tag[tag])
         self._bucket_of[node] = bucket
         self._count[bucket] += 1
         if self._count[bucket] == 1:
@@ -125,15 +130,6 @@ class Buckets:
         at = bisect_left(entries, -node)
         if at == len(entries) or entries[at] != -node:
             entries.insert(at, -node)
-
-    def _new_bucket(self, tag: int, number: int) -> int:
-        bucket = self._ids[tag, number] = len(self._nodes)
-        self._tags.append(tag)
-        self._nodes.append([])
-        self._count.append(0)
-        self.number.append(number)
-        self.area.append(self._area_of_tag[tag])
-        return bucket
 
     def _sort_nodes(self, selectors: list[Selector]) -> None:
         """Tag each open node by its matching selectors and its area, and sort all nodes into new buckets."""

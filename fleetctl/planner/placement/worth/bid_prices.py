@@ -197,13 +197,6 @@ class _Point:
     price: Floats
     excess: Floats
 
-    def mean(self) -> float:
-        products = float(self.x @ self.excess + self.slack @ self.price)
-        return products / (len(self.x) + len(self.slack))
-
-    def least(self) -> float:
-        return float(min((self.x * self.excess).min(), (self.slack * self.price).min()))
-
 
 def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float) -> Floats:
     """Return the price of each row, shape (rows,), where the duality gap is `gap` of the gain.
@@ -211,13 +204,15 @@ def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float
     `x` and `price` start strictly inside: A x < limit, price A > gain, all positive.
     """
     at = _Point(x, program.limit - program.times(x), price, program.cost(price) - program.gain)
+    products = len(at.x) + len(at.slack)
     for _ in range(STEPS):
-        mean, least = at.mean(), at.least()
-        wanted = gap * abs(float(program.gain @ at.x)) / (len(at.x) + len(at.slack))
-        if mean <= 1.1 * wanted and least > CENTRED * mean:
+        mean = float(at.x @ at.excess + at.slack @ at.price) / products
+        minimum = float(min((at.x * at.excess).min(), (at.slack * at.price).min()))
+        wanted = gap * abs(float(program.gain @ at.x)) / products
+        if mean <= 1.1 * wanted and minimum > CENTRED * mean:
             break
         try:
-            _newton(program, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
+            _newton(program, at, max(wanted, mean * (0.2 if minimum > 0.05 * mean else 0.8)))
         except np.linalg.LinAlgError:
             break  # amounts too far apart for the arithmetic; the prices so far are valid and good enough
     return at.price
