@@ -13,15 +13,14 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.apply_run import delete_after
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
-from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import now_text, this_invocation
+from fleetctl.cli.verb import new_job_id, patient, starter
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
@@ -231,8 +230,7 @@ def _run(said: set[str], task: ApplyTask) -> RunSummary:
     job, interrupts = new_job_id("apply"), list[str]()
     reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
-    started = start_apply(task, job, starter(), ApplyOptions(wait=False),
-                          Patience(report=lambda line: say("note", line)))
+    started = start_apply(task, job, starter(), ApplyOptions(wait=False), patient())
     try:
         summary = follow(started, lambda _: None, announce=lambda: interrupts.append(job))
     except Detached:
