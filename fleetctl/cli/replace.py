@@ -212,7 +212,7 @@ class _Replacement:
 
         def act() -> int:
             code = update.run(lambda: self._rounds(
-                agreed, now.serving, most=4 * (len(now.outdated) + now.model.replicas) + 4))
+                agreed, now.serving, limit=4 * (len(now.outdated) + now.model.replicas) + 4))
             say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                         + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
             return self._show(update.outcomes, code)
@@ -235,9 +235,9 @@ class _Replacement:
     def _settled(self) -> Round:
         return self.update.settled([self.model])[self.model]
 
-    def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
+    def _rounds(self, agreed: set[str | None], before: int, limit: int) -> int:
         update = self.update
-        for _ in range(most):
+        for _ in range(limit):
             now = self._settled()
             if paused := paused_outcome(now):
                 update.outcomes.append(paused)

@@ -149,7 +149,7 @@ class _Rollout:
 
         def act() -> int:
             code = update.run(lambda: self._turns(
-                order, most=4 * sum(len(rounds[key].outdated) + rounds[key].model.replicas for key in order)))
+                order, limit=4 * sum(len(rounds[key].outdated) + rounds[key].model.replicas for key in order)))
             if code != 0:
                 say("note", "live replicas stay, and the same command continues from here")
             return self.output.end(update.outcomes, code)
@@ -192,10 +192,10 @@ class _Rollout:
             todo = blocked  # the others have freed what they took by then
         return []
 
-    def _turns(self, order: Sequence[str], most: int) -> int:
+    def _turns(self, order: Sequence[str], limit: int) -> int:
         full: dict[str, list[ReplicaOutcome]] = {}
         progress = False
-        for _ in range(2 * most + 4):
+        for _ in range(2 * limit + 4):
             rounds = self.update.settled([key for key in order if key not in self.stopped])
             todo = [key for key, now in rounds.items() if now.outdated or now.creates]
             for key in todo:
