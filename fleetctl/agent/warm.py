@@ -414,8 +414,8 @@ class Demotion:
             if place.weights:
                 entries.setdefault(place.node_id, []).append((place.weights.artifact, place.weights.view))
         asked = [Asked(incomplete_here, node_id, wanted, ANSWER_S) for node_id, wanted in entries.items()]
-        for one in asked:
-            while (answer := one.answer()) is None:
+        for task in asked:
+            while (answer := task.answer()) is None:
                 yield
             why = answer.trouble or ", ".join(answer.content or [])
             if why:

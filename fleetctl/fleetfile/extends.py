@@ -162,14 +162,14 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
 
 
 def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
-    return MergedNode(at, {key: one.node.value for key, one in placed.items()},
-                      {key: one.entry for key, one in placed.items()},
-                      sources={key: one.source for key, one in placed.items()})
+    return MergedNode(at, {key: value.node.value for key, value in placed.items()},
+                      {key: value.entry for key, value in placed.items()},
+                      sources={key: value.source for key, value in placed.items()})
 
 
 def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
-    return MergedNode(at, [one.node.value for one in placed], [one.entry for one in placed],
-                      sources=dict(enumerate(one.source for one in placed)))
+    return MergedNode(at, [value.node.value for value in placed], [value.entry for value in placed],
+                      sources=dict(enumerate(value.source for value in placed)))
 
 
 def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, int] | None:
@@ -366,7 +366,7 @@ class Bases:
     def _compose(self, name: NamedFile) -> Document | None:
         """Read and compose a base; None if it has problems of its own, which are collected."""
         source = name.read(self.tree)
-        if sum(len(one.data) for one in (*self.given, *self.read, source)) > MAX_ALL_BYTES:
+        if sum(len(file.data) for file in (*self.given, *self.read, source)) > MAX_ALL_BYTES:
             raise name.refused(f"{name.file}: {LARGE_IN_ALL}")
         self.read.append(source)
         composed = compose_bytes(source, self.size)

@@ -46,15 +46,15 @@ class Hardware:
 def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, observed_at: str,
                    source: str) -> Inventory:
     """Return the nodes of all clusters; `observed_at` is RFC 3339. Fields without a counterpart are reported."""
-    known = {object_name(one)[1]: _hardware(one) for one in classes}
+    known = {object_name(declared)[1]: _hardware(declared) for declared in classes}
     warnings = ["declared by InferenceClusters, not observed: no replicas; CPUs and memory are never short"]
     nodes: list[Node] = []
     for cluster in clusters:
         nodes += _nodes(cluster, known, warnings, most=MAX_NODES - len(nodes))
     used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
-    for one in classes:
-        if object_name(one)[1] not in used:
-            one.note(None, "no node pool has this class", "lost")
+    for declared in classes:
+        if object_name(declared)[1] not in used:
+            declared.note(None, "no node pool has this class", "lost")
     return Inventory(observed_at=observed_at, source=source, cluster=ClusterIdentity(), nodes=nodes, warnings=warnings)
 
 
@@ -63,7 +63,7 @@ def _hardware(source: Reading) -> Hardware:
     spec = source.child("spec")
     spec.skip("description")
     asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
-    from_provider = next((one for one in asked if isinstance(one, str)), None)
+    from_provider = next((name for name in asked if isinstance(name, str)), None)
     cards = [device for device in spec.items("devices") if _is_card(device)]
     for extra in cards[1:]:
         extra.lose(None, "a second kind of GPU in one class: only the first is counted")

@@ -122,7 +122,7 @@ class Fetch(FetchLimits):
             here = [(now, since) for now, since in ready if now.replica == source.replica
                     and (now.view == source.view or now.whole)]
             host = source.address.rpartition(":")[0]
-            here.sort(key=lambda one: (one[0].address != source.address, one[0].address.rpartition(":")[0] != host))
+            here.sort(key=lambda peer: (peer[0].address != source.address, peer[0].address.rpartition(":")[0] != host))
             now, since = here[0] if here else (source, "")
             if now.address != source.address:
                 self._say(f"weights: {source.replica} serves at {now.address} now, and not at {source.address}")
@@ -138,7 +138,7 @@ class Fetch(FetchLimits):
         said = False
         while True:
             serving = self._look(())
-            new = [one for one in serving.ready if (one[0].address, one[1]) not in self._tried]
+            new = [replica for replica in serving.ready if (replica[0].address, replica[1]) not in self._tried]
             for source, since in new:
                 self._tried.add((source.address, since))
                 peer = Peer(source, self._wanted.artifact, self._wanted.secret)
