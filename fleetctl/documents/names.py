@@ -132,5 +132,5 @@ def _index(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]
 
 
 def _around(word: str, words: Sequence[str]) -> Sequence[str]:
-    place = bisect(words, word)
-    return words[max(0, place - AROUND):place + AROUND]
+    at = bisect(words, word)
+    return words[max(0, at - AROUND):at + AROUND]

@@ -147,10 +147,10 @@ def _parsed(runtime: str, rest: Sequence[str], word: int) -> Container | None:
         verb_at += 1
     verb = rest[verb_at] if verb_at < len(rest) else ""
     starts = verb == "run" or (runtime in FILES and verb in ("exec", "start"))
-    place = _operand(rest, verb_at + 1, flags, values) if starts and at is not None else None
-    known = place is not None and place < len(rest) and runtime not in ("ctr", "crictl") and not (
+    image_at = _operand(rest, verb_at + 1, flags, values) if starts and at is not None else None
+    known = image_at is not None and image_at < len(rest) and runtime not in ("ctr", "crictl") and not (
         is_remote or {"--root", "--storage-opt", "--namespace", "-n"} & {word.partition("=")[0] for word in before})
-    return Container(runtime, word, is_apart, rest[place] if known and place is not None else None)
+    return Container(runtime, word, is_apart, rest[image_at] if known and image_at is not None else None)
 
 
 def _operand(words: Sequence[str], start: int, flags: frozenset[str], values: frozenset[str]) -> int | None:

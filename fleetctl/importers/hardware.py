@@ -50,7 +50,7 @@ def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, o
     warnings = ["declared by InferenceClusters, not observed: no replicas; CPUs and memory are never short"]
     nodes: list[Node] = []
     for cluster in clusters:
-        nodes += _nodes(cluster, known, warnings, most=MAX_NODES - len(nodes))
+        nodes += _nodes(cluster, known, warnings, limit=MAX_NODES - len(nodes))
     used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
     for declared in classes:
         if object_name(declared)[1] not in used:
@@ -105,7 +105,7 @@ def _memory(device: Reading) -> int | None:
         return None
 
 
-def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, most: int) -> list[Node]:
+def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, limit: int) -> list[Node]:
     name = object_name(source)[1]
     written = source.child("metadata").child("labels")
     labels = written.pairs()
@@ -120,14 +120,14 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
     spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     nodes: list[Node] = []
     for pool in spec.items("nodePools"):
-        nodes += _pool(pool, name, labels, known, warnings, most=most - len(nodes))
+        nodes += _pool(pool, name, labels, known, warnings, limit=limit - len(nodes))
     if not nodes:
         source.note(None, f"the cluster {name} has no nodes", "lost")
     return nodes
 
 
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
-          warnings: list[str], *, most: int) -> list[Node]:
+          warnings: list[str], *, limit: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
     if class_name is None or class_name not in known:
         pool.lose(None, f"the pool {name} has the class {class_name}, which is in none of the files" if class_name
@@ -137,10 +137,10 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
     declared = 1 if declared is None else declared
     if declared < 0:
         pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
-    if declared > most:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {declared} are used",
+    if declared > limit:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {limit} of these {declared} are used",
                   "lost")
-    count = max(0, min(declared, most))
+    count = max(0, min(declared, limit))
     largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if largest is not None and largest > count:

@@ -163,8 +163,8 @@ def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel
 def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
     """Remove masked values from a model's environments and arguments, and report their names."""
     for number, group in enumerate(workers):
-        for place, member in enumerate(group["members"]):
-            at = ("workers", number, "members", place, "engine")
+        for index, member in enumerate(group["members"]):
+            at = ("workers", number, "members", index, "engine")
             if names := _refer_to_secrets(member["engine"]):
                 message = (f"{count_of(len(names), 'secret')} in arguments unknown to the cluster, now variables "
                            f"of the node: {', '.join(names)}; replicas show as drift")

@@ -43,7 +43,7 @@ class Record:
     def report(self, path: Path, message: str, kind: Kind) -> None:
         """Add a loss at a path; the same loss is reported once."""
         model, home = self.home_of(path)
-        place = self.document.place(path, key=True)
+        place = self.document.position(path, key=True)
         loss = Loss(place, path_text((*self.within, *path)), message, kind, model, home)
         self.losses.setdefault((path, message), loss)
 
@@ -78,7 +78,7 @@ class Reading:
     @property
     def place(self) -> Position:
         """Where the value is."""
-        return self.record.document.place(self.path)
+        return self.record.document.position(self.path)
 
     @property
     def is_mapping(self) -> bool:

@@ -208,10 +208,10 @@ class Fetch(FetchLimits):
         finally:
             for source in self._all():
                 source.close()
-        most = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
+        main = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
         size = sum(self._bytes_from.values())
-        return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
-                       most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
+        return Fetched(entry, index, held, self._whole, main.kind if main else "disk",
+                       main.name if main else self._root, size, self._clock() - begun, self._reused, self._left,
                        [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
     def _view(self) -> Optional[str]:
@@ -489,8 +489,8 @@ class Fetch(FetchLimits):
 def _cause(error: OSError) -> str:
     """Return what is to blame: the disk, unless it is a limit on open files."""
     if error.errno == errno.EMFILE:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"a process here may open only {most} files: raise `ulimit -n` where `ray start` runs on this node"
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process here may open only {limit} files: raise `ulimit -n` where `ray start` runs on this node"
     if error.errno == errno.ENFILE:
         return "all processes of this node together have too many open files: raise fs.file-max there"
     return f"this node's disk: {error}"
