@@ -77,11 +77,11 @@ def policy_at(fleet: ResolvedFleet, key: str, value: str, entry: int | str | Non
 
     `entry` = the number or the key of the entry below `key` that is meant; None = all of them.
     """
-    place = _place(fleet, key, entry)
-    return f"spec.policy.{key}: {value}" + (f" at {place}" if place else "")
+    position = _position_of(fleet, key, entry)
+    return f"spec.policy.{key}: {value}" + (f" at {position}" if position else "")
 
 
-def _place(fleet: ResolvedFleet, key: str, entry: int | str | None) -> Position | None:
+def _position_of(fleet: ResolvedFleet, key: str, entry: int | str | None) -> Position | None:
     own = None if entry is None else fleet.policy_places.get(f"{key}[{entry}]")
     return own or fleet.policy_places.get(key)
 
@@ -147,7 +147,7 @@ def _finding(
     return PolicyFinding.model_validate({
         "code": code, "key": f"spec.policy.{key}", "model": model, "limit": limit, "found": found,
         "message": f"the plan {found}, against {policy_at(fleet, key, limit, entry)}; {how}",
-        "liftable": liftable, "lifted": lifted, "source": _place(fleet, key, entry),
+        "liftable": liftable, "lifted": lifted, "source": _position_of(fleet, key, entry),
     })
 
 

@@ -135,7 +135,7 @@ class _Choice:
         for _ in range(MOST_SOURCES):
             for fetch, taken in found.items():
                 self._add_best(fetch, taken)
-        return {fetch: [self._pools[fetch.artifact].sources[place] for place in taken] or self._later(fetch)
+        return {fetch: [self._pools[fetch.artifact].sources[number] for number in taken] or self._later(fetch)
                 for fetch, taken in found.items()}
 
     def _add_best(self, fetch: Fetch, taken: list[int]) -> None:
@@ -157,7 +157,7 @@ class _Choice:
             possible[found] = False
         wave = int(waves[found[0]]) if found else 0
         planned[found[:1]] += 1
-        return [pool.sources[place]._replace(wave=wave) for place in found]
+        return [pool.sources[number]._replace(wave=wave) for number in found]
 
     def _best(self, fetch: Fetch, possible: Flags) -> int:
         """Return the nearest of the possible sources; of equally near ones, one with the same view and few fetches."""
@@ -167,8 +167,8 @@ class _Choice:
         for better in (pool.on_node(fetch.node_id), *near, pool.with_view(fetch.view)):
             if (both := possible & better).any():
                 possible = both
-        places = np.flatnonzero(possible)
-        return int(places[self._planned[fetch.artifact][places].argmin()])
+        numbers = np.flatnonzero(possible)
+        return int(numbers[self._planned[fetch.artifact][numbers].argmin()])
 
 
 def _fitting(fetch: Fetch, pool: _Pool) -> Flags:

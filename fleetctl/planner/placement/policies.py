@@ -88,11 +88,11 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
     cap = labelled_cap(labels)
     reserve, memory, cordon, warm, ports = 0, None, None, None, None
     residents: tuple[Resident, ...] = ()
-    for place, policy in enumerate(policies):
+    for index, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
         if policy.max_replicas_per_model is not None:
-            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{place}].maxReplicasPerModel")
+            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{index}].maxReplicasPerModel")
         if policy.reserve is not None:
             reserve = policy.reserve.vram
         if policy.gpu_memory is not None:
@@ -100,7 +100,7 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.residents is not None:
             residents = tuple(policy.residents)
         if policy.cordon is not None:
-            cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
+            cordon = f"spec.nodes[{index}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
         if policy.weights_ports is not None:

@@ -94,11 +94,11 @@ class _Split:
             for one in full:
                 heappush(needy, one)
 
-    def search(self, place: int) -> bool:
-        """Assign all pieces from number `place` on, backtracking if one finds no gang; False if that fails."""
-        if place == len(self.pieces):
+    def search(self, index: int) -> bool:
+        """Assign all pieces from number `index` on, backtracking if one finds no gang; False if that fails."""
+        if index == len(self.pieces):
             return True
-        node, kind = self.pieces[place]
+        node, kind = self.pieces[index]
         tried = set[tuple[object, ...]]()
         for gang in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
             state = (tuple(sorted(self.left[gang].items())), tuple(sorted(self.assigned[gang].items())))
@@ -109,7 +109,7 @@ class _Split:
             if self.steps < 0:
                 return False
             self._assign(gang, node, kind, 1)
-            if self.search(place + 1):
+            if self.search(index + 1):
                 return True
             self._assign(gang, node, kind, -1)
         return False
@@ -156,8 +156,8 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            gangs = [[found for members in members_of.get((number, place), {}).values()
-                      for found in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
+            gangs = [[found for members in members_of.get((number, index), {}).values()
+                      for found in _split(demand, gang, members, problem)] for index, gang in enumerate(demand.gangs)]
             together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
@@ -212,16 +212,16 @@ def _in_one_domain(
 ) -> list[list[GangNodes]]:
     """Order gangs so that the gangs of each replica are in one domain; gangs that complete no replica are left out."""
     by_domain: dict[str, list[list[GangNodes]]] = {}
-    for place, found in enumerate(gangs):
+    for index, found in enumerate(gangs):
         for members in found:
             node = next(iter(members.values()))[0]
             value = problem.ledger.nodes[node].labels[demand.shape.same_label or ""]
-            by_domain.setdefault(value, [[] for _ in gangs])[place].append(members)
+            by_domain.setdefault(value, [[] for _ in gangs])[index].append(members)
     together: list[list[GangNodes]] = [[] for _ in gangs]
     for inside in by_domain.values():
         whole = min(len(found) // gang.copies for found, gang in zip(inside, demand.gangs, strict=True))
-        for place, gang in enumerate(demand.gangs):
-            together[place] += inside[place][:whole * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            together[index] += inside[index][:whole * gang.copies]
     return together
 
 
@@ -232,11 +232,11 @@ def _place_whole(
     """Combine the gangs of one class into replicas and take each, whole or not at all."""
     for turn, model in enumerate(models):
         nodes: SeatNodes = {}
-        for place, gang in enumerate(demand.gangs):
-            mine = gangs[place][turn * gang.copies:(turn + 1) * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            mine = gangs[index][turn * gang.copies:(turn + 1) * gang.copies]
             if len(mine) < gang.copies:
                 return
-            group = group_of(model.shape, place, problem)
+            group = group_of(model.shape, index, problem)
             for copy, members in enumerate(mine):
                 left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
                 nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}

@@ -64,7 +64,7 @@ def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProble
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     true = problem.ledger
     offers = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
-    ledger = true.copied(offers={place: offers[number] for place, number in enumerate(true.numbers)})
+    ledger = true.copied(offers={index: offers[number] for index, number in enumerate(true.numbers)})
     kinds = _reduced_kinds(problem, possible, kept, ledger)
     reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
     return ReducedProblem(ledger, reduced, {demand.place: demand for demand in demands})
@@ -144,8 +144,8 @@ def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger
         key = np.packbits(row).tobytes()
         if key not in selectors:
             selectors[key] = (("", str(len(selectors))),)
-            places = [place for node in np.flatnonzero(row) for place in problem.nodes[node].nodes]
-            ledger.select(selectors[key], sorted(places))
+            indices = [index for node in np.flatnonzero(row) for index in problem.nodes[node].nodes]
+            ledger.select(selectors[key], sorted(indices))
         keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
         kinds[claim, selector] = Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
                                        claim.memory if kept.memory else 0), selectors[key]

@@ -66,16 +66,16 @@ def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
     together: dict[object, list[tuple[int, tuple[int, ...]]]] = {}
     for row, node in enumerate(tally.problem.nodes):
         alike = packed[row].tobytes(), node.domains if grain < Grain.ANYWHERE else ()
-        for places in [(place,) for place in node.nodes] if grain == Grain.NODES else [node.nodes]:
-            together.setdefault(places if grain == Grain.NODES else alike, []).append((row, places))
+        for indices in [(index,) for index in node.nodes] if grain == Grain.NODES else [node.nodes]:
+            together.setdefault(indices if grain == Grain.NODES else alike, []).append((row, indices))
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 
 def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> Pool:
-    first, places = parts[0]
+    first, indices = parts[0]
     domains = tally.problem.nodes[first].domains if grain < Grain.ANYWHERE else ()
     counts = np.array([len(some) for _, some in parts], dtype=np.int64)
-    return Pool(np.array([row for row, _ in parts], dtype=np.int64), counts, places[0] if counts.sum() == 1 else None,
+    return Pool(np.array([row for row, _ in parts], dtype=np.int64), counts, indices[0] if counts.sum() == 1 else None,
                 frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
 
 
@@ -154,11 +154,11 @@ def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], state
     while front:
         following: list[tuple[Counts, Offer]] = []
         for counts, left in front:
-            for place, claim in enumerate(claims):
-                taken = take(left, claim) if counts[place] < most[place] else None
+            for index, claim in enumerate(claims):
+                taken = take(left, claim) if counts[index] < most[index] else None
                 if taken is None:
                     continue
-                more = (*counts[:place], counts[place] + 1, *counts[place + 1:])
+                more = (*counts[:index], counts[index] + 1, *counts[index + 1:])
                 if (more, taken.left.cards) not in seen:
                     seen.add((more, taken.left.cards))
                     following.append((more, taken.left))

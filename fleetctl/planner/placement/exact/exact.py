@@ -118,7 +118,7 @@ def bound_replicas(examined: Examined, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
     most = [value for level in examined.levels for value in level]
-    proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
+    proven = next((index for index, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
     return most_replicas(examined.relaxation, have[:proven + 1])
 
 
@@ -201,9 +201,9 @@ def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Ite
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
-        for place, gang in enumerate(demand.gangs):
-            if (number, place) not in own:
-                yield from [Piece(number, place, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
+        for index, gang in enumerate(demand.gangs):
+            if (number, index) not in own:
+                yield from [Piece(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
 
 
 def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
@@ -239,19 +239,19 @@ def climb(
     known = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.most * stage.unit for stage in stages]
-    place = 0
+    index = 0
     with suppress(InfeasibleError):
-        while place < len(stages):
-            have, valid = known[place] if known and known[:place] == reached[:place] else None, ascent.tight
-            level_ends = place + 3 - place % 3
-            values = ascent.raise_to_top(stages[place:level_ends], None if have is None else have // stages[place].unit)
-            for stage, value in zip(stages[place:], values, strict=False):
+        while index < len(stages):
+            have, valid = known[index] if known and known[:index] == reached[:index] else None, ascent.tight
+            level_ends = index + 3 - index % 3
+            values = ascent.raise_to_top(stages[index:level_ends], None if have is None else have // stages[index].unit)
+            for stage, value in zip(stages[index:], values, strict=False):
                 if valid:
-                    reached[place] = value * stage.unit
-                place += 1
-            if known and reached[:place] != known[:place] and not to_the_top:
+                    reached[index] = value * stage.unit
+                index += 1
+            if known and reached[:index] != known[:index] and not to_the_top:
                 break
-    levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
+    levels = tuple(Level(*reached[index:index + 3]) for index in range(0, len(reached), 3))
     return Climb(levels, reached == known, ascent.values, ascent.replicas())
 
 
@@ -405,9 +405,9 @@ def repacked_bound(
     if not lifted:
         return None
     kept = Counter(one.demand.place for one in placed)
-    places = {place for number in movable for place in running.replicas[number].places}
+    indices = {index for number in movable for index in running.replicas[number].places}
     emptied = before.copied(
-        offers={place: running.offer_without(place, movable, sure=False)[0] for place in places},
+        offers={index: running.offer_without(index, movable, sure=False)[0] for index in indices},
         ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
     try:
         moved = _maximum_with_moves(demands, lifted, kept, emptied)
@@ -419,7 +419,7 @@ def repacked_bound(
 
 
 def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: Counter[int], ledger: Ledger) -> int:
-    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by place."""
+    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by model."""
     raised = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
     raised = [demand for demand in raised if demand.missing]
     reduced = reduce_problem(state_problem(raised, ledger), raised)
@@ -440,10 +440,10 @@ def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> I
 
 
 def _can_move(one: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
-    members = [(place, member) for place, there in one.live.items() for member in there]
+    members = [(index, member) for index, there in one.live.items() for member in there]
     if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != sorted(
             (seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats):
         return False
-    return all(ledger.nodes[place].open and (
-        not member.gpus or len(card_indices(member, running.nodes[place].gpus)) == -(-member.gpus // SHARE))
-        for place, member in members)
+    return all(ledger.nodes[index].open and (
+        not member.gpus or len(card_indices(member, running.nodes[index].gpus)) == -(-member.gpus // SHARE))
+        for index, member in members)

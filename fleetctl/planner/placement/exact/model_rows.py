@@ -91,8 +91,8 @@ def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[
         return False
     chosen = [model.column(1) for _ in found]
     model.at_most([(column, 1) for column in chosen], 1)
-    for place, columns in enumerate(of_claim):
-        held = [(column, -float(counts[place])) for column, counts in zip(chosen, found, strict=True) if counts[place]]
+    for index, columns in enumerate(of_claim):
+        held = [(column, -float(counts[index])) for column, counts in zip(chosen, found, strict=True) if counts[index]]
         model.row([*((column, 1.0) for column in columns), *held], -np.inf, 0)
     return True
 
@@ -256,8 +256,8 @@ class Relaxation:
         if demand.shape.as_one and self._knows_domains:
             self.in_one_domain(number, demand, Made(replicas, 1, int(self.model.highs[replicas])))
             return
-        for place, gang in enumerate(demand.gangs):
-            self._gang_rows(Owner(number, place), demand, gang)
+        for index, gang in enumerate(demand.gangs):
+            self._gang_rows(Owner(number, index), demand, gang)
 
     @property
     def _knows_domains(self) -> bool:
@@ -341,9 +341,9 @@ class Relaxation:
     def in_one_domain(self, number: int, demand: DemandClass, made: Made, replica: int = ANY) -> None:
         """Add columns and rows for replicas whose gangs all use one value of a label; `made` counts replicas."""
         for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
-            for place, gang in enumerate(demand.gangs):
+            for index, gang in enumerate(demand.gangs):
                 gangs = Made(inside.column, gang.copies, inside.most * gang.copies)
-                self._on_pools(Owner(number, place, replica), demand, gang, pools, gangs)
+                self._on_pools(Owner(number, index, replica), demand, gang, pools, gangs)
 
     def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
         """Yield the pools of each value of a gang's label, with a column for the number of gangs there."""
@@ -364,8 +364,8 @@ class Relaxation:
             value = self.pools[member.pool].domain(limit.label)
             if member.owner.demand == number and value is not None:
                 by_value.setdefault((value, member.owner.gang, member.kind), []).append(column)
-        for (value, place, kind), columns in by_value.items():
-            gang = demand.gangs[place]
+        for (value, index, kind), columns in by_value.items():
+            gang = demand.gangs[index]
             each = dict(gang.parts)[kind] * gang.copies
             self.model.at_most([(column, 1) for column in columns], each * limit.left[value])
 
@@ -396,8 +396,8 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
         before = len(rows.members)
         if demand.shape.as_one:
             rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
-        for place, gang in enumerate(() if demand.shape.as_one else demand.gangs):
-            made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
+        for index, gang in enumerate(() if demand.shape.as_one else demand.gangs):
+            made, owner = Made(column, gang.copies, gang.copies), Owner(number, index, replica)
             if gang.domain_label:
                 rows.by_domain(owner, demand, gang, made)
             else:

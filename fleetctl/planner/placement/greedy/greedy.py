@@ -132,14 +132,14 @@ class Lifts:
     def closed_up(self) -> list[Placed]:
         """Return the packing, after giving replicas on (node, model) pairs that lost one the lowest slots again."""
         placed = list(self.placed.values())
-        gaps = [place for place, one in enumerate(placed)
+        gaps = [index for index, one in enumerate(placed)
                 if any((assigned.node, one.demand.shape.key) in self._loosened for assigned in one.assignments)]
-        for place in gaps:
-            self._lift_slots(placed[place])
-        for place in gaps:
-            demand, assignments = placed[place]
+        for index in gaps:
+            self._lift_slots(placed[index])
+        for index in gaps:
+            demand, assignments = placed[index]
             slots = self.ledger.take_slots(demand.shape.key, (assigned.node for assigned in assignments))
-            placed[place] = Placed(demand, tuple(one._replace(slot=slots[one.node]) for one in assignments))
+            placed[index] = Placed(demand, tuple(one._replace(slot=slots[one.node]) for one in assignments))
         return placed
 
     def _enter(self, one: Placed) -> None:

@@ -103,14 +103,14 @@ class Buckets:
     def nodes(self, bucket: int) -> Iterator[int]:
         """Yield the nodes of a bucket in ledger order, and drop the entries of nodes that have left."""
         entries = self._nodes[bucket]
-        place = len(entries) - 1
-        while place >= 0:
-            node = -entries[place]
+        index = len(entries) - 1
+        while index >= 0:
+            node = -entries[index]
             if self._bucket_of[node] == bucket:
                 yield node
             else:
-                del entries[place]
-            place -= 1
+                del entries[index]
+            index -= 1
 
     def _enter(self, node: int, tag: int, number: int) -> None:
         bucket = self._ids.get((tag, number), NO_BUCKET)
@@ -139,13 +139,13 @@ class Buckets:
         tags: dict[tuple[bytes, int], int] = {}
         first: list[int] = []
         self._tag_of = [NO_BUCKET] * len(nodes)
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             if node.open:
-                traits = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
+                traits = packed[index].tobytes(), self.areas[index] if self.areas is not None else 0
                 if traits not in tags:
                     tags[traits] = len(tags)
-                    first.append(place)
-                self._tag_of[place] = tags[traits]
+                    first.append(index)
+                self._tag_of[index] = tags[traits]
         self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
                            for column, selector in enumerate(selectors)}
@@ -153,9 +153,9 @@ class Buckets:
         self.filled, self.non_empty, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._bucket_of = [NO_BUCKET] * len(nodes)
-        for place in reversed(range(len(nodes))):
-            if self._tag_of[place] != NO_BUCKET:
-                self._enter(place, self._tag_of[place], self.ledger.numbers[place])
+        for index in reversed(range(len(nodes))):
+            if self._tag_of[index] != NO_BUCKET:
+                self._enter(index, self._tag_of[index], self.ledger.numbers[index])
         self._cursor = len(self.ledger.changes)
 
 
@@ -303,9 +303,9 @@ class FleetCandidates:
 
 @dataclass(slots=True)
 class DomainCandidates:
-    """The candidates among `places`, the nodes of one domain that a selector allows, ascending."""
+    """The candidates among `nodes`, those of one domain that a selector allows, ascending."""
 
-    places: Sequence[int]
+    nodes: Sequence[int]
     fits: Fits
 
     def __len__(self) -> int:
@@ -326,7 +326,7 @@ class DomainCandidates:
         return iter(sorted(self._fitting()))
 
     def _fitting(self) -> Iterator[tuple[FitKey, int]]:
-        for node in self.places:
+        for node in self.nodes:
             key = self.fits.on(node)
             if key is not None:
                 yield key, node

@@ -276,12 +276,12 @@ class Ledger:
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
                         _by_label={}, _caps={}, _slots={key: dict(held) for key, held in self._slots.items()},
                         _crowds=self._crowds.without(ended))
-        for place, offer in offers.items():
-            other.numbers[place] = other._number(offer)
-        for key, place in ((key, place) for key, places in ended for place in set(places)):
-            held = other.slots(place, key)
+        for index, offer in offers.items():
+            other.numbers[index] = other._number(offer)
+        for key, index in ((key, index) for key, indices in ended for index in set(indices)):
+            held = other.slots(index, key)
             if held:
-                other._set_slots(place, key, held & ~(1 << held.bit_length() - 1))
+                other._set_slots(index, key, held & ~(1 << held.bit_length() - 1))
         return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:
@@ -290,9 +290,9 @@ class Ledger:
             self._selected[selector] = tuple(self._select(dict(selector)))
         return self._selected[selector]
 
-    def select(self, selector: Selector, places: Sequence[int]) -> None:
+    def select(self, selector: Selector, indices: Sequence[int]) -> None:
         """Define a made-up selector as these nodes, whatever their labels."""
-        self._selected[selector] = tuple(places)
+        self._selected[selector] = tuple(indices)
 
     def _select(self, wanted: Mapping[str, str]) -> list[int]:
         """Return the open nodes that match, by the values of each label; a label is indexed on first use."""
@@ -302,17 +302,17 @@ class Ledger:
             by_value = self._places_of(key)
             values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
                       if value in by_value and requirement.allows(value)]
-            places = set[int]().union(*(by_value[value] for value in values))
-            found = places if found is None else found & places
-        return [place for place, node in enumerate(self.nodes) if node.open] if found is None else sorted(found)
+            indices = set[int]().union(*(by_value[value] for value in values))
+            found = indices if found is None else found & indices
+        return [index for index, node in enumerate(self.nodes) if node.open] if found is None else sorted(found)
 
     def _places_of(self, key: str) -> dict[str | None, list[int]]:
         """Return the open nodes by their value of a label; None = without the label."""
         if key not in self._by_label:
             by_value = self._by_label[key] = {}
-            for place, node in enumerate(self.nodes):
+            for index, node in enumerate(self.nodes):
                 if node.open:
-                    by_value.setdefault(node.labels.get(key), []).append(place)
+                    by_value.setdefault(node.labels.get(key), []).append(index)
         return self._by_label[key]
 
     def _set_slots(self, node: int, key: str, slots: Slots) -> None:
@@ -354,7 +354,7 @@ def open_ledger(
     """
     documents = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     nodes = _ledger_nodes(documents, policies, cooling, cooling_cards)
-    places = {node.id: place for place, node in enumerate(documents)}
+    indices = {node.id: index for index, node in enumerate(documents)}
     offers, nothing, known = list[Offer](), Offer(), dict[tuple[Facts, EffectivePolicy], Offer]()
     for document, node in zip(documents, nodes, strict=True):
         if node.state != "ALIVE":
@@ -367,11 +367,11 @@ def open_ledger(
 
     def held_by(key: str) -> dict[int, Slots]:
         held = held_slots(running.live_of(key))
-        return {places[node_id]: slots for node_id, slots in held.items() if node_id in places}
+        return {indices[node_id]: slots for node_id, slots in held.items() if node_id in indices}
 
     def live_nodes(key: str) -> Iterator[set[int]]:
         for replica in running.live_of(key):
-            yield {places[member.node_id] for member in replica.members if member.node_id in places}
+            yield {indices[member.node_id] for member in replica.members if member.node_id in indices}
 
     labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
     return Ledger.opened(nodes, offers, held_by, Crowds(nodes, labels, live_nodes))

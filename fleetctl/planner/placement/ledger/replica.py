@@ -41,16 +41,16 @@ class Domains:
     def __init__(self, ledger: Ledger, label: str) -> None:
         self.ledger = ledger
         values: dict[str, set[int]] = {}
-        for place, node in enumerate(ledger.nodes):
+        for index, node in enumerate(ledger.nodes):
             if label in node.labels:
-                values.setdefault(node.labels[label], set()).add(place)
+                values.setdefault(node.labels[label], set()).add(index)
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
-        self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
+        self._of = {index: domain for domain in self.by_value.values() for index in domain.nodes}
         self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
         """The number of values; nodes without the label count as one more."""
-        self._known = {place: ledger.offer(place).free_gpus for place in self._of}
+        self._known = {index: ledger.offer(index).free_gpus for index in self._of}
         """By node: its free GPU share when it was last read."""
-        self._free = {value: sum(self._known[place] for place in domain.nodes)
+        self._free = {value: sum(self._known[index] for index in domain.nodes)
                       for value, domain in self.by_value.items()}
         self._order = sorted((free, value) for value, free in self._free.items())
         self._cursor = len(ledger.changes)

@@ -104,9 +104,9 @@ class Master:
         items, worth = len(supply), self.worth
         offset, total = 2 * items, 2 * items + len(self.columns)
         entries = [(item, item + part, 1) for part in (0, items) for item in range(items)]
-        for place, (node_class, pattern) in enumerate(self.columns, start=offset):
-            entries += [(item, place, -count) for item, count in pattern]
-            entries.append((items + node_class, place, 1))
+        for index, (node_class, pattern) in enumerate(self.columns, start=offset):
+            entries += [(item, index, -count) for item, count in pattern]
+            entries.append((items + node_class, index, 1))
         rows, columns, values = np.array(entries, np.int64).reshape(-1, 3).T
         matrix = csr_array((values.astype(np.float64), (rows, columns)), shape=(items + len(left), total))
         none = np.zeros(len(self.columns))
@@ -261,8 +261,8 @@ class Dive:
             if found:
                 bound += float(self.left[number]) * float(found[0] @ price[items])
             for counts in found:
-                places = np.flatnonzero(counts)
-                added += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))
+                indices = np.flatnonzero(counts)
+                added += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in indices))
         return added, bound
 
     def _still_wanted(self) -> Ints:
@@ -281,19 +281,19 @@ class Dive:
         """Fix the whole uses, or if there are none, the largest fractions; return how many nodes."""
         whole = np.floor(solution.used + 1e-6).astype(np.int64)
         fixed = 0
-        for place in np.flatnonzero(whole).tolist():
-            fixed += self._use(place, int(whole[place]))
+        for index in np.flatnonzero(whole).tolist():
+            fixed += self._use(index, int(whole[index]))
         if fixed:
             return fixed
         order = np.argsort(-solution.used, kind="stable")
-        for place in order.tolist():
-            if solution.used[place] < (0.75 if fixed else 1e-6):
+        for index in order.tolist():
+            if solution.used[index] < (0.75 if fixed else 1e-6):
                 break
-            fixed += self._use(place, 1)
+            fixed += self._use(index, 1)
         return fixed
 
-    def _use(self, place: int, count: int) -> int:
-        number, pattern = self.master.columns[place]
+    def _use(self, index: int, count: int) -> int:
+        number, pattern = self.master.columns[index]
         wanted = self._still_wanted()
         proper = min((int(wanted[item]) // held for item, held in pattern), default=0)
         count = min(count, int(self.left[number]), max(proper, 0))

@@ -77,10 +77,10 @@ def _program(counts: Floats, room: Floats, need: Floats, shares: Ints, sizes: In
     kinds, cards = len(counts), float(room[:, 2].sum())
     first_size = kinds + room.size
     rows, values, gain, width = list[Ints](), list[Floats](), list[Floats](), list[int]()
-    for place, group in enumerate(shares):
+    for index, group in enumerate(shares):
         hosted = np.flatnonzero(group >= 0)
         share, known = group[hosted] / SHARE, np.isin(group[hosted], sizes)
-        own = np.tile(kinds + 3 * place + np.arange(3), (len(hosted), 1))
+        own = np.tile(kinds + 3 * index + np.arange(3), (len(hosted), 1))
         of_cards = first_size + np.where(known, np.searchsorted(sizes, group[hosted]), len(sizes))
         rows.append(np.column_stack([hosted, own, of_cards]).ravel())
         values.append(np.column_stack([share >= 0, need[hosted], share, np.where(known, 1.0, share)]).ravel())
@@ -167,9 +167,9 @@ class LinearProgram:
 
     def normal(self, weight: Floats) -> Floats:
         """Return A diag(weight) A' as a dense matrix, shape (rows, rows)."""
-        place, product, column = self._pairs
+        index, product, column = self._pairs
         size = len(self.limit)
-        return _summed(place, product * weight[column], size * size).reshape(size, size)
+        return _summed(index, product * weight[column], size * size).reshape(size, size)
 
     @cached_property
     def _pairs(self) -> tuple[Ints, Floats, Ints]:
@@ -183,9 +183,9 @@ class LinearProgram:
         return rows[first] * len(self.limit) + rows[second], values[first] * values[second], columns[first]
 
 
-def _summed(places: Ints, values: Floats, size: int) -> Floats:
+def _summed(indices: Ints, values: Floats, size: int) -> Floats:
     """Sum values by place, in the given order, so that the last bit is always the same."""
-    return np.bincount(places, values, size).astype(np.float64, copy=False)
+    return np.bincount(indices, values, size).astype(np.float64, copy=False)
 
 
 @dataclass(slots=True)

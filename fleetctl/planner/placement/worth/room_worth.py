@@ -147,8 +147,8 @@ class RoomWorth:
         rare = rarities(ledger) if nothing_runs else [0] * len(ledger.nodes)
         self.area_of = rare
         for area, node in zip(areas.of_class.tolist(), tally.problem.nodes, strict=True):
-            for place in node.nodes:
-                self.area_of[place] += area * (STEPS + 1)
+            for index in node.nodes:
+                self.area_of[index] += area * (STEPS + 1)
 
     def harm(self, before: int, after: int, area: int) -> int:
         """Return the cost to the rest when one offer becomes another, both by number."""
@@ -189,21 +189,21 @@ def rarities(ledger: Ledger) -> list[int]:
 
     A label counts, relative to its most common value, if its values group nodes; host names do not.
     """
-    open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
+    open_nodes = [index for index, node in enumerate(ledger.nodes) if node.open]
     counts: dict[str, Counter[str]] = {}
-    for place in open_nodes:
-        for key, value in ledger.nodes[place].labels.items():
+    for index in open_nodes:
+        for key, value in ledger.nodes[index].labels.items():
             counts.setdefault(key, Counter())[value] += 1
     groups = {key: by_value for key, by_value in counts.items() if 1 < len(by_value) <= len(open_nodes) // 2}
-    memory = [max((card.memory or 0 for card in ledger.offer(place).cards), default=0) for place in open_nodes]
+    memory = [max((card.memory or 0 for card in ledger.offer(index).cards), default=0) for index in open_nodes]
     sizes = sorted(memory)
     result = [0] * len(ledger.nodes)
-    for place, size in zip(open_nodes, memory, strict=True):
+    for index, size in zip(open_nodes, memory, strict=True):
         as_large = len(sizes) - bisect_left(sizes, size)
-        labels = ledger.nodes[place].labels
+        labels = ledger.nodes[index].labels
         common = min([as_large / len(sizes), *(by_value[labels[key]] / max(by_value.values())
                                                for key, by_value in groups.items() if key in labels)])
-        result[place] = round(STEPS * (1 - common))
+        result[index] = round(STEPS * (1 - common))
     return result
 
 
