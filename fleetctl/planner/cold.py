@@ -98,7 +98,7 @@ class ColdFloor(NamedTuple):
 
     def shown_in(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
         """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
-        nodes = {one["model"]: len(one["nodes"]) for one in self.prefetches}
+        nodes = {prefetch["model"]: len(prefetch["nodes"]) for prefetch in self.prefetches}
         result = []
         for row in rows:
             reason = row.reason
@@ -172,6 +172,6 @@ def _lacks(node: Node, part: Part) -> bool:
 
 def _failed_recently(node: Node, part: Part, inventory: Inventory, retry_after_s: float) -> bool:
     """Return whether a fetch of these weights to a node failed less than `retry_after_s` seconds ago."""
-    return any(one.artifact == part.weights.index
-               and (as_datetime(inventory.observed_at) - as_datetime(one.at)).total_seconds() < retry_after_s
-               for one in node.unfetched)
+    return any(failed.artifact == part.weights.index
+               and (as_datetime(inventory.observed_at) - as_datetime(failed.at)).total_seconds() < retry_after_s
+               for failed in node.unfetched)

@@ -136,7 +136,7 @@ def _within(expression: str, allowed: Collection[str]) -> bool:
     """Return whether a selector can match only allowed values; a negated one could match any other value."""
     wanted = parse_requirement(expression)
     listed = [parse_requirement(value) for value in allowed]
-    values = {value for one in listed if not one.negated for value in one.values}
+    values = {value for requirement in listed if not requirement.negated for value in requirement.values}
     return wanted in listed or (not wanted.negated and wanted.values <= values)
 
 

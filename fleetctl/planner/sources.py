@@ -78,9 +78,10 @@ def add_weights(
 def sources_for(fetches: Sequence[Fetch], ready: Ready) -> dict[Fetch, list[dict[str, Any]]]:
     """Return the sources of each fetch, best first; each is used at most MOST_FETCHES times in the first wave."""
     return {fetch: [
-        {"address": one.address, "bytes": one.size if one.view == fetch.view else None,
-         "node": ready.nodes[one.node_id].name, "nodeId": one.node_id, "replica": one.replica, "view": one.view,
-         "whole": one.whole, **({"wave": one.wave} if one.wave > 1 else {})} for one in sources]
+        {"address": source.address, "bytes": source.size if source.view == fetch.view else None,
+         "node": ready.nodes[source.node_id].name, "nodeId": source.node_id, "replica": source.replica,
+         "view": source.view, "whole": source.whole, **({"wave": source.wave} if source.wave > 1 else {})}
+        for source in sources]
         for fetch, sources in _Choice(ready, fetches).chosen().items()}
 
 
@@ -96,17 +97,17 @@ class _Pool:
 
     def __init__(self, sources: Sequence[_Source], nodes: Mapping[str, Node]) -> None:
         self.sources = sources
-        self._labels = [nodes[one.node_id].labels for one in sources]
+        self._labels = [nodes[source.node_id].labels for source in sources]
         self._columns = dict[str, tuple[dict[str | None, int], NDArray[np.int64]]]()
-        self.whole = np.array([one.whole for one in sources], dtype=bool)
+        self.whole = np.array([source.whole for source in sources], dtype=bool)
 
     def on_node(self, node_id: str) -> Flags:
         """Return which sources are on this node."""
-        return self._equal("node_id", node_id, lambda: [one.node_id for one in self.sources])
+        return self._equal("node_id", node_id, lambda: [source.node_id for source in self.sources])
 
     def with_view(self, view: str | None) -> Flags:
         """Return which sources serve this view."""
-        return self._equal("view", view, lambda: [one.view for one in self.sources])
+        return self._equal("view", view, lambda: [source.view for source in self.sources])
 
     def with_label(self, label: str, value: str) -> Flags:
         """Return which sources are on a node with this label."""
@@ -115,7 +116,7 @@ class _Pool:
     def _equal(self, name: str, value: str | None, values: Callable[[], list[str | None]]) -> Flags:
         if name not in self._columns:
             codes = dict[str | None, int]()
-            self._columns[name] = codes, np.array([codes.setdefault(one, len(codes)) for one in values()])
+            self._columns[name] = codes, np.array([codes.setdefault(value, len(codes)) for value in values()])
         codes, column = self._columns[name]
         return np.equal(column, codes.get(value, -1))
 
@@ -126,7 +127,7 @@ class _Choice:
     def __init__(self, ready: Ready, fetches: Sequence[Fetch]) -> None:
         self._nodes = ready.nodes
         self._fetches = fetches
-        self._pools = {one.artifact: ready.pools.get(one.artifact) or _Pool((), {}) for one in fetches}
+        self._pools = {fetch.artifact: ready.pools.get(fetch.artifact) or _Pool((), {}) for fetch in fetches}
         self._planned = {key: np.zeros(len(pool.sources), dtype=np.int64) for key, pool in self._pools.items()}
 
     def chosen(self) -> dict[Fetch, list[_Source]]:
@@ -183,15 +184,16 @@ def find_ready(inventory: Inventory) -> Ready:
 
 
 def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
-    dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
-    replicas = [one for one in inventory.replicas  # WARM ones and those that are not ready serve their weights, too
-                if one.replica_id is not None and one.state == "ALIVE" and not one.draining
-                and not is_lost(one, dead)]
-    members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
-               for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
+    dead, listed = dead_node_ids(inventory), {node.id for node in inventory.nodes}
+    # WARM ones and those that are not ready serve their weights, too
+    replicas = [replica for replica in inventory.replicas if replica.replica_id is not None
+                and replica.state == "ALIVE" and not replica.draining and not is_lost(replica, dead)]
+    replicas.sort(key=lambda replica: (replica.model, replica.replica_id or 0))
+    members = [(replica, member) for replica in replicas for member in sorted(
+        replica.members, key=lambda member: (member.group or "", member.copy_index, member.rank))]
     for replica, member in members:
         address = address_of(member.address)
-        if member.weights and member.weights.port and address and member.node_id in known:
+        if member.weights and member.weights.port and address and member.node_id in listed:
             yield _Source(f"{replica.model}/{replica.replica_id}", member.node_id,
                           host_port(address, member.weights.port), member.weights.artifact,
                           member.weights.view, member.weights.whole or member.weights.view is None,

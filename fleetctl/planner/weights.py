@@ -66,7 +66,7 @@ def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
 def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], gang: Sequence[Member]) -> dict[str, str]:
     """Return the variables of a member that are known before it starts; `gang` = the members of its group by rank."""
     rank = member["rank"]
-    ranks = [max(1, one.resources.gpus // SHARE) for one in gang]
+    ranks = [max(1, member.resources.gpus // SHARE) for member in gang]
     first = sum(ranks[:rank])
     found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
              "COPY": member["copy"], "RANK": rank, "GROUP_SIZE": len(gang),

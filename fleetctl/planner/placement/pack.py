@@ -98,14 +98,14 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> 
 
     `placed` is on the ledger, since `mark`; the result replaces it there. Written spreads come first.
     """
-    counts = Counter(one.demand.place for one in placed)
-    demand_of = {one.demand.place: one.demand for one in placed}
+    counts = Counter(replica.demand.place for replica in placed)
+    demand_of = {replica.demand.place: replica.demand for replica in placed}
     before = score(placed, (), crowding(demand_of.values(), ledger), 0, ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
     again = rest.place(demands)
     if len(again) == len(placed) and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
-        return [one._replace(demand=demand_of[one.demand.place]) for one in again]
+        return [replica._replace(demand=demand_of[replica.demand.place]) for replica in again]
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
     return placed
@@ -126,7 +126,7 @@ def _pack_reduced(
             placed = rest.place(wanted) if rest.expected else ()
         ledger.undo(mark)
         reduced_demand = {demand.place: demand for demand in reduced.demands}
-        return [one._replace(demand=reduced_demand[one.demand.place]) for one in placed]
+        return [replica._replace(demand=reduced_demand[replica.demand.place]) for replica in placed]
 
     packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
     placed = reduced.restored(packing.placed)
@@ -229,19 +229,20 @@ class _Search:
     def try_patterns(self) -> None:
         """Pack the replicas of one member again by column generation, around the gangs of the best packing."""
         singles = [demand for demand in self.wanted if demand.shape.size == 1]
-        alone = [one for one in self.best if len(one.assignments) == 1]
+        alone = [replica for replica in self.best if len(replica.assignments) == 1]
         if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
         from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
         from fleetctl.planner.placement.realize import layout_of, realize
 
         self._clear()
-        gangs = take_again([one for one in self.best if len(one.assignments) > 1], self.placer)
+        gangs = take_again([replica for replica in self.best if len(replica.assignments) > 1], self.placer)
         problem = state_problem(singles, self.problem.ledger)
         layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
         placed = realize(problem, layout, self.placer)
-        served = {one.demand.place for one in placed}
-        first = {one.demand.place: one for one in alone if one.demand.live == 0 and one.demand.place not in served}
+        served = {replica.demand.place for replica in placed}
+        first = {replica.demand.place: replica for replica in alone
+                 if replica.demand.live == 0 and replica.demand.place not in served}
         if first:  # rounding left models out: their first replicas stay where they were, with the layout around them
             self._clear()
             gangs = take_again([*gangs, *first.values()], self.placer)
@@ -301,8 +302,8 @@ class _Search:
 
     def _broken(self, placed: Sequence[Placed]) -> int:
         """Return how many formerly empty nodes a packing uses."""
-        nodes = {assigned.node for one in placed for assigned in one.assignments}
+        nodes = {assigned.node for replica in placed for assigned in replica.assignments}
         return sum(self.problem.ledger.numbered(self.opening[node]).empty for node in nodes)
 
     def _by_rank(self) -> list[Demand]:
-        return [demand for one in self.problem.demands for demand in one.demands]
+        return [demand for alike in self.problem.demands for demand in alike.demands]

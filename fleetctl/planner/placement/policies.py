@@ -105,8 +105,8 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
             warm = policy.warm
         if policy.weights_ports is not None:
             ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, residents, sum([one.memory for one in residents]), cordon, warm=warm,
-                           weights_ports=ports)
+    return EffectivePolicy(cap, reserve, memory, residents, sum([resident.memory for resident in residents]), cordon,
+                           warm=warm, weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

@@ -100,7 +100,7 @@ class _Split:
             return True
         node, kind = self.pieces[index]
         tried = set[tuple[object, ...]]()
-        for gang in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
+        for gang in sorted(range(self.count), key=lambda gang: (-self.left[gang].total(), gang)):
             state = (tuple(sorted(self.left[gang].items())), tuple(sorted(self.assigned[gang].items())))
             if not self._room(gang, node, kind) or state in tried:
                 continue
@@ -172,7 +172,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
 
 def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
     """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
-    class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
+    class_of = {demand.place: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
     replicas = [0] * len(problem.demands)
     assignments: dict[int, list[Piece]] = defaultdict(list)
     for demand, (assigned,) in placed:
@@ -299,19 +299,19 @@ class _OrderSearch:
         """Return an order in which `offer` takes all members that are left; None if none was found."""
         if not self.counts.total():
             return []
-        state = offer, tuple(self.counts[one] for one in self.members)
+        state = offer, tuple(self.counts[member] for member in self.members)
         self.steps -= 1
         if self.steps < 0 or state in self.failed or self._lacks_share(offer):
             return None
-        for one in self.members:
-            taken = take(offer, one[1]) if self.counts[one] else None
+        for member in self.members:
+            taken = take(offer, member[1]) if self.counts[member] else None
             if taken is None:
                 continue
-            self.counts[one] -= 1
+            self.counts[member] -= 1
             rest = self.order(taken.left)
-            self.counts[one] += 1
+            self.counts[member] += 1
             if rest is not None:
-                return [one, *rest]
+                return [member, *rest]
         self.failed.add(state)
         return None
 

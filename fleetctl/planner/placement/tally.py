@@ -122,9 +122,9 @@ class Tally(OfferTable):
     """The node classes of a problem as a table of their offers."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__([one.offer for one in problem.nodes])
+        super().__init__([node.offer for node in problem.nodes])
         self.problem = problem
-        self.nodes: Ints = np.array([len(one.nodes) for one in problem.nodes], dtype=np.int64)
+        self.nodes: Ints = np.array([len(node.nodes) for node in problem.nodes], dtype=np.int64)
         """The number of nodes in each class."""
         self._most: dict[int, Counts] = {}
 

@@ -171,7 +171,7 @@ def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], state
 def _maximal(found: set[Counts]) -> list[Counts]:
     """Return the counts that no others contain."""
     kept: list[Counts] = []
-    for counts in sorted(found, key=lambda one: (-sum(one), one)):
+    for counts in sorted(found, key=lambda counts: (-sum(counts), counts)):
         if not any(all(a <= b for a, b in zip(counts, other, strict=True)) for other in kept):
             kept.append(counts)
     return kept

@@ -399,12 +399,12 @@ def repacked_bound(
     if the gain is unknown. A live replica is not movable if it does not have its model's current shape, if its cards
     are unknown, or if one of its nodes takes no new replicas.
     """
-    running = replace(occupants, replicas=[one for one in occupants.replicas if not one.planned])
+    running = replace(occupants, replicas=[occupant for occupant in occupants.replicas if not occupant.planned])
     movable = dict(_movable(demands, running, before))
     lifted = Counter(demand.place for demand in movable.values())
     if not lifted:
         return None
-    kept = Counter(one.demand.place for one in placed)
+    kept = Counter(replica.demand.place for replica in placed)
     indices = {index for number in movable for index in running.replicas[number].places}
     emptied = before.copied(
         offers={index: running.offer_without(index, movable, sure=False)[0] for index in indices},
@@ -424,8 +424,8 @@ def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: C
     raised = [demand for demand in raised if demand.missing]
     reduced = reduce_problem(state_problem(raised, ledger), raised)
     relaxation = relax(state_problem(reduced.demands, reduced.ledger))
-    for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
-        required = sum(lifted[demand.place] + kept[demand.place] for demand in one.demands)
+    for column, demand_class in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
+        required = sum(lifted[demand.place] + kept[demand.place] for demand in demand_class.demands)
         relaxation.model.lows[column] = min(required, relaxation.model.highs[column])
     return most_replicas(relaxation) - lifted.total()
 
@@ -433,14 +433,14 @@ def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: C
 def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:
     """Yield the number of each movable live replica, with the demand of its model."""
     demand_of = {demand.shape.key: demand for demand in demands}
-    for number, one in enumerate(running.replicas):
-        demand = demand_of.get(one.model) if one.counted else None
-        if demand is not None and _can_move(one, demand.shape, running, ledger):
+    for number, occupant in enumerate(running.replicas):
+        demand = demand_of.get(occupant.model) if occupant.counted else None
+        if demand is not None and _can_move(occupant, demand.shape, running, ledger):
             yield number, demand
 
 
-def _can_move(one: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
-    members = [(index, member) for index, there in one.live.items() for member in there]
+def _can_move(occupant: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
+    members = [(index, member) for index, there in occupant.live.items() for member in there]
     if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != sorted(
             (seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats):
         return False

@@ -70,7 +70,7 @@ class LinearModel:
 
     def copy(self) -> LinearModel:
         """Return an independent copy."""
-        return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
+        return LinearModel(*([*getattr(self, part.name)] for part in fields(self)))
 
     def maximize(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Answer:
         """Maximize an integer objective, `relaxed` to a linear program or within this many branch-and-bound `nodes`.

@@ -40,7 +40,7 @@ class _Walk:
 
     def __init__(self, demands: Sequence[Demand], placer: Placer, lifts: Lifts) -> None:
         self.demands, self.placer, self.lifts = demands, placer, lifts
-        self.counts = Counter(one.demand.place for one in lifts.placed.values())
+        self.counts = Counter(replica.demand.place for replica in lifts.placed.values())
         self.levels = self._levels()
         self.gaps: dict[Selector, list[int]] = {}
         self.steps, self.age, self.state = 0, 0, 20_000_303
@@ -60,7 +60,7 @@ class _Walk:
             ledger.undo(mark)
             return
         before = self.counts.copy()
-        self.counts.subtract(one.demand.place for one in lifted)
+        self.counts.subtract(replica.demand.place for replica in lifted)
         added = self._insert(target, lifted)
         levels = self._levels()
         if levels < self.levels:
@@ -110,12 +110,12 @@ class _Walk:
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
         """Return the new replicas on some nodes, at most MOST_LIFTED."""
-        found = {id(one): one for node in nodes for one in self.lifts.on_node.get(node, ())}
+        found = {id(replica): replica for node in nodes for replica in self.lifts.on_node.get(node, ())}
         return list(found.values())[:MOST_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then the lifted and other missing replicas, in one of a few orders."""
-        order = self._order(target, {one.demand.place for one in lifted})
+        order = self._order(target, {replica.demand.place for replica in lifted})
         added: list[Placed] = []
         for demand, count in order:
             missing = min(count, demand.missing - self.counts[demand.place])

@@ -106,7 +106,7 @@ class _CardLoads:
         for row, reported in enumerate(self.reported):
             if reported:
                 self.grant(row, reported, 0)
-        tries = {one.index: one.tries for one in policy.cooling_cards}
+        tries = {card.index: card.tries for card in policy.cooling_cards}
         kept = policy.reserve_vram, policy.resident_memory
         return tuple([_finished(card, share, vram, *kept, tries.get(card[0]))
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])

@@ -143,7 +143,7 @@ class RoomWorth:
         self._tables = node_worth(claims, worth, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
-        nothing_runs = all(one.total == one.missing for one in expected)
+        nothing_runs = all(shape.total == shape.missing for shape in expected)
         rare = rarities(ledger) if nothing_runs else [0] * len(ledger.nodes)
         self.area_of = rare
         for area, node in zip(areas.of_class.tolist(), tally.problem.nodes, strict=True):
@@ -250,7 +250,7 @@ def node_worth(
     """
     cpus = np.array([claim.cpus for claim in claims], np.int64)
     mib = np.array([-(-claim.memory // MIB) for claim in claims], np.int64)
-    sizes = sorted({int(share) for one in shares for share in one if 0 < share < SHARE})
+    sizes = sorted({int(share) for area in shares for share in area if 0 < share < SHARE})
     step = max(FINEST, gcd(SHARE, *sizes))
     cpu_grid = sorted({percent * cpu_price // 100 for percent in CPU_PRICES})
     mib_grid = sorted({percent * mib_price // 100 for percent in MEMORY_PRICES})
@@ -271,7 +271,7 @@ def _filled(shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int) -
 
     `shares` has shape (areas, kinds), `worth` has shape (kinds, CPU steps, prices).
     """
-    best_of = {int(size): np.stack([worth[one == size].max(axis=0, initial=NEVER) for one in shares])
+    best_of = {int(size): np.stack([worth[area == size].max(axis=0, initial=NEVER) for area in shares])
                for size in np.unique(shares[shares > 0])}
     levels, shape = SHARE // step, (len(shares), *worth.shape[1:])
     card = np.zeros((levels + 1, *shape), np.int32)
