@@ -86,7 +86,7 @@ class _Draft:
     tries: Tries = field(init=False)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
-    most: int = 0
+    bound: int = 0
     """The bound on new replicas."""
     certificate: Certificate = field(init=False)
     blocked: Sequence[Blocked] = ()
@@ -162,7 +162,7 @@ def _place(draft: _Draft) -> None:
     ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
-    draft.most = found.packing.most + len(limits.tries)
+    draft.bound = found.packing.bound + len(limits.tries)
 
 
 def _explain(draft: _Draft) -> None:
@@ -177,13 +177,13 @@ def _explain(draft: _Draft) -> None:
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
         occupants.replicas += new_occupants(draft.placed, fleet.models)
-        repacked = repacked_bound(found.asked, found.packing.placed, draft.most, occupants, draft.before)
+        repacked = repacked_bound(found.asked, found.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
     limited = sum(demand.missing for demand in found.asked) < sum(demand.missing for demand in draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
     waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
     method = found.packing.method or ("the quotas allow no more" if limited else waiting)
-    draft.certificate = certify(draft.demands, placed, draft.most, method, repacked)
+    draft.certificate = certify(draft.demands, placed, draft.bound, method, repacked)
     draft.blocked = _blocked(draft, inquiry)
     if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
@@ -331,8 +331,8 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
                   for key in sorted(acted_on)},
         exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(draft.blocked),
                                      refused=len(refusing(policy))))
-    rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
-    return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
+    others = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
+    return plan.model_copy(update={"plan_id": plan_id(others, {"actions": canonical_json_of_sorted(actions)})})
 
 
 def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:
@@ -356,19 +356,19 @@ def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], dri
 
 
 def certify(
-    demands: Sequence[Demand], placed: Sequence[Placed], most: int, method: str, repacked: int | None = None
+    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, method: str, repacked: int | None = None
 ) -> Certificate:
     """Return the certificate for all `demands`, including those that the packer did not get.
 
-    `most` = the bound on new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
+    `bound` = of the new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
     if running replicas could be moved; left out if it is not higher.
     """
     count, wanted = len(placed), sum(demand.missing for demand in demands)
     if not wanted or count == wanted:
-        most, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
+        bound, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
         method = NOT_TWICE
-    upper = min(most, wanted)
+    upper = min(bound, wanted)
     return Certificate(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",
         method=method, repacked_bound=repacked if repacked is not None and upper < repacked <= wanted else None,
@@ -476,8 +476,8 @@ def _worst(found: Sequence[Replica]) -> str:
     """Return the restarts of the replica that has used most of them, and why it ended."""
     worst = max(found, key=lambda replica: replica.in_a_row)
     restarts = worst.in_a_row if worst.state == "ALIVE" else max(1, worst.in_a_row)
-    most = worst.restart_max
-    used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
+    limit = worst.restart_max
+    used = f"restart {restarts}" if limit is None else f"{restarts} of {limit} restart{'s' if limit > 1 else ''} used"
     return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
 
 

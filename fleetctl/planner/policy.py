@@ -96,9 +96,9 @@ def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
         broken.append(("MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
                        f"takes {amount_of(doing.new_gpus, 'GPU')}{later}"))
-    most = policy.max_change_percent
-    if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
-        broken.append(("MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
+    maximum = policy.max_change_percent
+    if maximum is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > maximum * doing.live:
+        broken.append(("MAX_CHANGE_PERCENT", "maxChangePercent", str(maximum),
                        f"{creates} beside {doing.live} live ones, which is {_percent(create, doing.live)} %"))
     how = "lifted by --force" if force else HOW_TO_LIFT
     for code, key, limit, found in broken:

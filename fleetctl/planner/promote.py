@@ -21,7 +21,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import members_by_rank
 
-MOST_TRIED = 8
+MAX_TRIED = 8
 """New replicas of a model that are tried in the place of one WARM replica."""
 
 
@@ -98,7 +98,7 @@ class _Promotion:
         free = self._free(warm)
         nodes = set(warm.seats.values())
         free.sort(key=lambda replica: nodes.isdisjoint(replica.nodes))
-        for replica in free[:MOST_TRIED]:
+        for replica in free[:MAX_TRIED]:
             if not _allows(replica.demand.shape, warm.seats, self._lifts.ledger):
                 continue
             mark = self._lifts.ledger.mark()
@@ -131,8 +131,8 @@ def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
     values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
               for nodes in together if shape.same_label and len(nodes) > 1]
-    most = {group.name: group.most_ranks for group in shape.groups}
-    return all(max(Counter(nodes).values()) <= most[group] for (group, _), nodes in gangs.items()) \
+    ranks = {group.name: group.most_ranks for group in shape.groups}
+    return all(max(Counter(nodes).values()) <= ranks[group] for (group, _), nodes in gangs.items()) \
         and all(len(found) == 1 and None not in found for found in values)
 
 

@@ -110,7 +110,7 @@ def test_a_claim_without_cards_takes_cpu_only() -> None:
 ])
 def test_the_counted_number_is_never_below_the_number_that_fits(claim: Claim, most: int) -> None:
     on = offer(card(0), card(1, 5000, vram=6), cpus=30_000)
-    assert OfferTable([on]).most_of(claim).tolist() == [most]
+    assert OfferTable([on]).max_of(claim).tolist() == [most]
     fitted = 0
     while (taken := take(on, claim)) is not None:
         on, fitted = taken.left, fitted + 1

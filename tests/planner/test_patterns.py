@@ -143,4 +143,4 @@ def test_completing_a_higher_priority_outweighs_any_node() -> None:
     problem = problem_of([{"gpus": 1, "replicas": 1, "priority": 1}, {"gpus": 8, "replicas": 9}], [{"gpus": 8}])
     worth = stage_worth(problem, 0, [1, 0])
     assert worth.first[0] > worth.first[1]
-    assert worth.most_further.tolist() == [0, 8]
+    assert worth.max_further.tolist() == [0, 8]

@@ -308,10 +308,10 @@ class _OrderSearch:
             if taken is None:
                 continue
             self.counts[member] -= 1
-            rest = self.order(taken.left)
+            later = self.order(taken.left)
             self.counts[member] += 1
-            if rest is not None:
-                return [member, *rest]
+            if later is not None:
+                return [member, *later]
         self.failed.add(state)
         return None
 

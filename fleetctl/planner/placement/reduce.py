@@ -60,7 +60,7 @@ class ReducedProblem:
 def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
     """Drop from `problem` and its `demands` the resources that cannot bind. The ledger of `problem` stays as it is."""
     tally = Tally(problem)
-    possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
+    possible = np.array([tally.max_members(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     true = problem.ledger
     offers = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
@@ -116,14 +116,14 @@ def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, tally: Ta
 
 def _members_on_a_node(problem: Problem, kind: int) -> Ints:
     """Return by node class the most members of a kind on one node: all that are missing, within slot caps."""
-    most = np.zeros(len(problem.nodes), dtype=np.int64)
+    maximum = np.zeros(len(problem.nodes), dtype=np.int64)
     for demand in problem.demands:
         count = demand.members().get(kind, 0)
         if count:
             caps = np.array([node.caps[demand.shape.wants_cards] for node in problem.nodes], dtype=np.int64)
             replicas = np.minimum(demand.missing, np.where(caps >= NO_CAP, demand.missing, caps * len(demand.demands)))
-            most += count * replicas
-    return most
+            maximum += count * replicas
+    return maximum
 
 
 def _reduced_offer(offer: Offer, kept: Kept) -> Offer:

@@ -92,11 +92,11 @@ SHARED = Owner(-1, -1)
 
 
 class Made(NamedTuple):
-    """The number of gangs: `gangs` for each unit of a column, at most `most` in total."""
+    """The number of gangs: `gangs` for each unit of a column, at most `maximum` in total."""
 
     column: int
     gangs: int
-    most: int
+    maximum: int
 
 
 class Member(NamedTuple):
@@ -126,14 +126,14 @@ class Holdings:
         self._left = ALL_STATES
         self._known: dict[tuple[Offer, tuple[Claim, ...], Counts], list[Counts] | None] = {}
 
-    def of(self, offer: Offer, claims: Sequence[Claim], most: Sequence[int]) -> list[Counts] | None:
-        """Return the maximal multisets of claims, at most `most` of each, that some order of creation places.
+    def of(self, offer: Offer, claims: Sequence[Claim], limits: Sequence[int]) -> list[Counts] | None:
+        """Return the maximal multisets of claims, at most `limits` of each, that some order of creation places.
 
         None if there are too many states to try.
         """
-        key = offer, tuple(claims), tuple(most)
+        key = offer, tuple(claims), tuple(limits)
         if key not in self._known:
-            found = _reachable(offer, claims, most, min(STATES, self._left))
+            found = _reachable(offer, claims, limits, min(STATES, self._left))
             self._left -= STATES if found is None else len(found)
             self._known[key] = None if found is None else _maximal(found)
         return self._known[key]
@@ -146,7 +146,7 @@ def picks_blindly(offer: Offer, claims: Sequence[Claim]) -> bool:
     return shares and (in_use or any(claim.vram for claim in claims))
 
 
-def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], states: int) -> set[Counts] | None:
+def _reachable(offer: Offer, claims: Sequence[Claim], limits: Sequence[int], states: int) -> set[Counts] | None:
     """Return all counts that some order of creation reaches; None beyond this number of `states`."""
     start = tuple(0 for _ in claims)
     seen: set[tuple[Counts, tuple[Card, ...]]] = {(start, offer.cards)}
@@ -155,7 +155,7 @@ def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], state
         following: list[tuple[Counts, Offer]] = []
         for counts, left in front:
             for index, claim in enumerate(claims):
-                taken = take(left, claim) if counts[index] < most[index] else None
+                taken = take(left, claim) if counts[index] < limits[index] else None
                 if taken is None:
                     continue
                 more = (*counts[:index], counts[index] + 1, *counts[index + 1:])

@@ -117,15 +117,15 @@ def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = Fals
 def bound_replicas(examined: Examined, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
-    most = [value for level in examined.levels for value in level]
-    proven = next((index for index, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
-    return most_replicas(examined.relaxation, have[:proven + 1])
+    top = [value for level in examined.levels for value in level]
+    proven = next((index for index, pair in enumerate(zip(have, top, strict=True)) if pair[0] != pair[1]), len(have))
+    return max_replicas(examined.relaxation, have[:proven + 1])
 
 
-def argument_for(most: int, examined: Examined) -> str:
-    """Return the argument why no plan places more than `most` replicas: a plain count if that is enough."""
+def argument_for(bound: int, examined: Examined) -> str:
+    """Return the argument why no plan places more than `bound` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
-    if counted.replicas <= most:
+    if counted.replicas <= bound:
         return f"slot count: {counted.method}"
     groups = len(examined.relaxation.pools)
     return f"relaxation over {count_of(groups, 'group')} of nodes"
@@ -238,7 +238,7 @@ def climb(
     """
     known = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
-    reached = [stage.most * stage.unit for stage in stages]
+    reached = [stage.maximum * stage.unit for stage in stages]
     index = 0
     with suppress(InfeasibleError):
         while index < len(stages):
@@ -255,7 +255,7 @@ def climb(
     return Climb(levels, reached == known, ascent.values, ascent.replicas())
 
 
-def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
+def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
     """Bound the new replicas of any plan that reaches the values `at_least` at the first stages.
 
     Raises InfeasibleError if the limits of the relaxation's columns allow no plan at all.
@@ -269,16 +269,16 @@ def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
     except InfeasibleError:
         if not at_least:
             raise
-        return most_replicas(relaxation)
+        return max_replicas(relaxation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """An objective by column, in units of `unit`; `most` = its value if each column is at its limit."""
+    """An objective by column, in units of `unit`; `maximum` = its value if each column is at its limit."""
 
     objective: Mapping[int, int]
     unit: int
-    most: int
+    maximum: int
 
 
 def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
@@ -321,19 +321,19 @@ class _Ascent:
         """
         first = stages[0]
         at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
-        if at_top or have == first.most:
-            self.keep(first, first.most)
-            return [first.most]
-        most, self.point = self.model.maximize(first.objective, relaxed=True)
+        if at_top or have == first.maximum:
+            self.keep(first, first.maximum)
+            return [first.maximum]
+        maximum, self.point = self.model.maximize(first.objective, relaxed=True)
         limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
-        if most == have or (len(self.model.highs) > limit and not self.at_last):
-            self.keep(first, most)
-            return [most]
-        return self._solve(_together(stages), most)
+        if maximum == have or (len(self.model.highs) > limit and not self.at_last):
+            self.keep(first, maximum)
+            return [maximum]
+        return self._solve(_together(stages), maximum)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Fix the value of a stage as a lower limit for later stages."""
-        if value == stage.most:
+        if value == stage.maximum:
             for column in stage.objective:
                 self.model.lows[column] = self.model.highs[column]
         elif value:
@@ -344,18 +344,18 @@ class _Ascent:
         return None if self.point is None else tuple(
             int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
 
-    def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
-        """Solve some stages at once; `most` = a bound on the first."""
+    def _solve(self, stages: Sequence[_Stage], maximum: int) -> list[int]:
+        """Solve some stages at once; `maximum` = a bound on the first."""
         objective: Counter[int] = Counter()
         weight = 1
         for stage in reversed(stages):
             for column, factor in stage.objective.items():
                 objective[column] += factor * weight
-            weight *= stage.most + 1
+            weight *= stage.maximum + 1
         answer = self.model.maximize(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
         bounds = _parts(answer.bound, stages)
-        if bounds[0] > most:
-            bounds = [most, *(stage.most for stage in stages[1:])]
+        if bounds[0] > maximum:
+            bounds = [maximum, *(stage.maximum for stage in stages[1:])]
         reached = bounds
         if answer.values is not None:
             self.values = self.point = point = answer.values
@@ -369,9 +369,9 @@ class _Ascent:
 
 def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
     """Return as many stages from the first as fit into one weighted objective."""
-    count, whole = 1, stages[0].most + 1
+    count, whole = 1, stages[0].maximum + 1
     for stage in stages[1:]:
-        whole *= stage.most + 1
+        whole *= stage.maximum + 1
         if whole > MAX_WEIGHED:
             break
         count += 1
@@ -382,20 +382,20 @@ def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
     """Split the value of a weighted objective into the values of its stages."""
     parts = []
     for stage in reversed(stages[1:]):
-        value, part = divmod(value, stage.most + 1)
+        value, part = divmod(value, stage.maximum + 1)
         parts.append(part)
     return [value, *reversed(parts)]
 
 
 def repacked_bound(
-    demands: Sequence[Demand], placed: Sequence[Placed], most: int, occupants: Occupants, before: Ledger
+    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, occupants: Occupants, before: Ledger
 ) -> int | None:
     """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
 
     This is the cost of today's fragmentation; nothing is ever moved. It is computed on a copy of the ledger without
     those replicas, which are then placed again before any new ones.
 
-    `most` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
+    `bound` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
     if the gain is unknown. A live replica is not movable if it does not have its model's current shape, if its cards
     are unknown, or if one of its nodes takes no new replicas.
     """
@@ -411,7 +411,7 @@ def repacked_bound(
         ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
     try:
         moved = _maximum_with_moves(demands, lifted, kept, emptied)
-        if moved <= most:
+        if moved <= bound:
             return None
         return moved if moved > _maximum_with_moves(demands, Counter(), kept, before) else None
     except InfeasibleError:  # a replica runs where the file no longer allows it
@@ -427,7 +427,7 @@ def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: C
     for column, demand_class in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
         required = sum(lifted[demand.place] + kept[demand.place] for demand in demand_class.demands)
         relaxation.model.lows[column] = min(required, relaxation.model.highs[column])
-    return most_replicas(relaxation) - lifted.total()
+    return max_replicas(relaxation) - lifted.total()
 
 
 def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:

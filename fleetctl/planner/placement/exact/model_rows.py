@@ -85,8 +85,8 @@ def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[
     if not picks_blindly(offer, claims):
         return False
     of_claim = [[term.column for term in asked if term.claim.on_cards == claim] for claim in claims]
-    most = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
-    found = holdings.of(offer, claims, most)
+    limits = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
+    found = holdings.of(offer, claims, limits)
     if found is None:
         return False
     chosen = [model.column(1) for _ in found]
@@ -209,9 +209,9 @@ class Relaxation:
         self.members: dict[Member, int] = {}
         """The columns of members, by what they count; without members that are not possible."""
         kinds = range(len(self.problem.kinds))
-        self.most = [[int(pool.counts @ tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
+        self.max_members = [[int(pool.counts @ tally.max_members(kind)[pool.rows]) for kind in kinds] for pool in pools]
         self.pools_of = [[number for number, pool in enumerate(pools)
-                          if kind in pool.kinds and self.most[number][kind]] for kind in kinds]
+                          if kind in pool.kinds and self.max_members[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
         self.shared: dict[int, list[tuple[int, int]]] = {}
         self._build()
@@ -222,8 +222,8 @@ class Relaxation:
         return all(pool.node is not None for pool in self.pools)
 
     def _build(self) -> None:
-        for demand, most in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
-            self._demand_columns(demand, most)
+        for demand, maximum in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
+            self._demand_columns(demand, maximum)
         for number, demand in enumerate(self.problem.demands):
             if self.by_replica and needs_replicas(demand, self.tally):
                 add_replica_rows(self, number, demand)
@@ -241,13 +241,13 @@ class Relaxation:
             add_card_rows(self.model, self.tally, pool, terms, holdings)
             add_sum_rows(self.model, self.tally, pool, terms)
 
-    def _demand_columns(self, demand: DemandClass, most: int) -> None:
-        replicas = self.model.column(most)
+    def _demand_columns(self, demand: DemandClass, maximum: int) -> None:
+        replicas = self.model.column(maximum)
         self.replicas.append(replicas)
         if demand.unserved == demand.missing:
             self.served.append(replicas)
             return
-        served = self.model.column(min(most, demand.unserved))
+        served = self.model.column(min(maximum, demand.unserved))
         self.served.append(served)
         self.model.at_most([(served, 1), (replicas, -1)], 0)
 
@@ -284,7 +284,8 @@ class Relaxation:
             possible = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
             if gang.size > 1 and sum(possible.values()) > gang.per_node * self._nodes_for(possible, number):
                 return True
-            if any(self._limit(demand, gang, kind, count, number, gangs) < min(self.most[number][kind], count * gangs)
+            members = self.max_members[number]
+            if any(self._limit(demand, gang, kind, count, number, gangs) < min(members[kind], count * gangs)
                    for kind, count in possible.items()):
                 return True
         return False
@@ -294,16 +295,16 @@ class Relaxation:
         pool = self.pools[number]
         if len(pool.rows) == 1:
             return int(pool.counts[0])
-        usable = np.any([self.tally.most(kind)[pool.rows] > 0 for kind in kinds], axis=0)
+        usable = np.any([self.tally.max_members(kind)[pool.rows] > 0 for kind in kinds], axis=0)
         return int(pool.counts @ usable)
 
     def _limit(self, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int) -> int:
         """Return the most members of a kind that the gangs of a class can have on a pool, with regard to slots."""
-        most, slots = self.most[pool][kind], self.tally.slots(demand)
+        maximum, slots = self.max_members[pool][kind], self.tally.slots(demand)
         if slots is None:
-            return min(most, count * gangs)
+            return min(maximum, count * gangs)
         rows = self.pools[pool].rows
-        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.most(kind)[rows])
+        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.max_members(kind)[rows])
         return min(count * gangs, int(self.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
@@ -313,10 +314,10 @@ class Relaxation:
 
     def _on_pools(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
         """Add columns and rows for the members of gangs that may use some pools."""
-        counter, per_unit, most = made
+        counter, per_unit, maximum = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
-            columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, most))
+            columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, maximum))
                        for kind, count in gang.parts if pool in self.reach[kind]}
             for kind, column in columns.items():
                 self.members[Member(owner, kind, pool)] = column
@@ -328,33 +329,33 @@ class Relaxation:
                 slots = self.tally.slots(demand)
                 if slots is not None:
                     rows = self.pools[pool].rows
-                    touched = int(self.pools[pool].counts @ np.minimum(slots[rows], most))
+                    touched = int(self.pools[pool].counts @ np.minimum(slots[rows], maximum))
                     self.model.at_most(members, touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Add columns and rows for gangs that each use one value of the label that binds them."""
-        for pools, inside in self._domains(gang, gangs_by_domain(demand, gang, made.most, self.tally), made):
+        for pools, inside in self._domains(gang, gangs_by_domain(demand, gang, made.maximum, self.tally), made):
             self._on_pools(owner, demand, gang, pools, inside)
 
     def in_one_domain(self, number: int, demand: DemandClass, made: Made, replica: int = ANY) -> None:
         """Add columns and rows for replicas whose gangs all use one value of a label; `made` counts replicas."""
-        for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
+        for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.maximum, self.tally), made):
             for index, gang in enumerate(demand.gangs):
-                gangs = Made(inside.column, gang.copies, inside.most * gang.copies)
+                gangs = Made(inside.column, gang.copies, inside.maximum * gang.copies)
                 self._on_pools(Owner(number, index, replica), demand, gang, pools, gangs)
 
-    def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
+    def _domains(self, gang: Gang, max_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
         """Yield the pools of each value of a gang's label, with a column for the number of gangs there."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.pools):
             inside.setdefault(pool.domain(gang.domain_label), []).append(number)
         in_domains = []
-        for value, most in most_in.items():
-            if most:
-                in_domains.append(self.model.column(most))
-                yield inside[value], Made(in_domains[-1], 1, most)
+        for value, maximum in max_in.items():
+            if maximum:
+                in_domains.append(self.model.column(maximum))
+                yield inside[value], Made(in_domains[-1], 1, maximum)
         self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
@@ -373,7 +374,7 @@ class Relaxation:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
         for pool in self.pools_of[kind]:
-            column = self.model.column(min(wanted, self.most[pool][kind]))
+            column = self.model.column(min(wanted, self.max_members[pool][kind]))
             self.members[Member(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
@@ -385,8 +386,8 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
     The same holds for the values of a spread's label. Without this, one of 942 fleets with caps, limits and groups has
     fewer replicas, and two have no proof.
     """
-    most = int(rows.model.highs[rows.replicas[number]])
-    exist = [rows.model.column(1) for _ in range(most)]
+    maximum = int(rows.model.highs[rows.replicas[number]])
+    exist = [rows.model.column(1) for _ in range(maximum)]
     rows.model.row([*((column, 1) for column in exist), (rows.replicas[number], -1)], 0, 0)
     for earlier, later in pairwise(exist):
         rows.model.at_most([(later, 1), (earlier, -1)], 0)

@@ -19,14 +19,14 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 
-MOST_LIFTED = 64
+MAX_LIFTED = 64
 """The most replicas lifted at once, so that a step is cheap even on full nodes."""
 
 
-def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | None = None) -> list[Placed]:
+def pack_greedily(wanted: WantedClasses, placer: Placer, limits: Sequence[int] | None = None) -> list[Placed]:
     """Place as much as fits in one pass, priority by priority, scarce members first; the result stays taken.
 
-    `most` = the most replicas of each class of demand.
+    `limits` = the most replicas of each class of demand.
     """
     placer.expect([selector for _, selector in wanted.kinds])
 
@@ -37,8 +37,8 @@ def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | N
                 -max(claim.cpus for claim in claims), -demand.shape.size)
 
     left = Counter({demand.place: demand.missing for alike in wanted.demands for demand in alike.demands})
-    if most is not None:
-        left = Counter(demand.place for alike, count in zip(wanted.demands, most, strict=True)
+    if limits is not None:
+        left = Counter(demand.place for alike, count in zip(wanted.demands, limits, strict=True)
                        for demand in alike.in_turn(count))
     result: list[Placed] = []
     for priority in wanted.priorities:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
+from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, Lifts, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 
@@ -109,9 +109,9 @@ class _Walk:
         return useful, self.gaps[selector]
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
-        """Return the new replicas on some nodes, at most MOST_LIFTED."""
+        """Return the new replicas on some nodes, at most MAX_LIFTED."""
         found = {id(replica): replica for node in nodes for replica in self.lifts.on_node.get(node, ())}
-        return list(found.values())[:MOST_LIFTED]
+        return list(found.values())[:MAX_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then the lifted and other missing replicas, in one of a few orders."""

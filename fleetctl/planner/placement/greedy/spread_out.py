@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
+from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, Lifts, place_some
 from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import crowding
@@ -62,14 +62,14 @@ class _Mover:
         return moved
 
     def _move_one(self, demand: Demand) -> bool:
-        crowd, least = self.placer.ledger.crowd(demand.shape.key), self._least(demand)
-        if max(crowd.values(), default=0) <= least + 1:
+        crowd, minimum = self.placer.ledger.crowd(demand.shape.key), self._minimum(demand)
+        if max(crowd.values(), default=0) <= minimum + 1:
             return False
         mine = [replica for replica in self.lifts.placed.values() if replica.demand.place == demand.place]
         values = self.placer.ledger.values
         worst = {id(replica): max(crowd[value] for value in values(demand.shape.key, replica.nodes))
                  for replica in mine}
-        crowded = sorted((replica for replica in mine if worst[id(replica)] > least + 1),
+        crowded = sorted((replica for replica in mine if worst[id(replica)] > minimum + 1),
                          key=lambda replica: -worst[id(replica)])
         return any(self._move(replica, ()) for replica in crowded) or any(
             self._move(replica, others) for replica in crowded for others in self._swaps(replica, worst[id(replica)]))
@@ -107,10 +107,10 @@ class _Mover:
         for own in ({}, beside) if beside else ({},):
             for _, node in ranked[:SWAPS]:
                 others = own | {id(other): other for other in on_node[node] if other is not replica}
-                if 0 < len(others) <= MOST_LIFTED:
+                if 0 < len(others) <= MAX_LIFTED:
                     yield list(others.values())
 
-    def _least(self, demand: Demand) -> int:
+    def _minimum(self, demand: Demand) -> int:
         """Return the number of replicas on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
         reach = spread, tuple(demand.shape.selectors)

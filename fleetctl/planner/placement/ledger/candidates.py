@@ -369,7 +369,7 @@ class Crowding:
         return self.of(self.value_of(node))
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """A lower bound on how crowded any value is."""
         if self.mine:
             return 0
@@ -390,7 +390,7 @@ class Spreading:
         """By value: a heap of the nodes examined."""
         self._first: list[tuple[int, int, FitKey, int, int]] = []
         """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
-        self._least = crowding.least
+        self._minimum = crowding.minimum
 
     def best(self) -> int | None:
         """Return the best node; None if none fits."""
@@ -399,8 +399,8 @@ class Spreading:
             top = self._top()
             if top is None and self._next is None:
                 return None
-            if top is not None and top[1] > self._least and not fresh:
-                self._least, fresh = self.crowding.least, True
+            if top is not None and top[1] > self._minimum and not fresh:
+                self._minimum, fresh = self.crowding.minimum, True
             if top is not None and self._comes_first(top):
                 return top[4]
             self._examine_next()
@@ -420,7 +420,7 @@ class Spreading:
             return True
         risk, crowd, fit, count, _ = top
         next_fit = self._next[0]
-        return risk < next_fit[0] or (crowd <= self._least and (fit < next_fit or (fit == next_fit and not count)))
+        return risk < next_fit[0] or (crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
 
     def _examine_next(self) -> None:
         if self._next is None:

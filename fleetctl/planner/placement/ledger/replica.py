@@ -164,8 +164,8 @@ class Placer:
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
-            most = group.most_ranks
-            if not all(self.candidates(kind).has(-(-count // most)) for kind, count in group.classes().items()):
+            ranks = group.most_ranks
+            if not all(self.candidates(kind).has(-(-count // ranks)) for kind, count in group.classes().items()):
                 return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
@@ -233,8 +233,8 @@ class Placer:
         if caps is not None:
             tests.append(lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched)
         if shape.spread is not None and shape.spread.most is not None:
-            most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most)
+            limit, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < limit)
         if len(tests) < 2:
             return tests[0] if tests else None
         has_slot, has_room = tests
@@ -279,11 +279,11 @@ class Placer:
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
         gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         by_name = {group.name: group.most_ranks for group in shape.groups}
-        most = [by_name[seats[0].group] for seats in gangs]
-        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, most, strict=True))
+        ranks = [by_name[seats[0].group] for seats in gangs]
+        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, ranks, strict=True))
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
                     if all(self.candidates(kind, domain).has(-(-count // per_node))
-                           for counts, per_node in zip(kinds, most, strict=True) for kind, count in counts.items()))
+                           for counts, per_node in zip(kinds, ranks, strict=True) for kind, count in counts.items()))
         if crowding is None:
             return possible
         return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))

@@ -58,8 +58,8 @@ class StageWorth:
 
     first: Floats
     further: Floats
-    most_first: Ints
-    most_further: Ints
+    max_first: Ints
+    max_further: Ints
     scale: float
     """The worth of all replicas of the present priority, to which a gap is relative."""
 
@@ -110,7 +110,7 @@ class Master:
         rows, columns, values = np.array(entries, np.int64).reshape(-1, 3).T
         matrix = csr_array((values.astype(np.float64), (rows, columns)), shape=(items + len(left), total))
         none = np.zeros(len(self.columns))
-        upper = np.concatenate([worth.most_first, worth.most_further, none + np.inf])
+        upper = np.concatenate([worth.max_first, worth.max_further, none + np.inf])
         solved = linprog(-np.concatenate([worth.first, worth.further, none]), A_ub=matrix,
                          b_ub=np.concatenate([supply, left]), bounds=np.column_stack([np.zeros(total), upper]),
                          method="highs-ds")
@@ -122,9 +122,9 @@ class Master:
 
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> StageWorth:
     """Return the worth of replicas while one priority is maximized; `reached` = replicas placed, by class of demand."""
-    most_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
+    max_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
     ranks = problem.priorities
-    first, further, most_first, most_further = [], [], [], []
+    first, further, max_first, max_further = [], [], [], []
     scale = 0.0
     for demand, have in zip(problem.demands, reached, strict=True):
         size = sum(gang.size * gang.copies for gang in demand.gangs)
@@ -133,21 +133,21 @@ def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Stag
         top = demand.missing
         if above and (have == top or above > EXCHANGED or not demand.gpu_units):
             top = have
-            values = (2 * most_cards) ** min(above, EXCHANGED) * size, (2 * most_cards) ** min(above, EXCHANGED) * size
+            values = (2 * max_cards) ** min(above, EXCHANGED) * size, (2 * max_cards) ** min(above, EXCHANGED) * size
         elif above:
-            values = (2 * most_cards) ** above * (own + most_cards * size), (2 * most_cards) ** above * own
+            values = (2 * max_cards) ** above * (own + max_cards * size), (2 * max_cards) ** above * own
         elif demand.priority == priority:
-            values = own + most_cards * size, own
+            values = own + max_cards * size, own
             scale += own * demand.missing
         else:
-            values = BELOW * (own + most_cards * size), BELOW * own
+            values = BELOW * (own + max_cards * size), BELOW * own
         served = min(top, demand.unserved)
         first.append(values[0])
         further.append(values[1])
-        most_first.append(served)
-        most_further.append(top - served)
-    return StageWorth(np.array(first), np.array(further), np.array(most_first, np.int64),
-                      np.array(most_further, np.int64), scale)
+        max_first.append(served)
+        max_further.append(top - served)
+    return StageWorth(np.array(first), np.array(further), np.array(max_first, np.int64),
+                      np.array(max_further, np.int64), scale)
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout:
@@ -166,7 +166,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         worth = stage_worth(problem, priority, best.replicas)
         master = Master(worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
-                    np.zeros(len(problem.demands), np.int64), worth.most_first + worth.most_further, steps)
+                    np.zeros(len(problem.demands), np.int64), worth.max_first + worth.max_further, steps)
         for number, pattern in _patterns_of(problem, best):
             master.add(number, pattern)
         dive.run()
@@ -251,8 +251,8 @@ class Dive:
         """Add the best columns at `price`; return how many are new, and a bound on the value of the master."""
         wanted = self._still_wanted()
         worth, added = self.master.worth, 0
-        bound = float(np.maximum(worth.first - price, 0) @ worth.most_first
-                      + np.maximum(worth.further - price, 0) @ worth.most_further + price @ self.supply)
+        bound = float(np.maximum(worth.first - price, 0) @ worth.max_first
+                      + np.maximum(worth.further - price, 0) @ worth.max_further + price @ self.supply)
         for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
             items = pricer.items

@@ -133,7 +133,7 @@ class Pricer:
     def __init__(self, tally: Tally, row: int) -> None:
         problem, node = tally.problem, tally.problem.nodes[row]
         offer, kinds = node.offer, [demand.gangs[0].parts[0][0] for demand in problem.demands]
-        fitting = [item for item, kind in enumerate(kinds) if tally.most(kind)[row]]
+        fitting = [item for item, kind in enumerate(kinds) if tally.max_members(kind)[row]]
         self.items = np.array(fitting, np.intp)
         claims = np.array([problem.kinds[kinds[item]][0] for item in fitting], np.int64).reshape(-1, 4).T
         self.gpus, self.vram, self.use = claims[0], claims[1], claims[2:]  # the use of CPU and memory
@@ -147,7 +147,7 @@ class Pricer:
         self.cardless = self.units == 0
         use = np.vstack([self.use, self.units])
         room = np.array([*self.room, self.gpu_units], np.int64)
-        self.most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
+        self.maximum: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
         """The most of each item on one node, each resource by itself."""
         self._prices: Floats = np.zeros(3)
         self._age = 0
@@ -169,7 +169,7 @@ class Pricer:
         if self._age % PRICES_LAST == 0:
             self._prices = self._resource_prices(worth, limits, live)
         self._age += 1
-        frame = Frame(self.room, self._prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, limits, limits < self.most)
+        frame = Frame(self.room, self._prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, limits, limits < self.maximum)
         fills = _Task(self, worth, live, self._prices, frame).node()
         order = np.argsort(-fills.value, kind="stable")
         return [fills.counts[index] for index in order[:count] if fills.value[index] > 1e-9]
@@ -211,8 +211,8 @@ class _Task:
             return fills
         use = self.pricer.use[:, rows]
         one = trimmed(joined(nothing(2, len(self.worth)), self._single_items(rows, use)), self.frame)
-        most = int(np.clip(self.pricer.most[rows].max(), 1, 32))
-        return merged(fills, _Cards(one, {}, self.frame).fill(most), self.frame)
+        maximum = int(np.clip(self.pricer.maximum[rows].max(), 1, 32))
+        return merged(fills, _Cards(one, {}, self.frame).fill(maximum), self.frame)
 
     def _single_items(self, rows: Rows, use: Ints) -> Fills:
         """Return fillings of one item each."""

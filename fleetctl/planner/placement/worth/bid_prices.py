@@ -36,10 +36,10 @@ GAP = 0.05
 Trace default, 100 tasks per plan, seed 42: 96.17 % with it, 95.60 with the prices of a corner (HiGHS), 93.01 without
 prices.
 """
-MOST_PATTERNS = 300
+MAX_PATTERNS = 300
 PACKING_STEPS = 20_000
 """The most steps of a search for all packings of one card."""
-MOST_SIZES = 8
+MAX_SIZES = 8
 STEPS = 80
 CENTRED = 0.3
 """The least product of a variable and its slack, relative to the mean, for a point that counts as on the path."""
@@ -63,8 +63,8 @@ def bid_prices(claims: Sequence[Claim], counts: Floats, room: Floats, shares: In
     program = _program(counts, room * scale, need * scale[:2], shares, sizes, packings)
     x, price = _interior_point(program, len(claims), len(sizes), len(program.gain) - len(packings))
     prices = balanced_prices(program, x, price, GAP)[: len(claims)]
-    most = shares.max(axis=0)
-    own = np.where(most == 0, (need * scale[:2]).max(axis=1), np.maximum(most, 0) / SHARE)
+    share = shares.max(axis=0)
+    own = np.where(share == 0, (need * scale[:2]).max(axis=1), np.maximum(share, 0) / SHARE)
     worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
     return worth
 
@@ -102,12 +102,12 @@ def _interior_point(program: LinearProgram, kinds: int, sizes: int, demand_colum
     The constants only have to leave some slack everywhere; the end of the path does not depend on them.
     """
     entry = program.columns < demand_columns
-    ways = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
+    groups = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
     cover = -np.bincount(program.rows[~entry], program.values[~entry], len(program.limit))
     sized = slice(len(program.limit) - 1 - sizes, len(program.limit) - 1)
     x = np.zeros(len(program.gain))
     first = entry & (program.rows < kinds)
-    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(ways, 1))[program.rows[first]]
+    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(groups, 1))[program.rows[first]]
     for _ in range(200):
         if sizes:
             x[demand_columns:] = 0.0
@@ -138,11 +138,11 @@ def _packings(counts: Floats, shares: Ints) -> tuple[Ints, Ints]:
         for count, share in zip(counts.tolist(), group, strict=True):
             if 0 < share < SHARE:
                 weight[share] = weight.get(share, 0.0) + count * share
-    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
-    for most in range(len(sizes), 0, -2):
-        kept = sorted(sizes[:most])
+    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MAX_SIZES]
+    for count in range(len(sizes), 0, -2):
+        kept = sorted(sizes[:count])
         with suppress(TooManyError):
-            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
+            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MAX_PATTERNS)
             return np.array(kept, np.int64), np.array(packings, np.int64)
     return np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
@@ -279,8 +279,8 @@ def _fillings(
         return
     piece = pieces[start]
     for count in range(_maximum(piece, share, vram), -1, -1):
-        for rest in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
-            yield (count, *rest)
+        for others in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
+            yield (count, *others)
 
 
 def _maximum(piece: CardShare, share: int, vram: int) -> int:

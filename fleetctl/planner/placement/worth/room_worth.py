@@ -36,8 +36,8 @@ from fleetctl.planner.placement.problem import WantedClasses, with_nodes
 from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 
-MOST_AREAS = 16
-MOST_GROUPS = 32
+MAX_AREAS = 16
+MAX_GROUPS = 32
 """With a group per area alone the trace default loses 0.32 points."""
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one, which only decides between nearly equal nodes.
@@ -76,7 +76,7 @@ def find_areas(tally: Tally) -> Areas:
     nodes = Counter[tuple[int, bytes]]()
     for key, count in zip(keys, tally.nodes.tolist(), strict=True):
         nodes[key] += count
-    common = sorted(nodes, key=lambda key: (-nodes[key], key))[:MOST_AREAS]
+    common = sorted(nodes, key=lambda key: (-nodes[key], key))[:MAX_AREAS]
     shown = [keys.index(key) for key in common]
     shares = tuple(_shares(kinds, allowed[row], memory[row]) for row in shown)
     of_class = [common.index(key) if key in common else int((allowed[shown] != allowed[row]).sum(axis=1).argmin())
@@ -98,10 +98,11 @@ def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
     """Return what is free in each group, and the share that each kind takes there.
 
     CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds). Classes are
-    split into at most MOST_GROUPS groups (or one per area), as fine as possible.
+    split into at most MAX_GROUPS groups (or one per area), as fine as possible.
     """
     kinds = len(tally.problem.kinds)
-    hosted = np.array([tally.most(kind) > 0 for kind in range(kinds)], dtype=bool).reshape(kinds, len(tally.nodes))
+    hosted = np.array([tally.max_members(kind) > 0 for kind in range(kinds)], dtype=bool)
+    hosted = hosted.reshape(kinds, len(tally.nodes))
     free = np.stack([tally.cpus, tally.memory, tally.free_share], axis=1).clip(min=0)
     cpus, memory, gpus = free.T
     per_card = np.maximum(gpus, 1)
@@ -112,7 +113,7 @@ def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
     ], axis=1)
     for depth in (4, 3, 2, 1):
         _, group = np.unique(exact[:, :depth], axis=0, return_inverse=True)
-        if not len(group) or group.max() < MOST_GROUPS:
+        if not len(group) or group.max() < MAX_GROUPS:
             break
     grouped = [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
     room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
@@ -138,9 +139,9 @@ class RoomWorth:
         claims, counts = [claim for (claim, _), _ in wanted], [count for _, count in wanted]
         worth = bid_prices(claims, np.array(counts), *find_groups(tally, areas))
         cards, cpus, mib = share // SHARE, tally.total(tally.cpus) // SHARE, tally.total(tally.memory) // MIB
-        self._most_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
+        self._max_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
         self._by_vram = any(claim.vram for claim in claims)
-        self._tables = node_worth(claims, worth, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
+        self._tables = node_worth(claims, worth, areas.shares, self._max_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         nothing_runs = all(shape.total == shape.missing for shape in expected)
@@ -163,7 +164,7 @@ class RoomWorth:
         if not new:
             return
         offers = [self._ledger.numbered(number) for number, _ in new]
-        shares = np.zeros((len(new), self._most_cards), np.int64)
+        shares = np.zeros((len(new), self._max_cards), np.int64)
         for row, offer in enumerate(offers):
             shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
         area, rarity = np.divmod(np.array([area for _, area in new], np.int64), STEPS + 1)
