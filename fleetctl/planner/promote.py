@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import Position, ReplicaShape
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.greedy.greedy import Lifts, take_again
+from fleetctl.planner.placement.greedy.greedy import MovablePacking, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import members_by_rank
@@ -82,7 +82,7 @@ class _Promotion:
     """A packing on the ledger, and the ids of WARM replicas that were assigned to its replicas."""
 
     def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
-        self._lifts = Lifts(ledger, opening, placed)
+        self._packing = MovablePacking(ledger, opening, placed)
         self._placer = Placer(ledger)
         self._ids: dict[int, int] = {}
 
@@ -99,24 +99,24 @@ class _Promotion:
         nodes = set(warm.seats.values())
         free.sort(key=lambda replica: nodes.isdisjoint(replica.nodes))
         for replica in free[:MAX_TRIED]:
-            if not _allows(replica.demand.shape, warm.seats, self._lifts.ledger):
+            if not _allows(replica.demand.shape, warm.seats, self._packing.ledger):
                 continue
-            mark = self._lifts.ledger.mark()
-            found = self._placer.take_at(replica.demand.shape, warm.seats) if self._lifts.lift([replica]) else None
+            mark = self._packing.ledger.mark()
+            found = self._placer.take_at(replica.demand.shape, warm.seats) if self._packing.lift([replica]) else None
             if found is not None and (moved := Placed(replica.demand, found)).gpus <= replica.gpus:
-                self._lifts.accept([replica], [moved])
+                self._packing.accept([replica], [moved])
                 self._ids[id(moved)] = warm.replica_id
                 return
-            self._lifts.ledger.undo(mark)
+            self._packing.ledger.undo(mark)
 
     def result(self) -> list[tuple[Placed, int | None]]:
         """Return the packing with the assigned ids."""
-        ids = [self._ids.get(replica) for replica in self._lifts.placed]
-        return list(zip(self._lifts.closed_up(), ids, strict=True))
+        ids = [self._ids.get(replica) for replica in self._packing.placed]
+        return list(zip(self._packing.closed_up(), ids, strict=True))
 
     def _free(self, warm: Warm) -> list[Placed]:
         """Return the replicas of its model without an id, last one first."""
-        return [replica for number, replica in reversed(self._lifts.placed.items())
+        return [replica for number, replica in reversed(self._packing.placed.items())
                 if replica.demand.place == warm.place and number not in self._ids]
 
 

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.weights import (
     MOST_FETCHES,
-    Fetch,
+    NodeFetch,
     domain_labels,
     members_by_rank,
     variables_of,
@@ -61,21 +61,21 @@ def add_weights(
     `nodes` = those of the ledger, whose policy may limit the ports at which the member serves them.
     """
     by_key = {model.key: members_by_rank(model) for model in models}
-    all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
+    all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, NodeFetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
             ranks = by_key[action["model"]][member["group"]]
             if weights := ranks[member["rank"]].weights:
                 own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
                 view = view_of(weights, variables_of(action, member, ranks))
-                needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
+                needed.append((member, weights, NodeFetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
     ports = {node.id: {"ports": limit} for node in nodes if (limit := node.policy.weights_ports) is not None}
     for member, weights, fetch in needed:
         member["weights"] = in_order(with_sources(weights, chosen[fetch]) | ports.get(fetch.node_id, {}))
 
 
-def sources_for(fetches: Sequence[Fetch], ready: Ready) -> dict[Fetch, list[dict[str, Any]]]:
+def sources_for(fetches: Sequence[NodeFetch], ready: Ready) -> dict[NodeFetch, list[dict[str, Any]]]:
     """Return the sources of each fetch, best first; each is used at most MOST_FETCHES times in the first wave."""
     return {fetch: [
         {"address": source.address, "bytes": source.size if source.view == fetch.view else None,
@@ -124,22 +124,22 @@ class _Pool:
 class _Choice:
     """Chooses sources for fetches, and counts the nodes that each is planned for."""
 
-    def __init__(self, ready: Ready, fetches: Sequence[Fetch]) -> None:
+    def __init__(self, ready: Ready, fetches: Sequence[NodeFetch]) -> None:
         self._nodes = ready.nodes
         self._fetches = fetches
         self._pools = {fetch.artifact: ready.pools.get(fetch.artifact) or _Pool((), {}) for fetch in fetches}
         self._planned = {key: np.zeros(len(pool.sources), dtype=np.int64) for key, pool in self._pools.items()}
 
-    def chosen(self) -> dict[Fetch, list[_Source]]:
+    def chosen(self) -> dict[NodeFetch, list[_Source]]:
         """Return the sources of each fetch, best first: first one for each in order, then more as far as possible."""
-        found: dict[Fetch, list[int]] = {fetch: [] for fetch in self._fetches}
+        found: dict[NodeFetch, list[int]] = {fetch: [] for fetch in self._fetches}
         for _ in range(MOST_SOURCES):
             for fetch, taken in found.items():
                 self._add_best(fetch, taken)
         return {fetch: [self._pools[fetch.artifact].sources[number] for number in taken] or self._later(fetch)
                 for fetch, taken in found.items()}
 
-    def _add_best(self, fetch: Fetch, taken: list[int]) -> None:
+    def _add_best(self, fetch: NodeFetch, taken: list[int]) -> None:
         pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
         own = pool.on_node(fetch.node_id)
         possible = _fitting(fetch, pool) & (own | (planned < MOST_FETCHES))
@@ -149,7 +149,7 @@ class _Choice:
             planned[best] += not own[best]
             taken.append(best)
 
-    def _later(self, fetch: Fetch) -> list[_Source]:
+    def _later(self, fetch: NodeFetch) -> list[_Source]:
         """Return the sources of a fetch for which none has a free place in the first wave, earliest wave first."""
         pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
         possible, found, waves = _fitting(fetch, pool), list[int](), np.searchsorted(FULL_WAVES, planned, "right") + 1
@@ -160,7 +160,7 @@ class _Choice:
         planned[found[:1]] += 1
         return [pool.sources[number]._replace(wave=wave) for number in found]
 
-    def _best(self, fetch: Fetch, possible: Flags) -> int:
+    def _best(self, fetch: NodeFetch, possible: Flags) -> int:
         """Return the nearest of the possible sources; of equally near ones, one with the same view and few fetches."""
         pool, node = self._pools[fetch.artifact], self._nodes.get(fetch.node_id)
         labels = node.labels if node else {}
@@ -172,7 +172,7 @@ class _Choice:
         return int(numbers[self._planned[fetch.artifact][numbers].argmin()])
 
 
-def _fitting(fetch: Fetch, pool: _Pool) -> Flags:
+def _fitting(fetch: NodeFetch, pool: _Pool) -> Flags:
     return pool.whole | pool.with_view(fetch.view)
 
 

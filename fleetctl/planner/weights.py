@@ -27,7 +27,7 @@ MOST_S = 6 * 3600
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
-class Fetch(NamedTuple):
+class NodeFetch(NamedTuple):
     """A fetch of one node for all its members that need it; `near` = the labels that define which nodes are near."""
 
     node_id: str

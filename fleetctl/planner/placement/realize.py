@@ -128,7 +128,7 @@ class _Split:
         return max(0, min(per_node, self.left[gang][kind]))
 
 
-class Piece(NamedTuple):
+class PlacedMember(NamedTuple):
     """One member on a node: the numbers of its class of demand, its gang in that class, and its kind."""
 
     demand: int
@@ -139,16 +139,16 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PackingLayout:
     """The number of replicas of each class of demand, and the members on each node."""
 
     replicas: tuple[int, ...]
     """By number of the demand class."""
-    assignments: Mapping[int, tuple[Piece, ...]]
+    assignments: Mapping[int, tuple[PlacedMember, ...]]
     """By number of the node in the ledger, in an order in which Ray's choice of cards takes all members."""
 
 
-def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
+def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
     members_of = _gang_members(layout, singles)
@@ -170,19 +170,19 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     return placed
 
 
-def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
+def layout_of(problem: Problem, placed: Sequence[Placed]) -> PackingLayout:
     """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
     class_of = {demand.place: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
     replicas = [0] * len(problem.demands)
-    assignments: dict[int, list[Piece]] = defaultdict(list)
+    assignments: dict[int, list[PlacedMember]] = defaultdict(list)
     for demand, (assigned,) in placed:
         number = class_of[demand.place]
         replicas[number] += 1
-        assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
-    return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
+        assignments[assigned.node].append(PlacedMember(number, 0, problem.demands[number].gangs[0].parts[0][0]))
+    return PackingLayout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
 
 
-def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
+def _in_turn(layout: PackingLayout, singles: Sequence[bool]) -> Iterator[tuple[PlacedMember, int]]:
     """Yield the pieces of one-member replicas: per node in the layout's order, among nodes by class of demand."""
     queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
               for node, pieces in sorted(layout.assignments.items())}
@@ -197,7 +197,7 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
             heapq.heappop(heap)
 
 
-def _gang_members(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
+def _gang_members(layout: PackingLayout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
     """Count the members of replicas with several members, by (class, gang) and then by replica."""
     found: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.assignments.items():

@@ -17,7 +17,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.placement.policies import NO_CAP
@@ -129,7 +129,7 @@ def _members_on_a_node(problem: Problem, kind: int) -> Ints:
 def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
     cards = offer.cards
     if not kept.whole_vram and not kept.share_vram:
-        cards = tuple([Card(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
+        cards = tuple([OfferedCard(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
                        for card in cards])
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
                  offer.empty, offer.unreported)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
 from fleetctl.planner.placement.problem import DemandClass, Domains
 from fleetctl.planner.placement.realize import ANY
 from fleetctl.planner.placement.tally import Flags, Ints, Tally
@@ -42,7 +42,7 @@ class Grain(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class NodePool:
     """Nodes that a model does not distinguish, by node class (`rows` of the tally)."""
 
     rows: Ints
@@ -58,7 +58,7 @@ class Pool:
         return dict(self.domains).get(label)
 
 
-def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
+def pool_nodes(tally: Tally, grain: Grain) -> tuple[NodePool, ...]:
     """Return the pools of nodes that a model of this grain does not distinguish."""
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
@@ -71,12 +71,13 @@ def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 
-def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> Pool:
+def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> NodePool:
     first, indices = parts[0]
     domains = tally.problem.nodes[first].domains if grain < Grain.ANYWHERE else ()
     counts = np.array([len(some) for _, some in parts], dtype=np.int64)
-    return Pool(np.array([row for row, _ in parts], dtype=np.int64), counts, indices[0] if counts.sum() == 1 else None,
-                frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
+    rows = np.array([row for row, _ in parts], dtype=np.int64)
+    return NodePool(rows, counts, indices[0] if counts.sum() == 1 else None,
+                    frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
 
 
 class Owner(NamedTuple):
@@ -99,7 +100,7 @@ class Made(NamedTuple):
     maximum: int
 
 
-class Member(NamedTuple):
+class MemberColumn(NamedTuple):
     """What a column of members counts: their owner, and the numbers of their kind and pool."""
 
     owner: Owner
@@ -149,7 +150,7 @@ def picks_blindly(offer: Offer, claims: Sequence[Claim]) -> bool:
 def _reachable(offer: Offer, claims: Sequence[Claim], limits: Sequence[int], states: int) -> set[Counts] | None:
     """Return all counts that some order of creation reaches; None beyond this number of `states`."""
     start = tuple(0 for _ in claims)
-    seen: set[tuple[Counts, tuple[Card, ...]]] = {(start, offer.cards)}
+    seen: set[tuple[Counts, tuple[OfferedCard, ...]]] = {(start, offer.cards)}
     front: list[tuple[Counts, Offer]] = [(start, offer)]
     while front:
         following: list[tuple[Counts, Offer]] = []

@@ -31,7 +31,7 @@ from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.columns import SHARED, Grain, Owner, Pool, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.columns import SHARED, Grain, NodePool, Owner, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.linear import NODE_LIMIT, InfeasibleError, LinearModel
 from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -39,7 +39,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.objective import Level, Levels
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import Layout, Piece, creation_order
+from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
 from fleetctl.planner.placement.reduce import reduce_problem
 from fleetctl.planner.placement.tally import Floats, Tally
 
@@ -72,12 +72,12 @@ Spots = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Proof:
     """The result of the exact tier for a packing."""
 
     levels: Levels
     """No plan has higher levels, in order of priority."""
-    layout: Layout | None
+    layout: PackingLayout | None
     """A layout with these levels or nearly so, for the ledger to confirm; None if not found or not needed."""
     replicas: tuple[int, ...] | None
     """The replicas of each class of demand in such a packing; None if not known or not needed."""
@@ -85,20 +85,20 @@ class Examined:
     """The finest relaxation used."""
 
 
-def examine(problem: Problem, reached: Levels) -> Examined:
+def examine(problem: Problem, reached: Levels) -> Proof:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Examined(top.levels, None, None, coarse)
+        return Proof(top.levels, None, None, coarse)
     by_node = relax_by_node(coarse, MAX_FIRST)
     if by_node is None:
         top = climb(coarse, reached, to_the_top=True)
-        return Examined(top.levels, None, top.replicas, coarse)
+        return Proof(top.levels, None, top.replicas, coarse)
     return _examine_by_node(by_node, reached)
 
 
-def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Examined:
+def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
     """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
     known = examined.relaxation
     by_node = known if known.is_by_node else relax_by_node(known)
@@ -108,13 +108,13 @@ def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Exam
     return examined if by_node is known and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
 
 
-def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Examined:
+def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proof:
     top = climb(model, reached, to_the_top=True, at_last=at_last)
     layout = None if top.attained or top.values is None else layout_at(model, top.values)
-    return Examined(top.levels, layout, None if top.attained else top.replicas, model)
+    return Proof(top.levels, layout, None if top.attained else top.replicas, model)
 
 
-def bound_replicas(examined: Examined, reached: Levels) -> int:
+def bound_replicas(examined: Proof, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
     top = [value for level in examined.levels for value in level]
@@ -122,7 +122,7 @@ def bound_replicas(examined: Examined, reached: Levels) -> int:
     return max_replicas(examined.relaxation, have[:proven + 1])
 
 
-def argument_for(bound: int, examined: Examined) -> str:
+def argument_for(bound: int, examined: Proof) -> str:
     """Return the argument why no plan places more than `bound` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
     if counted.replicas <= bound:
@@ -157,7 +157,7 @@ def relax_by_node(coarse: Relaxation, limit: int = MAX_LATER) -> Relaxation | No
     return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= min(limit, MAX_LATER) else None
 
 
-def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[Pool, ...], int]:
+def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[NodePool, ...], int]:
     """Return the pools of a grain, and the number of columns of members over them."""
     by_node, pools = grain == Grain.NODES, pool_nodes(tally, grain)
     columns = sum(len(pool.kinds) for pool in pools)
@@ -169,18 +169,18 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
     return pools, columns
 
 
-def layout_at(model: Relaxation, values: Floats) -> Layout:
+def layout_at(model: Relaxation, values: Floats) -> PackingLayout:
     """Return the layout of a point of a model by node (exact.py:relax_by_node)."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
-    on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
+    on_node: dict[int, Counter[PlacedMember]] = defaultdict(Counter)
     for (owner, kind, _), spots in _spots(model, counts).items():
         pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
-                  else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
+                  else repeat(PlacedMember(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(chain.from_iterable(repeat(*spot) for spot in spots), pieces, strict=False):
             on_node[node][piece] += 1
     offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
-    return Layout(replicas, {node: _in_order(model.problem, offers[node], pieces)
+    return PackingLayout(replicas, {node: _in_order(model.problem, offers[node], pieces)
                              for node, pieces in sorted(on_node.items())})
 
 
@@ -197,16 +197,16 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
     return spots
 
 
-def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
+def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[PlacedMember]:
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
         for index, gang in enumerate(demand.gangs):
             if (number, index) not in own:
-                yield from [Piece(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
+                yield from [PlacedMember(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
 
 
-def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
+def _in_order(problem: Problem, offer: Offer, pieces: Counter[PlacedMember]) -> tuple[PlacedMember, ...]:
     """Return the members on one node in order of creation, followed by members for which no order was found."""
     numbered = sorted(pieces)
     claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}

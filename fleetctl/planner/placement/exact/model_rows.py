@@ -21,9 +21,9 @@ from fleetctl.planner.placement.exact.columns import (
     SHARED,
     Holdings,
     Made,
-    Member,
+    MemberColumn,
+    NodePool,
     Owner,
-    Pool,
     needs_replicas,
     picks_blindly,
 )
@@ -62,7 +62,7 @@ class _Used(NamedTuple):
     vram: int
 
 
-def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings) -> None:
+def add_card_rows(model: LinearModel, tally: Tally, pool: NodePool, terms: Sequence[Term], holdings: Holdings) -> None:
     """Bound the members with cards on a pool; for a single node on which Ray's choice matters, by Ray's rule."""
     asked = [term for term in terms if term.claim.wants_card]
     whole = [term for term in asked if term.claim.whole_cards]
@@ -78,7 +78,7 @@ def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[
         _total_row(model, tally, pool, asked)
 
 
-def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings) -> bool:
+def _holding_rows(model: LinearModel, tally: Tally, pool: NodePool, asked: Sequence[Term], holdings: Holdings) -> bool:
     """Make a node hold one of the multisets that Ray's rule allows; False if not needed, or if there are too many."""
     offer = tally.problem.nodes[int(pool.rows[0])].offer
     claims = sorted({term.claim.on_cards for term in asked})
@@ -97,7 +97,7 @@ def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[
     return True
 
 
-def _group_rows(model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
+def _group_rows(model: LinearModel, tally: Tally, pool: NodePool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
     """Bound the groups of s whole cards with at least v bytes each by what the nodes hold."""
     nodes = pool.counts
     sizes = sorted({term.claim.whole_cards for term in whole})
@@ -119,7 +119,7 @@ def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...
     return tuple((column, float(count)) for column, count in groups if count)
 
 
-def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]) -> None:
+def _total_row(model: LinearModel, tally: Tally, pool: NodePool, asked: Sequence[Term]) -> None:
     """Bound the GPU share by what Ray has free, which may be less than what the cards have."""
     amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
     if amounts:
@@ -129,7 +129,7 @@ def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Ter
 
 
 def _packing_rows(
-    model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+    model: LinearModel, tally: Tally, pool: NodePool, shares: Sequence[Term], whole: Sequence[Term],
 ) -> list[_Used]:
     """Bound shares by packings of cards; returns the columns that count the whole cards used up by packings."""
     claims = sorted({term.claim[:2] for term in shares})
@@ -153,7 +153,7 @@ def _packing_rows(
 
 
 def _card_classes(
-    tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
+    tally: Tally, claims: Sequence[tuple[int, int]], pool: NodePool, *, tell_vram: bool
 ) -> dict[CardClass, list[int]]:
     """Sort the cards of a pool into classes, each with the rows of its cards. Raises TooManyError."""
     classes: dict[CardClass, list[int]] = {}
@@ -176,7 +176,7 @@ def _card_classes(
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
-def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]) -> None:
+def add_sum_rows(model: LinearModel, tally: Tally, pool: NodePool, terms: Sequence[Term]) -> None:
     """Bound the CPU and the memory that members can take on a pool."""
     cpus = [(term.column, term.claim.cpus) for term in terms if term.claim.cpus]
     memory = [(term.column, term.claim.memory) for term in terms if term.claim.memory]
@@ -199,14 +199,14 @@ class Relaxation:
     `by_replica` = replicas of several members are distinguished if slots or a spread's limit may bind.
     """
 
-    def __init__(self, tally: Tally, pools: tuple[Pool, ...], *, by_replica: bool = False) -> None:
+    def __init__(self, tally: Tally, pools: tuple[NodePool, ...], *, by_replica: bool = False) -> None:
         self.problem, self.tally, self.pools, self.by_replica = tally.problem, tally, pools, by_replica
         self.model = LinearModel()
         self.replicas: list[int] = []
         """By class of demand: the column of its new replicas."""
         self.served: list[int] = []
         """By class of demand: the column that counts models with a first replica."""
-        self.members: dict[Member, int] = {}
+        self.members: dict[MemberColumn, int] = {}
         """The columns of members, by what they count; without members that are not possible."""
         kinds = range(len(self.problem.kinds))
         self.max_members = [[int(pool.counts @ tally.max_members(kind)[pool.rows]) for kind in kinds] for pool in pools]
@@ -320,7 +320,7 @@ class Relaxation:
             columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, maximum))
                        for kind, count in gang.parts if pool in self.reach[kind]}
             for kind, column in columns.items():
-                self.members[Member(owner, kind, pool)] = column
+                self.members[MemberColumn(owner, kind, pool)] = column
                 by_kind[kind].append(column)
             if gang.size > 1 and columns:
                 members = [(column, 1.0) for column in columns.values()]
@@ -375,7 +375,7 @@ class Relaxation:
         columns = []
         for pool in self.pools_of[kind]:
             column = self.model.column(min(wanted, self.max_members[pool][kind]))
-            self.members[Member(SHARED, kind, pool)] = column
+            self.members[MemberColumn(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
 
@@ -414,7 +414,7 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
 
 
 def _touch_columns(
-    rows: Relaxation, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
+    rows: Relaxation, demand: DemandClass, members: Iterable[tuple[MemberColumn, int]], touches: dict[int, list[int]],
     values: dict[str, list[int]],
 ) -> None:
     """Add columns for the nodes and the values of its spread's label that one replica touches."""

@@ -4,8 +4,8 @@ Priorities from high to low; within one, models without a live replica get their
 with the fewest nodes go first, and of those the large ones, as in first-fit decreasing (Johnson 1974; optimal on equal
 nodes if sizes divide one another, Coffman, Garey and Johnson 1987). The place in a file only breaks ties.
 
-`Lifts` is a packing on the ledger, of which new replicas can be lifted off and replaced; running ones are not known
-here.
+`MovablePacking` is a packing on the ledger, of which new replicas can be lifted off and replaced; running ones are not
+known here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
 
 
 @dataclass(slots=True)
-class Lifts:
+class MovablePacking:
     """New replicas by identity, in order of creation, and by node."""
 
     ledger: Ledger

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, Lifts, place_some
+from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import crowding
@@ -37,11 +37,11 @@ def spread_out(
     `placer` puts written spreads first; `opening` = the numbers of the nodes' offers before the packing; `steps` = the
     most placements to try.
     """
-    mover = _Mover(placer, Lifts(placer.ledger, opening, placed), steps)
+    mover = _Mover(placer, MovablePacking(placer.ledger, opening, placed), steps)
     spread = [demand for demand in demands if demand.shape.spread is not None]
     while mover.steps > 0 and any(mover.spread(demand) for demand in spread):
         pass
-    return mover.lifts.closed_up()
+    return mover.packing.closed_up()
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Mover:
     """The present packing; `steps` = how many placements may still be tried."""
 
     placer: Placer
-    lifts: Lifts
+    packing: MovablePacking
     steps: int
     _values_of: dict[tuple[Spread | None, tuple[Selector, ...]], set[Value]] = field(default_factory=dict)
     """By spread and selectors: the values that members of a replica may be on."""
@@ -65,7 +65,7 @@ class _Mover:
         crowd, minimum = self.placer.ledger.crowd(demand.shape.key), self._minimum(demand)
         if max(crowd.values(), default=0) <= minimum + 1:
             return False
-        mine = [replica for replica in self.lifts.placed.values() if replica.demand.place == demand.place]
+        mine = [replica for replica in self.packing.placed.values() if replica.demand.place == demand.place]
         values = self.placer.ledger.values
         worst = {id(replica): max(crowd[value] for value in values(demand.shape.key, replica.nodes))
                  for replica in mine}
@@ -82,7 +82,7 @@ class _Mover:
         demands = {other.demand.place: other.demand for other in lifted}.values()
         mark, before = ledger.mark(), crowding(demands, ledger)
         added: list[Placed] = []
-        if self.lifts.lift(lifted):
+        if self.packing.lift(lifted):
             for other in (replica, *sorted(others, key=_largest_first)):
                 self.steps -= 1
                 found = next(place_some(other.demand, 1, self.placer), None)
@@ -90,7 +90,7 @@ class _Mover:
                     break
                 added.append(found)
         if len(added) == len(lifted) and crowding(demands, ledger) < before:
-            self.lifts.accept(lifted, added)
+            self.packing.accept(lifted, added)
             return True
         ledger.undo(mark)
         return False
@@ -98,7 +98,7 @@ class _Mover:
     def _swaps(self, replica: Placed, crowded: int) -> Iterator[list[Placed]]:
         """Yield the replicas on single nodes of less crowded values, then the same with the replica's neighbors."""
         ledger, shape = self.placer.ledger, replica.demand.shape
-        crowd, mine, on_node = ledger.crowd(shape.key), replica.nodes, self.lifts.on_node
+        crowd, mine, on_node = ledger.crowd(shape.key), replica.nodes, self.packing.on_node
         nodes = {node for selector in shape.selectors for node in ledger.selected(selector)
                  if node not in mine and on_node.get(node)}
         counts = {node: sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,))) for node in nodes}

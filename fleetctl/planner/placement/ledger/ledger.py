@@ -72,7 +72,7 @@ class LedgerNode:
 
 
 @dataclass(slots=True)
-class Crowds:
+class SpreadCounts:
     """The crowds of the models with a spread; a model's live replicas are read on first use."""
 
     nodes: Sequence[LedgerNode]
@@ -106,10 +106,10 @@ class Crowds:
             del crowd[value]
         return before
 
-    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
+    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> SpreadCounts:
         """Return a copy without the `ended` replicas, each as (model, the nodes it touches)."""
         known = {key: dict(crowd) for key, crowd in self._known.items()}
-        other = Crowds(self.nodes, self.labels, self.live_nodes, known)
+        other = SpreadCounts(self.nodes, self.labels, self.live_nodes, known)
         for key, nodes in ended:
             if key in other.labels:
                 for value in other.values(key, nodes):
@@ -136,7 +136,7 @@ class Ledger:
     _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
     """By model key, then node: the slots held, for models already read."""
     _held_by: HeldBy = lambda _key: {}
-    _crowds: Crowds = field(default_factory=lambda: Crowds(()))
+    _spread_counts: SpreadCounts = field(default_factory=lambda: SpreadCounts(()))
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Fit | None]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
@@ -146,10 +146,10 @@ class Ledger:
     @classmethod
     def opened(
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], held_by: HeldBy = lambda _key: {},
-        crowds: Crowds | None = None,
+        spread_counts: SpreadCounts | None = None,
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots that live replicas hold."""
-        ledger = cls(nodes, _held_by=held_by, _crowds=crowds or Crowds(nodes))
+        ledger = cls(nodes, _held_by=held_by, _spread_counts=spread_counts or SpreadCounts(nodes))
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
@@ -220,17 +220,17 @@ class Ledger:
 
     def crowd(self, key: str) -> Crowd:
         """Return how many replicas of a model touch each value of its spread label; follows later changes."""
-        return self._crowds.of(key)
+        return self._spread_counts.of(key)
 
     def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
         """Return the values of its spread label that a replica of a model touches on some nodes."""
-        return self._crowds.values(key, nodes)
+        return self._spread_counts.values(key, nodes)
 
     def _touch(self, key: str, nodes: Iterable[int], more: int) -> None:
-        if key not in self._crowds.labels:
+        if key not in self._spread_counts.labels:
             return
         for value in self.values(key, nodes):
-            before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
+            before = self._spread_counts.put(key, value, self._spread_counts.of(key).get(value, 0) + more)
             self._journal.append((key, value, before, None))
 
     def caps(self, *, wants_cards: bool) -> Sequence[int] | None:
@@ -260,7 +260,7 @@ class Ledger:
                 node, key, slot = change
                 self._set_slots(node, key, self.slots(node, key) ^ 1 << slot)
             else:
-                self._crowds.put(*change[:3])
+                self._spread_counts.put(*change[:3])
 
     def copied(
         self, *, dead: int | None = None, offers: Mapping[int, Offer] = NO_OFFERS,
@@ -275,7 +275,7 @@ class Ledger:
             nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
                         _by_label={}, _caps={}, _slots={key: dict(held) for key, held in self._slots.items()},
-                        _crowds=self._crowds.without(ended))
+                        _spread_counts=self._spread_counts.without(ended))
         for index, offer in offers.items():
             other.numbers[index] = other._number(offer)
         for key, index in ((key, index) for key, indices in ended for index in set(indices)):
@@ -374,7 +374,7 @@ def open_ledger(
             yield {indices[member.node_id] for member in replica.members if member.node_id in indices}
 
     labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
-    return Ledger.opened(nodes, offers, held_by, Crowds(nodes, labels, live_nodes))
+    return Ledger.opened(nodes, offers, held_by, SpreadCounts(nodes, labels, live_nodes))
 
 
 def _ledger_nodes(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30
@@ -101,7 +101,7 @@ class _CardLoads:
                 self.grant(row, piece, vram)
                 share -= piece
 
-    def finish(self, policy: EffectivePolicy) -> tuple[Card, ...]:
+    def finish(self, policy: EffectivePolicy) -> tuple[OfferedCard, ...]:
         """Return the cards for the ledger; shares that are reported and not assigned count as assigned."""
         for row, reported in enumerate(self.reported):
             if reported:
@@ -115,16 +115,16 @@ class _CardLoads:
 @lru_cache(maxsize=1 << 16)
 def _finished(
     card: BareCard, share: int, vram: int, reserve: int, residents: int, tries: int | None = None
-) -> Card:
+) -> OfferedCard:
     """Return a card for the ledger; `residents` = the bytes that belong to what is known to live there."""
     index, memory, measured, _, unified = card
     slack = max(GIB, (memory or 0) // 50)
     if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
-        return Card(index, 0, None if memory is None else 0, memory)
+        return OfferedCard(index, 0, None if memory is None else 0, memory)
     expected = vram + residents
     free = None if memory is None else max(0, memory - max(measured, expected) - reserve)
     foreign = measured - expected if measured > expected + slack and not unified else 0
-    return Card(index, SHARE - share, free, memory, foreign, tries)
+    return OfferedCard(index, SHARE - share, free, memory, foreign, tries)
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
@@ -184,7 +184,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 
 
 @lru_cache(maxsize=1 << 12)
-def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
+def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[OfferedCard, ...]:
     """Return the cards of a node without any free share; cached, as most nodes of a full fleet are such."""
     return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0, 0) for index, memory, *_ in cards])
 

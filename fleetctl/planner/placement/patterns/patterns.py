@@ -29,7 +29,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.pricing import Pricer
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.realize import Layout, Piece, creation_order
+from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
 from fleetctl.planner.placement.tally import Floats, Ints, Tally
 
 Pattern = tuple[tuple[int, int], ...]
@@ -150,7 +150,7 @@ def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Stag
                       np.array(max_further, np.int64), scale)
 
 
-def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout:
+def pack_by_patterns(problem: Problem, *, steps: int, incumbent: PackingLayout | None = None) -> PackingLayout:
     """Return a layout that is nearly best by the objective; the last one found if none is better than `incumbent`.
 
     All replicas have one member. `steps` = the most pricings of a class of nodes, which take most of the time. A layout
@@ -158,7 +158,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     """
     tally = Tally(problem)
     pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
-    best = found = incumbent or Layout((0,) * len(problem.demands), {})
+    best = found = incumbent or PackingLayout((0,) * len(problem.demands), {})
     for priority in problem.priorities:
         if all(count >= demand.missing for demand, count in zip(problem.demands, best.replicas, strict=True)
                if demand.priority >= priority):
@@ -179,7 +179,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     return found if best is incumbent else best
 
 
-def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Pattern]]:
+def _patterns_of(problem: Problem, layout: PackingLayout) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of each node that a layout uses, with the number of its class."""
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
@@ -188,23 +188,23 @@ def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Patter
                 yield number, tuple(sorted(held.items()))
 
 
-def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> Layout:
+def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> PackingLayout:
     """Make a layout of patterns, `used` = how many times by (class, pattern), without members that no order takes."""
     claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     by_class: dict[int, list[tuple[Pattern, int]]] = defaultdict(list)
     for (number, pattern), count in sorted(used.items()):
         by_class[number].append((pattern, count))
-    replicas, assignments = [0] * len(problem.demands), dict[int, tuple[Piece, ...]]()
+    replicas, assignments = [0] * len(problem.demands), dict[int, tuple[PlacedMember, ...]]()
     for number, uses in by_class.items():
         nodes = iter(problem.nodes[number].nodes)
         for pattern, count in uses:
             order = creation_order(problem.nodes[number].offer, pattern, claims)
-            pieces = tuple([Piece(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
+            pieces = tuple([PlacedMember(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
             for _ in range(count):
                 assignments[next(nodes)] = pieces
             for item in order:
                 replicas[item] += count
-    return Layout(tuple(replicas), assignments)
+    return PackingLayout(tuple(replicas), assignments)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
 from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
@@ -39,7 +39,7 @@ class NodeTable:
         offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
-        kinds: dict[tuple[tuple[Card, ...], int], int] = {}
+        kinds: dict[tuple[tuple[OfferedCard, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
         self._offers = [Offer(*kind) for kind in kinds]

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim, Kind
 from fleetctl.planner.placement.demand import Expected, expected_kinds
-from fleetctl.planner.placement.ledger.cards import Card, share_of
+from fleetctl.planner.placement.ledger.cards import OfferedCard, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import WantedClasses, with_nodes
 from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
@@ -175,7 +175,7 @@ class RoomWorth:
         emptiness = FULLER * free // (SHARE * np.maximum(size, 1))
         self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 
-    def _usable(self, card: Card) -> int:
+    def _usable(self, card: OfferedCard) -> int:
         """Return the share of a card that is still of use; limited by its free memory if the fleet claims VRAM."""
         if card.dirty:
             return 0
