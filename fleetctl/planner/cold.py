@@ -45,13 +45,13 @@ class WeightsPart(NamedTuple):
 
 def parts_of(model: ResolvedModel) -> list[WeightsPart]:
     """Return each artifact of a model once; an artifact of which different views are needed is fetched whole."""
-    found: dict[str, WeightsPart] = {}
+    parts: dict[str, WeightsPart] = {}
     for part in _all_parts(model):
-        first = found.setdefault(part.weights.index, part)
+        first = parts.setdefault(part.weights.index, part)
         if first.view != part.view:
             whole = first.weights.model_copy(update={"view": None})
-            found[part.weights.index] = first._replace(weights=whole, view=None)
-    return list(found.values())
+            parts[part.weights.index] = first._replace(weights=whole, view=None)
+    return list(parts.values())
 
 
 def _all_parts(model: ResolvedModel) -> Iterator[WeightsPart]:
@@ -154,11 +154,11 @@ def _document(
 
 def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list[str]]:
     """Return the names of the nodes that keep a model's weights, and of those that should but lack some."""
-    parts, found = parts_of(model), dict[bool, list[str]]()
+    parts, nodes = parts_of(model), dict[bool, list[str]]()
     for node in inventory.nodes:
         if node.cold is not None and node.cordon is None and model.cold is not None and _is_selected(node, model.cold):
-            found.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
-    return found.get(False, []), found.get(True, [])
+            nodes.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
+    return nodes.get(False, []), nodes.get(True, [])
 
 
 def _is_selected(node: Node, selector: Mapping[str, str]) -> bool:

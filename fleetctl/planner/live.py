@@ -150,8 +150,8 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
 
 def pause_of(inventory: Inventory, fleet: str, model: str) -> Pause | None:
     """Return the pause of a whole fleet, else of this model in it; None = it is not paused."""
-    found = [pause for pause in inventory.pauses if pause.fleet == fleet and pause.model in (None, model)]
-    return min(found, key=lambda pause: pause.model is not None, default=None)
+    pauses = [pause for pause in inventory.pauses if pause.fleet == fleet and pause.model in (None, model)]
+    return min(pauses, key=lambda pause: pause.model is not None, default=None)
 
 
 def paused_text(pause: Pause, observed_at: str) -> str:

@@ -82,7 +82,7 @@ class _Draft:
     placer: Placer
     before: Ledger
     """What was free before this plan."""
-    found: WithinQuotas = field(init=False)
+    packed: WithinQuotas = field(init=False)
     tries: Tries = field(init=False)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
@@ -145,13 +145,13 @@ def _place(draft: _Draft) -> None:
     limits, placer, quotas, start = draft.limits, draft.placer, draft.quotas, draft.ledger.mark()
     expected = expect(draft.fleet, draft.inventory, draft.state, draft.shapes)
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
-    draft.found = found = pack_within(
+    draft.packed = packed = pack_within(
         quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
         lambda: placer.ledger.undo(start))
-    without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in found.no_room]
+    without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
     draft.tries = try_nodes(
-        limits, without_room, found.packing.placed, placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    placed = [*found.packing.placed, *draft.tries.placed]
+        limits, without_room, packed.packing.placed, placer, lambda placed: quotas.keeps(placed).total() == len(placed))
+    placed = [*packed.packing.placed, *draft.tries.placed]
     states = [draft.state.models[model.key] for model in draft.fleet.models]
     with_ids: Sequence[tuple[Placed, int | None]] = [(replica, None) for replica in placed]
     if any(states[replica.demand.place].not_hot for replica in placed):
@@ -162,14 +162,14 @@ def _place(draft: _Draft) -> None:
     ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
-    draft.bound = found.packing.bound + len(limits.tries)
+    draft.bound = packed.packing.bound + len(limits.tries)
 
 
 def _explain(draft: _Draft) -> None:
     """Say what is proven of the places, what is blocked and why, and what would help."""
-    fleet, inventory, found, state = draft.fleet, draft.inventory, draft.found, draft.state
+    fleet, inventory, packed, state = draft.fleet, draft.inventory, draft.packed, draft.state
     placed, inquiry, repacked = [replica for replica, _ in draft.placed], None, None
-    if found.no_room:  # imported only now: a third of the time of a small plan
+    if packed.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.exact.exact import repacked_bound
         from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
@@ -177,12 +177,12 @@ def _explain(draft: _Draft) -> None:
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
         occupants.replicas += new_occupants(draft.placed, fleet.models)
-        repacked = repacked_bound(found.asked, found.packing.placed, draft.bound, occupants, draft.before)
+        repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    limited = sum(demand.missing for demand in found.asked) < sum(demand.missing for demand in draft.allowed)
+    limited = sum(demand.missing for demand in packed.asked) < sum(demand.missing for demand in draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
     waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
-    method = found.packing.method or ("the quotas allow no more" if limited else waiting)
+    method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
     draft.certificate = certify(draft.demands, placed, draft.bound, method, repacked)
     draft.blocked = _blocked(draft, inquiry)
     if any(row.would_fit for row in draft.blocked):
@@ -203,7 +203,7 @@ def _grow(draft: _Draft) -> None:
 
     placed, created = [replica for replica, _ in draft.placed], draft.created
     short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
-             for demand in draft.allowed if demand.place in draft.found.no_room]
+             for demand in draft.allowed if demand.place in draft.packed.no_room]
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
@@ -212,7 +212,7 @@ def _grow(draft: _Draft) -> None:
 
 def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
     models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
-    placed = [*draft.found.packing.placed, *tries.placed]
+    placed = [*draft.packed.packing.placed, *tries.placed]
     created, totals = draft.created, cache(lambda: quotas.after(placed))
     outranked = cache(lambda priority: quotas.after(
         replica for replica in placed if replica.demand.priority >= priority))
@@ -226,7 +226,7 @@ def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
             code, message = model.barred
             resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
-        elif inquiry is not None and demand.place in draft.found.no_room:
+        elif inquiry is not None and demand.place in draft.packed.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
@@ -380,8 +380,8 @@ def expect(
 ) -> list[Expected]:
     """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
     ours = [(model, state.models[model.key]) for model in fleet.models]
-    models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
-              for model, found in ours]
+    models = [Expected(shapes[model.key], own.to_create(model), max(model.replicas, len(own.live)))
+              for model, own in ours]
     counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     others = Counter(
         ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
@@ -472,13 +472,13 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{unbuilt} never constructed"
 
 
-def _worst(found: Sequence[Replica]) -> str:
+def _worst(replicas: Sequence[Replica]) -> str:
     """Return the restarts of the replica that has used most of them, and why it ended."""
-    worst = max(found, key=lambda replica: replica.in_a_row)
+    worst = max(replicas, key=lambda replica: replica.in_a_row)
     restarts = worst.in_a_row if worst.state == "ALIVE" else max(1, worst.in_a_row)
     limit = worst.restart_max
     used = f"restart {restarts}" if limit is None else f"{restarts} of {limit} restart{'s' if limit > 1 else ''} used"
-    return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
+    return f"{'up to ' if len(replicas) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
 
 
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:

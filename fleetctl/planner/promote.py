@@ -102,8 +102,9 @@ class _Promotion:
             if not _allows(replica.demand.shape, warm.seats, self._packing.ledger):
                 continue
             mark = self._packing.ledger.mark()
-            found = self._placer.take_at(replica.demand.shape, warm.seats) if self._packing.lift([replica]) else None
-            if found is not None and (moved := Placed(replica.demand, found)).gpus <= replica.gpus:
+            lifted = self._packing.lift([replica])
+            assignments = self._placer.take_at(replica.demand.shape, warm.seats) if lifted else None
+            if assignments is not None and (moved := Placed(replica.demand, assignments)).gpus <= replica.gpus:
                 self._packing.accept([replica], [moved])
                 self._ids[id(moved)] = warm.replica_id
                 return

@@ -114,5 +114,5 @@ def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
            for replica in (inventory.replicas if plan.reloads else ()) if is_live(replica, dead)}
     for reload in plan.reloads:
         if now.get(reload.actor_id) != reload.runs:
-            found = f"runs spec {str(now[reload.actor_id])[:12]} now" if reload.actor_id in now else "is gone now"
-            yield f"{reload.id}: ran spec {reload.runs[:12]} when planned, {found}"
+            now_text = f"runs spec {str(now[reload.actor_id])[:12]} now" if reload.actor_id in now else "is gone now"
+            yield f"{reload.id}: ran spec {reload.runs[:12]} when planned, {now_text}"

@@ -132,12 +132,12 @@ class _Choice:
 
     def chosen(self) -> dict[NodeFetch, list[_Source]]:
         """Return the sources of each fetch, best first: first one for each in order, then more as far as possible."""
-        found: dict[NodeFetch, list[int]] = {fetch: [] for fetch in self._fetches}
+        chosen: dict[NodeFetch, list[int]] = {fetch: [] for fetch in self._fetches}
         for _ in range(MOST_SOURCES):
-            for fetch, taken in found.items():
+            for fetch, taken in chosen.items():
                 self._add_best(fetch, taken)
         return {fetch: [self._pools[fetch.artifact].sources[number] for number in taken] or self._later(fetch)
-                for fetch, taken in found.items()}
+                for fetch, taken in chosen.items()}
 
     def _add_best(self, fetch: NodeFetch, taken: list[int]) -> None:
         pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
@@ -152,13 +152,13 @@ class _Choice:
     def _later(self, fetch: NodeFetch) -> list[_Source]:
         """Return the sources of a fetch for which none has a free place in the first wave, earliest wave first."""
         pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
-        possible, found, waves = _fitting(fetch, pool), list[int](), np.searchsorted(FULL_WAVES, planned, "right") + 1
-        while len(found) < MOST_SOURCES and possible.any():
-            found.append(self._best(fetch, possible & (waves == waves[possible].min())))
-            possible[found] = False
-        wave = int(waves[found[0]]) if found else 0
-        planned[found[:1]] += 1
-        return [pool.sources[number]._replace(wave=wave) for number in found]
+        possible, chosen, waves = _fitting(fetch, pool), list[int](), np.searchsorted(FULL_WAVES, planned, "right") + 1
+        while len(chosen) < MOST_SOURCES and possible.any():
+            chosen.append(self._best(fetch, possible & (waves == waves[possible].min())))
+            possible[chosen] = False
+        wave = int(waves[chosen[0]]) if chosen else 0
+        planned[chosen[:1]] += 1
+        return [pool.sources[number]._replace(wave=wave) for number in chosen]
 
     def _best(self, fetch: NodeFetch, possible: Flags) -> int:
         """Return the nearest of the possible sources; of equally near ones, one with the same view and few fetches."""

@@ -89,8 +89,8 @@ def _member(plan: Plan, action: Action, member: ActionMember, index: int | None,
     if not matches(selector, node.labels):
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
         return f"was relabeled; {action.id} needs {wanted}"
-    known = all(card.memory is not None for card in ledger.offer(index).cards)
-    claim = Claim(member.gpus, member.vram if known else 0, member.cpus, member.memory)
+    memory_known = all(card.memory is not None for card in ledger.offer(index).cards)
+    claim = Claim(member.gpus, member.vram if memory_known else 0, member.cpus, member.memory)
     refused = refusal(ledger.offer(index), claim)
     if refused is not None:
         return f"less is free than {action.id} claims: needs {refused[0]}, has {refused[1]}"

@@ -68,10 +68,10 @@ def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], gang: Seq
     rank = member["rank"]
     ranks = [max(1, member.resources.gpus // SHARE) for member in gang]
     first = sum(ranks[:rank])
-    found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
+    variables = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
              "COPY": member["copy"], "RANK": rank, "GROUP_SIZE": len(gang),
              "RANKS": ",".join(map(str, range(first, first + ranks[rank])))}
-    return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
+    return {f"FLEETCTL_{name}": str(value) for name, value in variables.items()}
 
 
 def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:

@@ -163,5 +163,5 @@ def card_notes(nodes: Iterable[Node]) -> list[Note]:
     """Return a note for each number of cards that nodes do not report."""
     from fleetctl.documents.plan import Note
 
-    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(found),
-                 nodes=[node.name for node in found[:SHOWN]]) for found, message in unreporting(nodes)]
+    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(alike),
+                 nodes=[node.name for node in alike[:SHOWN]]) for alike, message in unreporting(nodes)]

@@ -199,12 +199,12 @@ def _in_turn(layout: PackingLayout, singles: Sequence[bool]) -> Iterator[tuple[P
 
 def _gang_members(layout: PackingLayout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
     """Count the members of replicas with several members, by (class, gang) and then by replica."""
-    found: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
+    members: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.assignments.items():
         for piece in pieces:
             if not singles[piece.demand]:
-                found[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
-    return {key: dict(sorted(by_replica.items())) for key, by_replica in found.items()}
+                members[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
+    return {key: dict(sorted(by_replica.items())) for key, by_replica in members.items()}
 
 
 def _in_one_domain(
@@ -267,8 +267,8 @@ def creation_order(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Map
     """
     members = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
     taken = _taken(offer, members)
-    found = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
-    return taken if found is None else [item for item, _ in found]
+    searched = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
+    return taken if searched is None else [item for item, _ in searched]
 
 
 def _large_first(member: Member) -> tuple[int, ...]:

@@ -134,9 +134,9 @@ class Holdings:
         """
         key = offer, tuple(claims), tuple(limits)
         if key not in self._known:
-            found = _reachable(offer, claims, limits, min(STATES, self._left))
-            self._left -= STATES if found is None else len(found)
-            self._known[key] = None if found is None else _maximal(found)
+            reached = _reachable(offer, claims, limits, min(STATES, self._left))
+            self._left -= STATES if reached is None else len(reached)
+            self._known[key] = None if reached is None else _maximal(reached)
         return self._known[key]
 
 
@@ -169,10 +169,10 @@ def _reachable(offer: Offer, claims: Sequence[Claim], limits: Sequence[int], sta
     return {counts for counts, _ in seen}
 
 
-def _maximal(found: set[Counts]) -> list[Counts]:
+def _maximal(reached: set[Counts]) -> list[Counts]:
     """Return the counts that no others contain."""
     kept: list[Counts] = []
-    for counts in sorted(found, key=lambda counts: (-sum(counts), counts)):
+    for counts in sorted(reached, key=lambda counts: (-sum(counts), counts)):
         if not any(all(a <= b for a, b in zip(counts, other, strict=True)) for other in kept):
             kept.append(counts)
     return kept

@@ -100,12 +100,12 @@ def examine(problem: Problem, reached: Levels) -> Proof:
 
 def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
     """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
-    known = examined.relaxation
-    by_node = known if known.is_by_node else relax_by_node(known)
+    finest = examined.relaxation
+    by_node = finest if finest.is_by_node else relax_by_node(finest)
     if by_node is None:
         return examined
     at_last = solve and MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST
-    return examined if by_node is known and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
+    return examined if by_node is finest and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
 
 
 def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proof:
@@ -236,23 +236,24 @@ def climb(
 
     `at_last` = nothing else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
     """
-    known = [value for level in incumbent or () for value in level]
+    given = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.maximum * stage.unit for stage in stages]
     index = 0
     with suppress(InfeasibleError):
         while index < len(stages):
-            have, valid = known[index] if known and known[:index] == reached[:index] else None, ascent.tight
+            equal_so_far = bool(given) and given[:index] == reached[:index]
+            have, valid = given[index] if equal_so_far else None, ascent.tight
             level_ends = index + 3 - index % 3
             values = ascent.raise_to_top(stages[index:level_ends], None if have is None else have // stages[index].unit)
             for stage, value in zip(stages[index:], values, strict=False):
                 if valid:
                     reached[index] = value * stage.unit
                 index += 1
-            if known and reached[:index] != known[:index] and not to_the_top:
+            if given and reached[:index] != given[:index] and not to_the_top:
                 break
     levels = tuple(Level(*reached[index:index + 3]) for index in range(0, len(reached), 3))
-    return Climb(levels, reached == known, ascent.values, ascent.replicas())
+    return Climb(levels, reached == given, ascent.values, ascent.replicas())
 
 
 def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:

@@ -68,15 +68,15 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     left = {demand.place: demand.missing for demand in demands}
     for replica in placed:
         left[replica.demand.place] -= 1
-    found = True
-    while found:
-        found = False
+    progress = True
+    while progress:
+        progress = False
         for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)):
             if left[demand.place] > 0:
                 more = list(place_some(demand, left[demand.place], placer))
                 placed += more
                 left[demand.place] -= len(more)
-                found = found or bool(more)
+                progress = progress or bool(more)
 
 
 def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:

@@ -110,8 +110,8 @@ class _Walk:
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
         """Return the new replicas on some nodes, at most MAX_LIFTED."""
-        found = {id(replica): replica for node in nodes for replica in self.packing.on_node.get(node, ())}
-        return list(found.values())[:MAX_LIFTED]
+        replicas = {id(replica): replica for node in nodes for replica in self.packing.on_node.get(node, ())}
+        return list(replicas.values())[:MAX_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then the lifted and other missing replicas, in one of a few orders."""
@@ -119,10 +119,10 @@ class _Walk:
         added: list[Placed] = []
         for demand, count in order:
             missing = min(count, demand.missing - self.counts[demand.place])
-            found = list(place_some(demand, missing, self.placer)) if missing > 0 else []
-            self.steps += (len(found) + 1) * demand.shape.size
-            self.counts[demand.place] += len(found)
-            added += found
+            new = list(place_some(demand, missing, self.placer)) if missing > 0 else []
+            self.steps += (len(new) + 1) * demand.shape.size
+            self.counts[demand.place] += len(new)
+            added += new
         return added
 
     def _order(self, target: Demand, lifted: set[int]) -> Iterator[tuple[Demand, int]]:

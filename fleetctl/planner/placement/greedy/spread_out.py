@@ -85,10 +85,10 @@ class _Mover:
         if self.packing.lift(lifted):
             for other in (replica, *sorted(others, key=_largest_first)):
                 self.steps -= 1
-                found = next(place_some(other.demand, 1, self.placer), None)
-                if found is None:
+                again = next(place_some(other.demand, 1, self.placer), None)
+                if again is None:
                     break
-                added.append(found)
+                added.append(again)
         if len(added) == len(lifted) and crowding(demands, ledger) < before:
             self.packing.accept(lifted, added)
             return True

@@ -208,16 +208,16 @@ class Fits:
 
     def of(self, number: int, area: int) -> FitKey | None:
         """Return the rank of a fit on the offer with this number."""
-        known = self._known.get((number, area), UNKNOWN)
-        if known is UNKNOWN:
-            known = None
+        key = self._known.get((number, area), UNKNOWN)
+        if key is UNKNOWN:
+            key = None
             fit = self.ledger.fit(number, self.claim)
             if fit is not None:
-                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                key = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
-                    known = (*known[:2], self.worth.harm(number, fit[1], area), *known[2:])
-            self._known[number, area] = known
-        return known
+                    key = (*key[:2], self.worth.harm(number, fit[1], area), *key[2:])
+            self._known[number, area] = key
+        return key
 
     def on(self, node: int) -> FitKey | None:
         """Return the rank of a fit on a node in its present state."""
@@ -340,11 +340,11 @@ def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
-        found = spread(node), node
-        if not found[0]:
-            return found
-        if best is None or found < best:
-            best = found
+        candidate = spread(node), node
+        if not candidate[0]:
+            return candidate
+        if best is None or candidate < best:
+            best = candidate
     return best
 
 

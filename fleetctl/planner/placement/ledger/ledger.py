@@ -83,13 +83,13 @@ class SpreadCounts:
 
     def of(self, key: str) -> Crowd:
         """Return the crowd of a model, which follows later changes; empty if it has no spread."""
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = {}
+        crowd = self._known.get(key)
+        if crowd is None:
+            crowd = self._known[key] = {}
             for nodes in self.live_nodes(key) if key in self.labels else ():
                 for value in self.values(key, nodes):
-                    known[value] = known.get(value, 0) + 1
-        return known
+                    crowd[value] = crowd.get(value, 0) + 1
+        return crowd
 
     def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
         """Return the values that a replica on `nodes` touches."""
@@ -108,8 +108,8 @@ class SpreadCounts:
 
     def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> SpreadCounts:
         """Return a copy without the `ended` replicas, each as (model, the nodes it touches)."""
-        known = {key: dict(crowd) for key, crowd in self._known.items()}
-        other = SpreadCounts(self.nodes, self.labels, self.live_nodes, known)
+        copied = {key: dict(crowd) for key, crowd in self._known.items()}
+        other = SpreadCounts(self.nodes, self.labels, self.live_nodes, copied)
         for key, nodes in ended:
             if key in other.labels:
                 for value in other.values(key, nodes):
@@ -163,13 +163,13 @@ class Ledger:
 
     def fit(self, number: int, claim: Claim) -> Fit | None:
         """Return what would be left after taking `claim` from the offer with this number; None if it does not fit."""
-        known = self._fits.get(claim)
-        if known is None:
-            known = self._fits[claim] = {}
-        if number not in known:
+        fits = self._fits.get(claim)
+        if fits is None:
+            fits = self._fits[claim] = {}
+        if number not in fits:
             taken = take(self._offers[number], claim)
-            known[number] = None if taken is None else (taken, self._number(taken.left))
-        return known[number]
+            fits[number] = None if taken is None else (taken, self._number(taken.left))
+        return fits[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, if it does not fit."""
@@ -296,15 +296,15 @@ class Ledger:
 
     def _select(self, wanted: Mapping[str, str]) -> list[int]:
         """Return the open nodes that match, by the values of each label; a label is indexed on first use."""
-        found: set[int] | None = None
+        matching: set[int] | None = None
         for key, expression in wanted.items():
             requirement = parse_requirement(expression)
             by_value = self._places_of(key)
             values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
                       if value in by_value and requirement.allows(value)]
             indices = set[int]().union(*(by_value[value] for value in values))
-            found = indices if found is None else found & indices
-        return [index for index, node in enumerate(self.nodes) if node.open] if found is None else sorted(found)
+            matching = indices if matching is None else matching & indices
+        return [index for index, node in enumerate(self.nodes) if node.open] if matching is None else sorted(matching)
 
     def _places_of(self, key: str) -> dict[str | None, list[int]]:
         """Return the open nodes by their value of a label; None = without the label."""
@@ -355,15 +355,15 @@ def open_ledger(
     documents = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     nodes = _ledger_nodes(documents, policies, cooling, cooling_cards)
     indices = {node.id: index for index, node in enumerate(documents)}
-    offers, nothing, known = list[Offer](), Offer(), dict[tuple[Facts, EffectivePolicy], Offer]()
+    offers, nothing, offer_of = list[Offer](), Offer(), dict[tuple[Facts, EffectivePolicy], Offer]()
     for document, node in zip(documents, nodes, strict=True):
         if node.state != "ALIVE":
             offers.append(nothing)
             continue
         kind = facts_of(document, running.holding.get(node.id, ())), node.policy
-        if kind not in known:  # equal nodes are computed once
-            known[kind] = offer_from(*kind)
-        offers.append(known[kind])
+        if kind not in offer_of:  # equal nodes are computed once
+            offer_of[kind] = offer_from(*kind)
+        offers.append(offer_of[kind])
 
     def held_by(key: str) -> dict[int, Slots]:
         held = held_slots(running.live_of(key))
@@ -383,14 +383,14 @@ def _ledger_nodes(
 ) -> list[LedgerNode]:
     """Policies are merged once per combination of values of the labels they depend on."""
     relevant = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
-    known: dict[tuple[str | None, ...], EffectivePolicy] = {}
+    policy_of: dict[tuple[str | None, ...], EffectivePolicy] = {}
     result: list[LedgerNode] = []
     for node in nodes:
         labels = node.all_labels
         values = tuple([labels.get(key) for key in relevant])
-        policy = known.get(values)
+        policy = policy_of.get(values)
         if policy is None:
-            policy = known[values] = effective_policy(policies, labels)
+            policy = policy_of[values] = effective_policy(policies, labels)
         policy = with_notes(policy, node)
         if policy.cordoned_by is None and node.id in cooling:
             policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
@@ -402,7 +402,7 @@ def _ledger_nodes(
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
-    found: dict[str, list[int | None]] = {}
+    slots_on: dict[str, list[int | None]] = {}
     for replica in live:
         on_nodes: dict[str | None, int | None] = {}  # with the slot that the first of its members there reports
         for member in replica.members:
@@ -411,9 +411,9 @@ def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
                 on_nodes[member.node_id] = member.slot if is_slot else None
         for node_id, slot in on_nodes.items():
             if node_id is not None:
-                found.setdefault(node_id, []).append(slot)
+                slots_on.setdefault(node_id, []).append(slot)
     by_node: dict[str, Slots] = {}
-    for node_id, slots in found.items():
+    for node_id, slots in slots_on.items():
         held = NO_SLOTS
         for slot in sorted(slots, key=lambda slot: slot is None):
             held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)

@@ -145,8 +145,8 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     gpus_used = round(used.gpu * SHARE) if used is not None else 0
     all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE
     cards = _bare_cards(node.gpus, gpus_total // SHARE, all_taken=all_taken)
-    by_uuid, known = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}, {card[0] for card in cards}
-    grants = () if all_taken else tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
+    by_uuid, indices = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}, {card[0] for card in cards}
+    grants = () if all_taken else tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, indices)))
                                          for member in members if member.gpus])
     return Facts(
         cards, grants, gpus_total, gpus_used,

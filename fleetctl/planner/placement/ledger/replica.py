@@ -141,16 +141,16 @@ class Placer:
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, of the fleet or of a domain, that can take one kind of member now."""
-        found = self._candidates.get((kind, domain))
-        if found is None:
+        candidates = self._candidates.get((kind, domain))
+        if candidates is None:
             claim, selector = kind
             fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
             if domain is None:
-                found = FleetCandidates(self.expect([selector]), selector, fits)
+                candidates = FleetCandidates(self.expect([selector]), selector, fits)
             else:
-                found = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
-            self._candidates[kind, domain] = found
-        return found
+                candidates = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
+            self._candidates[kind, domain] = candidates
+        return candidates
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
         """Prepare for members with these selectors, so that nodes are not sorted again for each."""
@@ -262,10 +262,10 @@ class Placer:
         mark, nodes = self.ledger.mark(), SeatNodes()
         try:
             for seats in gangs:
-                found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
-                if found is None:
+                gang = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
+                if gang is None:
                     return None
-                nodes |= found
+                nodes |= gang
             return nodes
         finally:
             self.ledger.undo(mark)

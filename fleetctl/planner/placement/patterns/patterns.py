@@ -158,7 +158,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: PackingLayout |
     """
     tally = Tally(problem)
     pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
-    best = found = incumbent or PackingLayout((0,) * len(problem.demands), {})
+    best = layout = incumbent or PackingLayout((0,) * len(problem.demands), {})
     for priority in problem.priorities:
         if all(count >= demand.missing for demand, count in zip(problem.demands, best.replicas, strict=True)
                if demand.priority >= priority):
@@ -171,12 +171,12 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: PackingLayout |
             master.add(number, pattern)
         dive.run()
         steps = dive.steps
-        found = _layout(problem, dive.used)
-        if layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
-            best = found
+        layout = _layout(problem, dive.used)
+        if layout_levels(problem, layout.replicas) > layout_levels(problem, best.replicas):
+            best = layout
         if steps <= 0:
             break
-    return found if best is incumbent else best
+    return layout if best is incumbent else best
 
 
 def _patterns_of(problem: Problem, layout: PackingLayout) -> Iterator[tuple[int, Pattern]]:

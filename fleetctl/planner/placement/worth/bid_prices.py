@@ -256,16 +256,16 @@ def maximal_packings(pieces: Sequence[CardShare], share: int, vram: int, limit: 
     Each packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
     """
     steps = iter(range(PACKING_STEPS))
-    found: list[tuple[int, ...]] = []
+    packings: list[tuple[int, ...]] = []
     order = sorted((index for index, piece in enumerate(pieces) if _maximum(piece, share, vram)),
                    key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
     ordered = [pieces[index] for index in order]
     for counts in _fillings(ordered, 0, share, vram, steps):
-        if len(found) == limit:
+        if len(packings) == limit:
             raise TooManyError
         by_piece = dict(zip(order, counts, strict=True))
-        found.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
-    return tuple(sorted(found))
+        packings.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
+    return tuple(sorted(packings))
 
 
 def _fillings(
