@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,14 @@ from fleetctl.cli.apply_run import ApplyOutput, FormatOption, agreed_to, attach_
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import InventoryError, LockHeld, UsageError
+from fleetctl.errors import DocumentError, InventoryError, LockHeld, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, proposed_by_plan, refuse_by_policy
+from fleetctl.workflow.saved_plan import read_saved_plan
 
 app = command_app(
     "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
@@ -61,6 +63,7 @@ def apply(
     no_wait: Annotated[bool, typer.Option(
         "--no-wait", help="End once everything is created, before it is ready; exit with 0 unless blocked.",
     )] = False,
+    report: RunReportOption = None,
 ) -> int:
     """Start missing replicas, as many as fit, and wait until they are ready.
 
@@ -80,27 +83,56 @@ def apply(
     if given and (plan_file is not None or attach):  # they would have no effect
         raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
                          hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
+    if report and attach:
+        raise UsageError("--report: with --attach there is no plan to report on",
+                         hint="`fleetctl history show RUN --report ...` reports on a run that has ended")
+    reports = parse_reports(report, formats=OUTCOME_FORMATS, reading=(plan_file, *files))
     options = replace(planning, files=tuple(files))
     output, invocation = ApplyOutput(output_format), this_invocation()
-    with output.ends_with_summary():
-        if attach:
-            return attach_to(invocation, plan_file, files, where.address, output, wait_timeout)
-        with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
-            task = proposal.task
-            output.plan = task.plan
-            if not agreed_to(invocation, proposal, output_format, force=options.force, yes=yes):
-                return 1
-            options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
-            output.goes_on = wait_for_nodes is not None and task.plan.waits_for_nodes
-            code = carry_out(task, options_of_run, output, wait_timeout)
-        if not output.goes_on or proposal.loaded is None:
-            return code
-        # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
-        quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
-        plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
-        return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
-                                  wait_for_nodes or 0,
-                                  lambda task: carry_out(task, options_of_run, output, wait_timeout))
+    with reports.of_error("apply", "apply of", files, plan=lambda: output.plan or saved_plan(plan_file)):
+        with output.ends_with_summary():
+            if attach:
+                return attach_to(invocation, plan_file, files, where.address, output, wait_timeout)
+            of_run = ApplyOptions(parallelism, lock_timeout, wait=not no_wait)
+            code = run_apply(invocation, plan_file, options, where, output, of_run, yes=yes,
+                             wait_timeout_s=wait_timeout, wait_for_nodes_s=wait_for_nodes)
+        reports.deliver(output.formats(code))
+    return code
+
+
+def run_apply(
+    invocation: Invocation, plan_file: str | None, options: PlanOptions, where: Where, output: ApplyOutput,
+    of_run: ApplyOptions, *, yes: bool, wait_timeout_s: float | None = None, wait_for_nodes_s: float | None = None,
+) -> int:
+    """Propose the saved plan or a new one, ask, and carry it out; with `wait_for_nodes_s` again as nodes come.
+
+    Returns the exit code. If the user declines, the command ends with 1.
+    """
+    with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
+        task = proposal.task
+        output.plan = task.plan
+        if options.ignore_cooldown and not task.plan.options.ignore_cooldown:
+            raise UsageError("--ignore-cooldown: the plan is already made and is applied unchanged",
+                             hint="give it to the review that saves the plan")
+        if not agreed_to(invocation, proposal, output.format, force=options.force, yes=yes):
+            raise typer.Exit(1)
+        of_run = replace(of_run, single_use=task.single_use)
+        output.goes_on = wait_for_nodes_s is not None and task.plan.waits_for_nodes
+        code = carry_out(task, of_run, output, wait_timeout_s)
+    if not output.goes_on or proposal.loaded is None:
+        return code
+    # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
+    quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
+    plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
+    return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
+                              wait_for_nodes_s or 0, lambda task: carry_out(task, of_run, output, wait_timeout_s))
+
+
+def saved_plan(file: str | None) -> Plan | None:
+    """Return a saved plan for the name of its fleet, even if it can no longer be applied; None if there is none."""
+    with suppress(DocumentError):
+        return read_saved_plan(this_invocation(), file) if file else None
+    return None
 
 
 def split_arguments(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:

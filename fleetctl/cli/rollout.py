@@ -23,6 +23,7 @@ from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, ended_by
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.replace import paused_outcome, settled, wants_none
+from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -70,6 +71,7 @@ def rollout(
         help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = LOCK_TIMEOUT_S,
     wait_timeout: flags.WaitTimeout = None,
     output_format: FormatOption = "table",
+    report: RunReportOption = None,
 ) -> int:
     """Replace all that is outdated, a few models at a time.
 
@@ -82,10 +84,12 @@ def rollout(
     invocation = invocation_on_one_cluster(where.address)
     options = PlanOptions(tuple(models or ()), force=force, selector=selector, ignore_cooldown=ignore_cooldown)
     wanted = Wanted("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
-    output = ApplyOutput(output_format)
-    with output.ends_with_summary():
-        loaded = inspect_fleet(files, stdin=invocation.stdin)
-        code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+    output, reports = ApplyOutput(output_format), parse_reports(report, formats=OUTCOME_FORMATS, reading=files)
+    with reports.of_error("rollout", "rollout of", files):
+        with output.ends_with_summary():
+            loaded = inspect_fleet(files, stdin=invocation.stdin)
+            code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+        reports.deliver(output.formats(code, loaded.sound().name), bool(output.outcomes))
     return CHANGES if detailed_exitcode and code == 0 and output.outcomes else code
 
 
@@ -157,7 +161,7 @@ class _Rollout:
                 message="it would be replaced") for one in replicas if one.model not in names]
             return self.output.end([*self.outcomes, *full], PARTIAL if full or skipped else 0, NOTHING_DONE)
         if refused_code is not None:
-            return refused_code
+            raise typer.Exit(refused_code)
         try:
             code = self._turns(order, 4 * sum(len(found[key].outdated) + found[key].model.replicas for key in order))
         except FleetctlError as error:
