@@ -96,7 +96,7 @@ def apply(
             of_run = ApplyOptions(parallelism, lock_timeout, wait=not no_wait)
             code = run_apply(invocation, plan_file, options, where, output, of_run, yes=yes,
                              wait_timeout_s=wait_timeout, wait_for_nodes_s=wait_for_nodes)
-        reports.deliver(output.formats(code))
+        output.report_to(reports, code)
     return code
 
 

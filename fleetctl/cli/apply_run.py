@@ -32,7 +32,7 @@ from fleetctl.cli import console
 from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report, working, write_result
 from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.process import now_text
-from fleetctl.cli.reporting import Formats
+from fleetctl.cli.reporting import Formats, Reports
 from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.events import Event, HistoryRun, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
@@ -129,11 +129,8 @@ class ApplyOutput:
         self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
 
-    def formats(self, code: int, fleet: str = "") -> Formats:
-        """Return what can be reported of a run that ended with `code`: as `history show` has it, under its fleet.
-
-        `fleet` = its name if there is no plan.
-        """
+    def report_to(self, reports: Reports, code: int, fleet: str = "") -> None:
+        """Report the run, which ended with `code`, as `history show` has it; `fleet` = its name if there is no plan."""
         plan = self.plan
         name, git = (plan.fleet.name, plan.fleet.git) if plan else (fleet, None)
         conclusion = totals(self.outcomes, interrupted=code == INTERRUPTED, verb=self.verb)
@@ -145,7 +142,10 @@ class ApplyOutput:
             outcomes=self.outcomes))
         report = replace(report, identity=f"{self.verb}:{name}", title=f"{self.verb.capitalize()} of fleet {name}",
                          conclusion=conclusion, exit_code=code, facts=report.facts[1:])  # without the id
-        return Formats(json=str, report=lambda: report, plan=plan)
+        formats = Formats(json=str, report=lambda: report, plan_id=plan.plan_id if plan else "",
+                          acts=plan.acts if plan else bool(self.outcomes))
+        reports.write(formats)
+        reports.publish(formats)
 
     def show_dry_run(self) -> int:
         """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""

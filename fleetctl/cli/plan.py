@@ -65,7 +65,8 @@ def plan(
     """
     refuse_two_readers(files, where.inventory)
     reading = (*files, where.inventory)
-    check_out(out, reading)
+    if out:
+        check_out(out, reading)
     reports = parse_reports(report, beside=out, reading=reading)
     invocation = this_invocation()
     with reports.of_error("plan", "plan for", files, base=lambda: base):
@@ -110,7 +111,8 @@ def plan_formats(
 
         return plan_page(plan, placement_map(), report())
 
-    return Formats(json=lambda: render_plan_json(plan), report=report, page=page, plan=plan)
+    return Formats(json=lambda: render_plan_json(plan), report=report, page=page, plan_id=plan.plan_id,
+                   acts=plan.acts)
 
 
 @app.command("show", epilog=epilog(

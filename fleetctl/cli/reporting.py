@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
@@ -63,23 +63,17 @@ Document = TypeVar("Document", bound=Stored)
 class Formats:
     """One document in every format, each made on demand. If `page` or `table` is None, it is made from the report.
 
-    `plan` = the plan that it shows, `plan_file` = where it was saved.
+    `plan_id` = of the plan that it is about, `acts` = whether that creates, reloads or fetches anything, `plan_file` =
+    where it was saved.
     """
 
     json: Callable[[], str]
     report: Callable[[], Report]
     page: Callable[[], str] | None = None
     table: Callable[[Console], None] | None = None
-    plan: Plan | None = None
+    plan_id: str = ""
+    acts: bool = False
     plan_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WantedReport:
-    """One --report, parsed."""
-
-    format: ReportFormat
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +83,21 @@ class Reports:
     `errors_too` = an error is a result, too: a comment must not go on showing the plan before it.
     """
 
-    files: Sequence[WantedReport] = ()
+    files: Mapping[Path, ReportFormat] = field(default_factory=dict)
     publisher: Publisher | None = None
     errors_too: bool = False
 
     def write(self, formats: Formats) -> None:
         """Write the files, each atomically; raises FleetctlError if one cannot be written."""
-        for one in self.files:
-            write_file(one.path, text_of(formats, one.format), mode=REPORT_MODE)
+        for path, chosen in self.files.items():
+            write_file(path, text_of(formats, chosen), mode=REPORT_MODE)
 
-    def deliver(self, formats: Formats, has_changes: bool | None = None) -> None:
-        """Write the files, then report to the forge."""
-        self.write(formats)
-        self.publish(formats, has_changes)
-
-    def publish(self, formats: Formats, has_changes: bool | None = None) -> None:
-        """Report to the forge; `has_changes` = whether the run changes something, None = whether its plan does."""
+    def publish(self, formats: Formats) -> None:
+        """Report to the forge."""
         if self.publisher is not None:
-            plan = formats.plan
-            acts = bool(plan and plan.acts) if has_changes is None else has_changes
-            values = {"plan_id": plan.plan_id if plan else "", "has_changes": str(acts).lower(),
-                      "plan_file": str(formats.plan_file or "")}
-            self.publisher.publish(formats.report(), values, [one.path for one in self.files])
+            self.publisher.publish(formats.report(), {
+                "plan_id": formats.plan_id, "has_changes": str(formats.acts).lower(),
+                "plan_file": str(formats.plan_file or "")}, list(self.files))
 
     @contextmanager
     def of_error(
@@ -138,36 +125,38 @@ class Reports:
             made = plan()
             name = made.fleet.name if made else name_of_fleet(files, base)
             report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} fleet {name}")
-            formats, written = Formats(json=str, report=lambda: report, plan=made), list[WantedReport]()
-            for one in self.files:
-                if one.format not in OWN_FORMATS:
+            formats, written = Formats(json=str, report=lambda: report), dict[Path, ReportFormat]()
+            if made:
+                formats = replace(formats, plan_id=made.plan_id, acts=made.acts)
+            for path, chosen in self.files.items():
+                if chosen not in OWN_FORMATS:
                     try:
-                        Reports([one]).write(formats)
+                        Reports({path: chosen}).write(formats)
                     except FleetctlError as also:
                         failures.explain(also)
                     else:
-                        written.append(one)
+                        written[path] = chosen
             replace(self, files=written).publish(formats)
             raise typer.Exit(error.exit_code) from None
 
 
 def parse_reports(
-    values: Sequence[str] | None, *, formats: Sequence[str] = get_args(ReportFormat), beside: Path | None = None,
-    reading: Iterable[str | None] = (), publisher: Publisher | None = None, in_ci: bool = False,
+    values: Sequence[str] | None, *, formats: Sequence[str] = get_args(ReportFormat), sinks: Sequence[Sink] = SINKS,
+    beside: Path | None = None, reading: Iterable[str | None] = (),
 ) -> Reports:
-    """Return the reports of --report, in one of `formats`. `beside` = another file this run writes, `reading` = the
-    files it reads. `in_ci`: the `publisher` is that of `fleetctl ci`, and only files are to be named.
+    """Return the reports of --report, in one of `formats` or in `sinks`. `beside` = another file this run writes,
+    `reading` = the files it reads.
 
     Raises UsageError with all problems: an unknown format, or a file that is named twice, is read by this run, is not a
     regular file or is in a folder that cannot be written; and for a sink that this job does not have.
     """
     problems: list[str] = []
-    wanted: list[WantedReport] = []
-    sinks = () if in_ci else tuple(sink for sink in SINKS if sink in (values or ()))
+    wanted: dict[Path, ReportFormat] = {}
+    chosen = [sink for sink in sinks if sink in (values or ())]
     taken = {real_path(beside): "--out"} if beside else {}
     inputs = files_read(reading) if values else set()
     for value in values or ():
-        if value in sinks:
+        if value in chosen:
             continue
         name, _, file = value.partition("=")
         path, real = Path(file), real_path(Path(file))
@@ -179,16 +168,16 @@ def parse_reports(
             problems.append(f"--report {value}: {problem or already_read(path)}")
         else:
             taken[real] = f"--report {value}"
-            wanted.append(WantedReport(cast("ReportFormat", name), path))
+            wanted[path] = cast("ReportFormat", name)
     if problems:
-        or_sink = "" if in_ci else f"; in a CI job also {', '.join(SINKS)}"
+        also = f"; in a CI job also {', '.join(sinks)}" if sinks else ""
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "
-                                                   f"formats: {', '.join(formats)}{or_sink}")
-    if sinks:
-        from fleetctl.cli.publish import publisher_to  # the forges, which are only needed in their jobs
+                                                   f"formats: {', '.join(formats)}{also}")
+    if not chosen:
+        return Reports(wanted)
+    from fleetctl.cli.publish import publisher_to  # the forges, which are only needed in their jobs
 
-        publisher = publisher_to(this_invocation(), sinks)
-    return Reports(wanted, publisher, errors_too=in_ci or bool(sinks))
+    return Reports(wanted, publisher_to(this_invocation(), chosen), errors_too=True)
 
 
 def formats_of(document: Document, report: Callable[[Document], Report]) -> Formats:
@@ -203,14 +192,14 @@ def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Docume
 
 def show(formats: Formats, chosen: ReportFormat, reports: Reports | None = None) -> None:
     """Write the reports, print the document on standard output, and publish it; only the table may have color."""
-    if reports:
+    if reports and reports.files:
         reports.write(formats)
     if chosen == "table":
         _print_table(formats, result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
         write(text_of(formats, chosen))
-    if reports:
+    if reports and reports.publisher:
         reports.publish(formats)
 
 

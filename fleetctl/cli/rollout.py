@@ -89,7 +89,7 @@ def rollout(
         with output.ends_with_summary():
             loaded = inspect_fleet(files, stdin=invocation.stdin)
             code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
-        reports.deliver(output.formats(code, loaded.sound().name), bool(output.outcomes))
+        output.report_to(reports, code, loaded.sound().name)
     return CHANGES if detailed_exitcode and code == 0 and output.outcomes else code
 
 

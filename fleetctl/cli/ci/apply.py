@@ -62,7 +62,7 @@ def apply(
     with job.reports.of_error("apply", "apply of", job.files, plan=lambda: output.plan or saved_plan(plan_file)):
         code = run_apply(job.invocation, plan_file, options, where if plan_file else job.trusted(), output,
                          ApplyOptions(lock_timeout_s=lock_timeout), yes=True)
-        job.reports.deliver(output.formats(code))
+        output.report_to(job.reports, code)
     return exit_code_of(code, output, fail_on)
 
 

@@ -136,14 +136,15 @@ def job_of(
         raise UsageError("standard input is not a file of the repository", hint="name the fleet files")
     invocation, found = this_invocation(), find_forge(os.environ, forge, number=number)
     reading = (*files, where.inventory)
-    check_out(out, reading)
+    if out:
+        check_out(out, reading)
     publisher = None
     if found:
         commented = comments and found.change is not None and found.change.number is not None
         sinks: tuple[Sink, ...] = ("summary", "outputs", "comment") if commented else ("summary", "outputs")
         publisher = Publisher(invocation, found, sinks, annotates=True)
-    return Job(invocation, tuple(files), where, found,
-               parse_reports(reports, beside=out, reading=reading, publisher=publisher, in_ci=True))
+    wanted = parse_reports(reports, sinks=(), beside=out, reading=reading)
+    return Job(invocation, tuple(files), where, found, replace(wanted, publisher=publisher, errors_too=True))
 
 
 def lines_of(given: Sequence[str] | None, variable: str) -> tuple[str, ...]:

@@ -221,8 +221,8 @@ def drift(
         with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
             failed, beside = failures_of(client, planned.plan), capacity_findings(client, loaded, planned.inventory)
         found = drift_report(planned.shown(), failed, beside)
-        show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: found, plan=planned.plan), "table",
-             job.reports)
+        show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: found,
+                     plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)
     if issue and job.reports.publisher:
         job.reports.publisher.keep_issue(found, is_open=found.exit_code != NOTHING_TO_DO or bool(beside))
     return found.exit_code

@@ -64,5 +64,5 @@ def rollout(
         loaded = inspect_fleet(job.files)
         name = loaded.sound().name
         code = roll_out(job.invocation, job.trusted(), loaded, options, wanted, output, at_once)
-        job.reports.deliver(output.formats(code, name), bool(output.outcomes))
+        output.report_to(job.reports, code, name)
     return exit_code_of(code, output, fail_on)
