@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.cli.console import say, write_document
-from fleetctl.cli.identity import ci_address
+from fleetctl.cli.verb import ci_address
 from fleetctl.errors import FleetctlError, ForgeError, UsageError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.sources import read_sources

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
-from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
-from fleetctl.cli.apply import run_apply, saved_plan, split_arguments
+from fleetctl.cli.apply import RunFlags, run_apply, saved_plan, split_arguments
 from fleetctl.cli.apply_run import ApplyOutput
 from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, LockTimeoutOption, job_of, lines_of
 from fleetctl.cli.commands import command_app
@@ -61,7 +60,7 @@ def apply(
     options = PlanOptions(force=force, files=job.files, ignore_cooldown=ignore_cooldown)
     with job.reports.of_error("apply", "apply of", job.files, plan=lambda: output.plan or saved_plan(plan_file)):
         code = run_apply(job.invocation, plan_file, options, where if plan_file else job.trusted(), output,
-                         ApplyOptions(lock_timeout_s=lock_timeout), yes=True)
+                         RunFlags(lock_timeout=lock_timeout), yes=True)
         output.report_to(job.reports, code)
     return exit_code_of(code, output, fail_on)
 
