@@ -1,15 +1,21 @@
-"""The effect of a change of the fleet files alone, for `plan --base`: the base is planned on the same inventory."""
+"""The effect of a change of the fleet files alone, for `plan --base`: its base is planned, too, and compared.
+
+Both plans are made on the same inventory, so every difference between them comes from the change.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
-from fleetctl.documents.difference import Revision
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
+from fleetctl.documents.plan import FileWarning, ModelRow, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.problem import Problem
 from fleetctl.render.report.of_diff import revision_text
-from fleetctl.review.cause import change_caused, marked_new, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import WORKING_TREE, Side
 from fleetctl.workflow.invocation import Invocation
@@ -59,3 +65,102 @@ def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
         rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
         return made.model_copy(update={"models": rows})
     return made
+
+
+def change_caused(base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision) -> PlanChange:
+    """Return the effect of the change since `revision`; `base` None = there was no fleet before."""
+    before, after = _counts(base), _counts(head)
+    in_both = sum(min(now.create, before[key].create) for key, now in after.items() if key in before)
+    return PlanChange(
+        base=revision,
+        create=sum(one.create for one in after.values()) - in_both,
+        blocked=sum(one.blocked for one in after.values()) - sum(one.blocked for one in before.values()),
+        also_without=in_both,
+        no_longer=sum(one.create for one in before.values()) - in_both,
+        drift=len(_drifting(head) - _drifting(base)),
+        differences=list(differences),
+        models=[*_effects(before, after, head, {difference.model for difference in differences}),
+                *(ModelEffect(key=row.key, kind="removed", before=before[row.key], message=_removed(row))
+                  for row in (base.models if base else ()) if row.key not in after)],
+    )
+
+
+def with_change(plan: Plan, change: PlanChange) -> Plan:
+    """Return the plan with its change, and with the plan id of the result."""
+    changed = plan.model_copy(update={"change": change})
+    return changed.model_copy(update={"plan_id": plan_id(changed.model_dump(mode="json", by_alias=True))})
+
+
+def marked_new(warnings: Iterable[FileWarning], known: Iterable[Problem]) -> list[FileWarning]:
+    """Return the warnings, with a mark on those that the base lacks; `known` = those of its files.
+
+    Lines move, so code, message and model decide. Of several equal ones the last are new.
+    """
+    left = Counter((one.code, one.message, one.model or None) for one in known)
+    marked = []
+    for one in warnings:
+        key = (one.code, one.message, one.model)
+        marked.append(one if left[key] > 0 else one.model_copy(update={"new": True}))
+        left[key] -= 1
+    return marked
+
+
+def _counts(plan: Plan | None) -> dict[str, CountsThen]:
+    if plan is None:
+        return {}
+    drift = Counter(one.model for one in plan.drift)
+    return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
+                                drift=drift[row.key], fetch=row.fetch) for row in plan.models}
+
+
+def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
+    return {(one.model, one.replica_id) for one in plan.drift} if plan else set()
+
+
+def _effects(
+    before: Mapping[str, CountsThen], after: Mapping[str, CountsThen], head: Plan, changed: Set[str | None]
+) -> Iterator[ModelEffect]:
+    """Yield the models of the head that changed or have other counts, in the head's order."""
+    for row in head.models:
+        key, now = row.key, after[row.key]
+        was, is_changed = before.get(key), key in changed
+        if was is None:
+            yield ModelEffect(key=key, kind="added", after=now, message=_added(row, now.fetch))
+        elif was != now:
+            yield ModelEffect(key=key, kind="changed" if is_changed else "sideEffect", before=was, after=now,
+                              message=_changed(was, now, is_changed=is_changed))
+        elif is_changed:
+            counts = ((now.create, "to create"), (now.blocked, "blocked"))
+            still = [f"{count} {word}" for count, word in counts if count]
+            yield ModelEffect(key=key, kind="changed", before=was, after=now, message="changed; " + (
+                f"still {', '.join(still)}" if still else "no replica is affected now"))
+
+
+def _added(row: ModelRow, fetch: int) -> str:
+    parts = [f"{row.create} to create" if row.create else "", f"{row.blocked} blocked" if row.blocked else "",
+             f"{row.live} live already" if row.live else "",
+             f"{count_of(fetch, 'node')} to fetch weights" if fetch else ""]
+    counts = ", ".join(part for part in parts if part) or (row.reason if row.wanted else "no target")
+    return f"new in the file: {counts}"
+
+
+def _removed(row: ModelRow) -> str:
+    missing = f"; {count_of(row.create, 'replica')} would have been created" if row.create else ""
+    if not row.live:
+        return f"removed from the file; no replica of it runs{missing}"
+    fate = ("replica becomes unmanaged and keeps running" if row.live == 1 else
+            "replicas become unmanaged and keep running")
+    return f"removed from the file: {row.live} live {fate}{missing}"
+
+
+def _changed(old: CountsThen, new: CountsThen, *, is_changed: bool) -> str:
+    fetch = new.fetch - old.fetch
+    parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
+             _more(new.hold - old.hold, "held"), _more(new.drift - old.drift, "reported as drift"),
+             _more(fetch, f"node{'' if abs(fetch) == 1 else 's'} to fetch weights")]
+    counts = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
+    return counts if is_changed else f"affected by another change: {counts}"
+
+
+def _more(difference: int, label: str) -> str:
+    return f"{abs(difference)} {'more' if difference > 0 else 'fewer'} {label}" if difference else ""
