@@ -28,7 +28,7 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.records import CORDON
 from fleetctl.planner.options import PlanOptions, require_complete
-from fleetctl.render.place_text import name_of
+from fleetctl.render.replica_text import name_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, Room, WhatIf
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.render.place_text import scope_text
-from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.of_plan import COUNTS, blocked_tables, growth_table, place_tables
+from fleetctl.render.replica_text import scope_text
+from fleetctl.render.report.model import MODEL, Column, Report, Table
+from fleetctl.render.report.of_blocked import blocked_tables
+from fleetctl.render.report.of_plan import COUNTS, growth_table, place_tables
 
 QUOTA = "QUOTA"
 PLACES_SHOWN = 6
@@ -20,10 +21,10 @@ DETAILS_SHOWN = 20
 """The most models for which more than the numbers is shown."""
 
 BESIDE_FROM = 76
-DETAIL_ROW = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
+DETAIL_ROW = (MODEL, Column("sentence", "how many"), Column("where", "where"))
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
 LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
-MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
+MODEL_ROW = (Column("sign", "", name=True), MODEL, *COUNTS,
              Column("lost", "lost", terminal="beside"))
 LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
             Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),

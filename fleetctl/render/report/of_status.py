@@ -10,22 +10,22 @@ from fleetctl.documents.base import age_text
 from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
-from fleetctl.render.place_text import name_of, node_text, note_text, state_text, status_word
-from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
+from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
 STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
-MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
+MODEL_ROW = (MODEL, Column("wanted", "wanted", numeric=True),
              *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
                for state in STATES),
              Column("outdated", "outdated", numeric=True, terminal="filled"),
              Column("missing", "missing", numeric=True, terminal="filled"),
              Column("surplus", "surplus", numeric=True, terminal="filled"))
 LEVEL = Column("level", "level")
-REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
+REPLICA_ROW = (REPLICA, Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True, news=False),
                Column("age", "age", numeric=True, terminal="filled", news=False),
                Column("since", "since", terminal="filled"),
@@ -35,7 +35,7 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
               Column("vram", "vram", numeric=True), Column("address", "address", name=True),
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
-FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
+FAILURE_ROW = (MODEL, Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
 COLD_ROW = (Column("model", "weights of", name=True), Column("nodes", "on the disks of", name=True),
             Column("lacks", "not on", name=True))
