@@ -90,7 +90,10 @@ def _lines(table: Table, width: int) -> Iterator[RenderableType]:
     yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
         yield _indented(table.note, 2)
-    rows = _merged_rows(table)
+    rows = list(zip(table.signs or ("",) * len(table.rows), table.rows, strict=True))
+    if table.columns[0].key == "replica":  # replicas with otherwise equal rows share one, as `m/0-2`
+        alike = grouped(((sign, tuple(others)), str(name)) for sign, (name, *others) in rows)
+        rows = [(sign, (some(replica_ranges(names), NAMES_SHOWN), *others)) for (sign, others), names in alike.items()]
     for sign, row in rows[:table.most]:
         cells = list(zip(table.columns, row, strict=True))
         texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "") for column, cell in cells}
@@ -113,15 +116,6 @@ def _signed(text: str, width: int) -> str:
         return text
     start = f"{sign} {chop_cells(name, available)[0]}"
     return f"{start}\n{text[len(start):]}"
-
-
-def _merged_rows(table: Table) -> list[tuple[str, Row]]:
-    """Return each row with its sign; replicas with otherwise equal rows share one, as `m/0-2`."""
-    signs = table.signs or ("",) * len(table.rows)
-    if table.columns[0].key != "replica":
-        return list(zip(signs, table.rows, strict=True))
-    by_rest = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
-    return [(sign, (some(replica_ranges(names), NAMES_SHOWN), *rest)) for (sign, rest), names in by_rest.items()]
 
 
 def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
