@@ -37,6 +37,7 @@ from fleetctl.documents.events import (
 )
 from fleetctl.documents.inventory import LIVE_STATES, Level
 from fleetctl.documents.mask import MASK
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import count_of, number_in
 from fleetctl.documents.record import RecordedModel
@@ -266,6 +267,20 @@ def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> History
     [log] = _with_later(client, [job], read_logs(client, [job]), fleet)
     return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
                       events=list(log.events))
+
+
+def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
+    """Return the failed replicas of the latest apply whose models are still short of their target in the plan.
+
+    Raises InventoryError when neither records nor list can be read.
+    """
+    name = plan.fleet.name
+    latest = next((job for job in recent_runs(client, name) if job.ended and job.metadata.get("verb") == "apply"), None)
+    if latest is None:
+        return []
+    short = {row.key for row in plan.models if row.create or row.blocked}
+    outcomes = read_run(client, latest.submission_id, name).outcomes
+    return [row for row in outcomes if row.outcome == "failed" and row.model in short]
 
 
 def pick(runs: Sequence[Job], wanted: str) -> Job:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fleetctl.apply.history import failures_of
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci import job as ci
 from fleetctl.cli.ci.job import Job, JobResult
@@ -21,12 +22,14 @@ from fleetctl.cli.fleet_files import problem_formats
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
+from fleetctl.doctor.diagnose import capacity_findings
 from fleetctl.documents.position import Position
 from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.forges import find_forge
+from fleetctl.inventory.records import read_records
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
@@ -38,11 +41,9 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import GitTree, MissingRevision, repository_of
-from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.examination import capacity_findings, failures_of
 from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import plan_fleet, why_unknown
 from fleetctl.workflow.saved_plan import save_plan
 
 app = command_app()
@@ -321,7 +322,7 @@ def _drift_of(job: Job) -> tuple[JobResult, bool]:
     loaded, where = inspect_fleet(job.files), ci.trusted_where(job)
     plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
     with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
-        failed, beside = failures_of(client, plan), capacity_findings(client, loaded, planned.inventory)
+        failed, beside = failures_of(client, plan), capacity_findings(read_records(client), loaded, planned.inventory)
     report = drift_report(planned.shown(), failed, beside)
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
     show(formats, "table")
