@@ -31,9 +31,9 @@ from fleetctl.documents.quantity import count_of, first_few, format_bytes, group
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
-from fleetctl.planner.notes import policy_of
+from fleetctl.planner.placement.policies import policy_of
 from fleetctl.planner.policy import protection_of
-from fleetctl.planner.startup import with_startup_times
+from fleetctl.planner.weights import with_startup_times
 from fleetctl.render.place_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible

@@ -97,7 +97,7 @@ class Chosen:
         """Return how long a start may take, by model, where weights make it longer."""
         if not any(model.engine_hash for model in fleet.models):
             return {}
-        from fleetctl.planner.startup import startup_notes  # most fleets have no weights
+        from fleetctl.planner.weights import startup_notes  # most fleets have no weights
 
         return startup_notes(fleet, seen)
 
