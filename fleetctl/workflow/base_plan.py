@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
@@ -19,7 +20,9 @@ from fleetctl.render.report.of_diff import revision_text
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import WORKING_TREE, Side
 from fleetctl.workflow.invocation import Invocation
-from fleetctl.workflow.planned import Planned
+
+if TYPE_CHECKING:
+    from fleetctl.workflow.planning import Planned
 
 
 def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:

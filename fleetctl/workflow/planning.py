@@ -1,16 +1,19 @@
-"""The one way to make a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan."""
+"""The one way to make a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan.
+
+For `plan --base` the base is planned on the same inventory, which shows the effect of the change of the files alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.plan import GitFacts
+from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
@@ -23,14 +26,46 @@ from fleetctl.version import __version__
 from fleetctl.workflow.cluster import inventory_source, read, with_cold_selectors
 from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
 
 if TYPE_CHECKING:
+    from fleetctl.documents.answers import PlacementMap
     from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.review.inputs import Side
+    from fleetctl.workflow.spec_changes import Changes
 
 Adjust = Callable[[Inventory], Inventory]
 """Changes the inventory before it is planned on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and its inputs. Only for display: `changes` = how outdated replicas differ from the file, and the
+    `autoscaler`'s reports about requested nodes.
+    """
+
+    fleet: ResolvedFleet
+    inventory: Inventory
+    options: PlanOptions
+    facts: PlanFacts
+    plan: Plan
+    changes: Changes = field(default_factory=dict)
+    autoscaler: Sequence[str] = ()
+
+    def shown(self) -> Plan:
+        """Return the plan with the additions for display. Its id stays that of the plan itself."""
+        if not self.changes and not self.autoscaler:
+            return self.plan
+        from fleetctl.workflow.spec_changes import add_changes
+
+        return self.plan.model_copy(update={"drift": add_changes(self.plan.drift, self.changes),
+                                            "autoscaler": list(self.autoscaler)})
+
+    def map(self) -> PlacementMap:
+        """Return the map with the plan's new replicas."""
+        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
+        from fleetctl.planner.questions.scenario import Scenario
+
+        return placement_map(Scenario(self.fleet, self.inventory, self.options.adopt_from), self.plan)
 
 
 def plan_fleet(
@@ -50,9 +85,15 @@ def plan_fleet(
 
         planned = plan()
         if not isinstance(source, Snapshot):
-            from fleetctl.workflow.live_plan import with_answers  # loads the client and the history of applies
+            from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up  # the client
+            from fleetctl.workflow.spec_changes import look_up_changes  # the history of applies
 
-            planned = with_answers(invocation, source, planned, plan)
+            client = source.client
+            if planned.plan.blocked and sums_caught_up(client, planned.inventory, lambda: invocation.say(
+                    "note", "reading the cluster again: Ray's sums of what is in use are some seconds old")):
+                planned = plan()
+            planned = replace(planned, changes=look_up_changes(client, fleet, planned.plan.drift),
+                              autoscaler=autoscaler_news(client) if planned.plan.waits_for_nodes else ())
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
     if base is None:
@@ -129,3 +170,4 @@ def git_facts(
         return None
     return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
                     dirty=any(not line.startswith("# ") for line in lines))
+
