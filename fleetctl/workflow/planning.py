@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.difference import Revision
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.documents.quantity import count_of
@@ -96,11 +97,7 @@ def plan_fleet(
                               autoscaler=autoscaler_news(client) if planned.plan.waits_for_nodes else ())
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
-    if base is None:
-        return planned
-    from fleetctl.workflow.base_plan import add_change  # comparing two fleets
-
-    return replace(planned, plan=add_change(invocation, base, loaded, planned))
+    return planned if base is None else replace(planned, plan=_with_change(invocation, base, loaded, planned))
 
 
 def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
@@ -171,3 +168,54 @@ def git_facts(
     return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
                     dirty=any(not line.startswith("# ") for line in lines))
 
+
+def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:
+    """Return the plan with the effect of the change since the base (see review/inputs.py:load_base) alone.
+
+    A base with errors, which the change may be meant to fix, gives a warning and the plan as it is.
+    """
+    from fleetctl.review.compare import differences, written  # comparing two fleets
+    from fleetctl.review.inputs import WORKING_TREE, Side
+    from fleetctl.workflow.base_plan import change_caused, marked_new, with_change
+
+    if base.problems:
+        invocation.say("warning", why_unknown(base))
+        return planned.plan
+    head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
+    changes = list(differences(written(base), written(head)))
+    # planning takes time, and most pull requests change no fleet
+    keys, former = ([model.key for model in side.fleet.models] if side.fleet else [] for side in (head, base))
+    before = planned.plan if not changes and keys == former else _plan_of_base(invocation, base, planned)
+    plan = planned.plan
+    if plan.file_warnings:
+        former_warnings = base.fleet.warnings if base.fleet else ()
+        plan = plan.model_copy(update={"file_warnings": marked_new(plan.file_warnings, former_warnings)})
+    return with_change(plan, change_caused(before, plan, changes, base.revision))
+
+
+def why_unknown(base: Side) -> str:
+    """Return why the effect of the change alone is unknown: the base has errors."""
+    from fleetctl.render.report.of_diff import revision_text
+
+    return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
+            "so the effect of the change alone is unknown")
+
+
+def _plan_of_base(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
+    """Return the plan of the base on the same inventory; None if there was no fleet yet."""
+    from fleetctl.planner.plan import make_plan  # NumPy
+    from fleetctl.render.report.of_diff import revision_text
+
+    if base.fleet is None:
+        return None
+    # the flags, applied to the models of the base: a model that --target does not name stays unplanned
+    left_out = planned.options.left_out
+    excludes = sorted(model.key for model in base.fleet.models if left_out(model.key, model.labels) is not None)
+    options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
+    with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
+        made = make_plan(base.fleet, planned.inventory, options, planned.facts)
+    if base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
+        # this inventory does not count the base's replicas, which run in another namespace, so the base creates none
+        rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
+        return made.model_copy(update={"models": rows})
+    return made

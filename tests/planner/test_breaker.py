@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fleetctl.planner.opening import open_ledger
 from short_forms import before, plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.base import moment_at
@@ -22,6 +21,7 @@ from fleetctl.planner.failures import failed_lately
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import Avoided, replica_shape
 from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.explain import explain
 

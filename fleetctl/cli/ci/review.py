@@ -33,10 +33,9 @@ from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import GitTree, MissingRevision, repository_of
-from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import plan_fleet, why_unknown
 
 app = command_app()
 NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
