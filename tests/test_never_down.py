@@ -118,7 +118,7 @@ ALLOWED = {
         "stop": "stops a job of the agent, never a replica",
     },
     "apply/follow.py": {
-        "Follower.stop": "stops a job of the agent, never a replica",
+        "RunFollower.stop": "stops a job of the agent, never a replica",
     },
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",

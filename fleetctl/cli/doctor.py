@@ -69,7 +69,7 @@ def doctor(
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):
             diagnosis = diagnose(examination.evidence(new_job_id("examine") if nodes else None), repaired)
     show_answer(diagnosis, output_format, diagnosis_report)
-    if left := [one for one in diagnosis.repaired if not one.done]:
+    if left := [leftover for leftover in diagnosis.repaired if not leftover.done]:
         say("warning", f"{count_of(len(left), 'leftover')} could not be removed")
     return diagnosis.exit_code
 
@@ -125,7 +125,7 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     if evidence.seen is None:
         return []
     orphans = {node_id: own for node_id, node in (evidence.nodes or {}).items()
-               if (own := [one for one in node.orphans if not one.container])}
+               if (own := [process for process in node.orphans if not process.container])}
     dead = Leftovers(leaked(evidence), orphans, evidence.locks)
     if not dead:
         say("note", "there is nothing for --fix to remove")
@@ -136,17 +136,17 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     if not confirm(f"Remove {them}?", yes=yes, otherwise="nothing was removed"):
         return []
     repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
-    for one in repaired:
-        if one.done:
-            say("removed", one.subject)
+    for leftover in repaired:
+        if leftover.done:
+            say("removed", leftover.subject)
         else:
-            say("warning", f"{one.subject} was not removed: {one.message}")
+            say("warning", f"{leftover.subject} was not removed: {leftover.message}")
     return repaired
 
 
 def _listed(dead: Leftovers, names: dict[str, str]) -> Iterator[str]:
     yield from (f"placement group {group.name}" for group in dead.groups)
     for node_id, processes in dead.orphans.items():
-        for one in processes:
-            yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), {engine_of(one)}"
+        for process in processes:
+            yield f"process {process.pid} on {names.get(node_id, node_id)} ({process.command}), {engine_of(process)}"
     yield from (f"lock of fleet {lock.fleet}, left by {lock.job or 'an unknown run'}" for lock in dead.locks)

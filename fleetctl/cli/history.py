@@ -63,8 +63,8 @@ def history(
         return 0
     wanted = parse_reports(report, reading=files or ())
     with _opened(files, address, fleet, "reading the runs") as (client, name):
-        found = read_history(client, name, limit)
-    show(formats_of(found, history_report), output_format, wanted)
+        history = read_history(client, name, limit)
+    show(formats_of(history, history_report), output_format, wanted)
     return 0
 
 
@@ -81,8 +81,8 @@ def show_run(
     """Show one run: its starter, its log, its replicas."""
     wanted = parse_reports(report, reading=files or ())
     with _opened(files, address, fleet, "reading the run") as (client, name):
-        found = read_run(client, wanted_run, name)
-    show(formats_of(found, run_report), output_format, wanted)
+        run = read_run(client, wanted_run, name)
+    show(formats_of(run, run_report), output_format, wanted)
     return 0
 
 

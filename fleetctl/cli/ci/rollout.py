@@ -14,7 +14,7 @@ from fleetctl.cli.ci import job as ci
 from fleetctl.cli.ci.apply import FailOn, exit_code_of, outcomes_of_job
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.explicit import Wanted
+from fleetctl.cli.explicit import VerbRequest
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
 from fleetctl.documents.events import HistoryRun
@@ -59,14 +59,14 @@ def rollout(
     job.check()
     output = ApplyOutput("table")
     options = PlanOptions(force=force, selector=selector, ignore_cooldown=ignore_cooldown)
-    wanted = Wanted("evict", "Replace", yes=True, dry_run=False, output_format="table", lock_timeout_s=lock_timeout,
-                    drain_s=drain)
+    wanted = VerbRequest("evict", "Replace", yes=True, dry_run=False, output_format="table",
+                         lock_timeout_s=lock_timeout, drain_s=drain)
     result = _rolled_out(job, options, wanted, output, at_once)
     ci.publish(job, result, comment=False)
     return exit_code_of(result, output, fail_on)
 
 
-def _rolled_out(job: Job, options: PlanOptions, wanted: Wanted, output: ApplyOutput, at_once: int) -> JobResult:
+def _rolled_out(job: Job, options: PlanOptions, wanted: VerbRequest, output: ApplyOutput, at_once: int) -> JobResult:
     try:
         loaded = inspect_fleet(job.files)
         name = loaded.sound().name
