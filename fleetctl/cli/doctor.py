@@ -13,10 +13,10 @@ import typer
 from fleetctl.apply.node_jobs import REPAIR, JobRunner, Leftovers, examine, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import confirm, say
+from fleetctl.cli.console import say
 from fleetctl.cli.process import read_stdin, this_invocation
 from fleetctl.cli.reporting import show_answer
-from fleetctl.cli.verb import new_job_id, starter
+from fleetctl.cli.verb import new_job_id, perform, starter
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
@@ -130,17 +130,20 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     if not dead:
         say("note", "there is nothing for --fix to remove")
         return []
+    repaired = list[Repaired]()
+
+    def remove() -> int:
+        repaired.extend(repair(examination.asker(), new_job_id(REPAIR), dead))
+        for leftover in repaired:
+            if leftover.done:
+                say("removed", leftover.subject)
+            else:
+                say("warning", f"{leftover.subject} was not removed: {leftover.message}")
+        return 0
+
     listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
-    say("remove", *listed)
-    them = "it" if len(listed) == 1 else f"these {len(listed)}"
-    if not confirm(f"Remove {them}?", yes=yes, otherwise="nothing was removed"):
-        return []
-    repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
-    for leftover in repaired:
-        if leftover.done:
-            say("removed", leftover.subject)
-        else:
-            say("warning", f"{leftover.subject} was not removed: {leftover.message}")
+    perform(remove, f"Remove {'it' if len(listed) == 1 else f'these {len(listed)}'}?", yes=yes,
+            shown=[("remove", line) for line in listed], otherwise="nothing was removed")
     return repaired
 
 
