@@ -331,7 +331,7 @@ def _svg(drawing: Drawing) -> Iterator[str]:
     labels = [_label(row) for row in rows]
     left = MARGIN + round(LETTER * max(12, *map(len, labels), 0)) + 12
     heights = [LINE * max(1, -(-len(row.cells) // CARDS_PER_LINE)) for row in rows]
-    most = max(8, *(min(CARDS_PER_LINE, len(row.cells)) for row in rows), 0)
+    columns = max(8, *(min(CARDS_PER_LINE, len(row.cells)) for row in rows), 0)
     top = 64
     legend_top = top + sum(heights) + 24
     heading, totals = f"Placement map: {drawing.scope}", drawing.totals()
@@ -342,7 +342,7 @@ def _svg(drawing: Drawing) -> Iterator[str]:
         lines.append((classes, fill, f"{drawing.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}"))
     lines += [(f"swatch {state}", "", f"{SIGNS[state]}  {MEANINGS[state]}") for state in drawing.signs()]
     longest = max(len(totals), *(len(text) for *_, text in lines), 0)
-    width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
+    width = max(left + columns * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
                 round(len(visible(heading)) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
     models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in drawing.legend)
@@ -367,8 +367,8 @@ def _svg(drawing: Drawing) -> Iterator[str]:
             yield from _svg_cell(drawing, cell, left + column * (CELL + GAP), y + line * LINE)
         yield "</g>"
         y += row_height
-    for place, (classes, fill, text) in enumerate(lines):
-        at = legend_top + 22 * place
+    for number, (classes, fill, text) in enumerate(lines):
+        at = legend_top + 22 * number
         frame = f'x="{MARGIN}" y="{at}" width="14" height="14" rx="3"'
         yield f'<rect class="{classes}" {frame}{fill}/>'
         if classes in ("swatch new", "swatch unknown"):
