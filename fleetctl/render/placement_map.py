@@ -185,6 +185,11 @@ def warm_text(member: Beside) -> str:
 
 WIDEST_NAME = 36
 BLOCKS = "▁▂▃▄▅▆▇█"
+TERMINAL_PALETTE = (
+    "color(75)", "color(215)", "color(114)", "color(211)", "color(222)", "color(147)", "color(80)", "color(180)",
+    "color(150)", "color(174)", "color(110)", "color(187)",
+)
+"""The same colors of the 256-color palette, chosen so that terminals with 16 colors still tell neighbors apart."""
 GRAY = "black on color(250)"
 MARK_STYLES = {SIGNS["dirty"]: "bold red", SIGNS["new"]: "bold green"}
 
@@ -269,7 +274,7 @@ def _cell_text(drawing: Drawing, cell: Cell, width: int, *, blocks: bool) -> Tex
 
 
 def _style(number: int | None) -> str:
-    return GRAY if number is None else f"black on {_PALETTE[number % len(_PALETTE)]}"
+    return GRAY if number is None else f"black on {TERMINAL_PALETTE[number % len(TERMINAL_PALETTE)]}"
 
 
 def _legend(drawing: Drawing, rows: Sequence[MapNode] | None) -> Iterator[Text]:
