@@ -34,8 +34,7 @@ from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import Planned, plan_fleet
 from fleetctl.workflow.proposal import FleetReplanner
 
 SHORT = 10
