@@ -47,7 +47,7 @@ from fleetctl.planner.live import (
     sort_out,
 )
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -135,7 +135,7 @@ def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) 
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
-    ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
+    ledger = open_ledger(inventory, fleet.policies, state, shapes, limits.closed, limits.cards)
     return _Draft(fleet, inventory, options, shapes, state, limits, Quotas(fleet, state), wanted, demands, allowed,
                   Placer(ledger), ledger.copied())
 
@@ -270,12 +270,12 @@ def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
     created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
-                    for member in replica.assignments) if limits.left_out or limits.closed else {}
+                    for member in replica.assignments) if limits.avoided or limits.closed else {}
     blocked = {row.model: row for row in draft.blocked}
     return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
                       in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
                       left_out=draft.options.left_out(model.key, model.labels),
-                      avoided=limits.avoided(model, place, draft.inventory, taken[place]) if place in taken else "")
+                      avoided=limits.kept_off(model, place, draft.inventory, taken[place]) if place in taken else "")
             for place, model in enumerate(draft.fleet.models)]
 
 
@@ -385,7 +385,7 @@ def expect(
     counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     others = Counter(
         ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
-            MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+            MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ANY_NODE)
             for member in replica.members)),))
         for replica in inventory.replicas
         if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in counted)

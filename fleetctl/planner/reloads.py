@@ -20,7 +20,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import lifecycle_of
-from fleetctl.planner.cooling import AVOIDED, Limits, find_limits
+from fleetctl.planner.cooling import Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.policy import protecting
@@ -90,9 +90,9 @@ def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
     """Return why the breaker leaves a replica alone: its spec cools, everywhere or on one of its nodes."""
     if left <= 0:
         return limits.why[place]
-    values = limits.left_out.get(place, {})
-    return next((limits.because[place][node] for member in replica.members
-                 if values.get(node := member.node_id or "") == AVOIDED), "")
+    avoided, tried = limits.avoided.get(place, {}), limits.tried.get(place, ())
+    return next((avoided[node] for member in replica.members
+                 if (node := member.node_id or "") in avoided and node not in tried), "")
 
 
 def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:

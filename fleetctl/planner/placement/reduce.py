@@ -143,7 +143,7 @@ def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger
         row = possible[number]
         key = np.packbits(row).tobytes()
         if key not in selectors:
-            selectors[key] = (("", str(len(selectors))),)
+            selectors[key] = Selector((("", str(len(selectors))),))
             indices = [index for node in np.flatnonzero(row) for index in problem.nodes[node].nodes]
             ledger.select(selectors[key], sorted(indices))
         keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram

@@ -20,6 +20,9 @@ from fleetctl.version import __version__
 ReportFormat = Literal["table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"]
 """The values of --format and --report."""
 
+RunFormat = Literal["table", "json", "jsonl", "markdown", "html", "github"]
+"""The formats of runs: SARIF and JUnit are for findings about files, and a run has outcomes."""
+
 OWN_FORMATS = frozenset({"table", "json"})
 """Formats that `render_report` does not render."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Expected
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
@@ -37,7 +37,7 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
 def kind_of(task: Task) -> tuple[Claim, Selector]:
     """Return the claim and the selector of a task."""
     claim = Claim(task.gpu_milli * SHARE // 1000, 0, task.cpu_milli * SHARE // 1000, task.mib * MIB)
-    return claim, (((MODEL, f"in({', '.join(task.models)})"),) if task.models else ())
+    return claim, Selector(((MODEL, f"in({', '.join(task.models)})"),)) if task.models else ANY_NODE
 
 
 def merge_by_merge(

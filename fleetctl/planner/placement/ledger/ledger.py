@@ -287,17 +287,19 @@ class Ledger:
     def selected(self, selector: Selector) -> tuple[int, ...]:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
-            self._selected[selector] = tuple(self._select(dict(selector)))
+            nodes, without = self.nodes, frozenset(selector.without)
+            self._selected[selector] = tuple([place for place in self._select(selector.labels)
+                                              if nodes[place].id not in without])
         return self._selected[selector]
 
     def select(self, selector: Selector, indices: Sequence[int]) -> None:
         """Define a made-up selector as these nodes, whatever their labels."""
         self._selected[selector] = tuple(indices)
 
-    def _select(self, wanted: Mapping[str, str]) -> list[int]:
+    def _select(self, wanted: Iterable[tuple[str, str]]) -> list[int]:
         """Return the open nodes that match, by the values of each label; a label is indexed on first use."""
         matching: set[int] | None = None
-        for key, expression in wanted.items():
+        for key, expression in wanted:
             requirement = parse_requirement(expression)
             by_value = self._places_of(key)
             values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
