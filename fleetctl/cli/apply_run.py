@@ -133,7 +133,7 @@ class ApplyOutput:
         blocked = all_outcomes(self.plan, None)
         would = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code="DRY_RUN",
                                 nodes=list(dict.fromkeys(member.node for member in one.members)),
-                                message="it would be created") for one in (self.plan.actions if self.plan else ())]
+                                message="it would be created") for one in (self.plan.starts if self.plan else ())]
         code = final_exit_code(blocked, interrupted=False)
         self._write_last(NOTHING_DONE, code, [*would, *blocked])
         return code
@@ -209,7 +209,7 @@ def agreed_to(
     Raises PolicyRefused, and UsageError if there is no terminal to ask on.
     """
     plan = proposal.task.plan
-    asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
+    asks = bool(plan.actions or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format == "table" or asks):
         # in the formats for programs the plan is not part of the result: it is shown only to a person who is asked
         shown_on = console.result_console() if output_format == "table" else console.message_console()
@@ -223,10 +223,10 @@ def agreed_to(
     if proposal.task.single_use:
         say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
-    if plan.actions or not (plan.acts or plan.new_nodes):
-        steps.append(f"create {count_of(len(plan.actions), 'replica')}")
-    if plan.reloads:
-        steps.append(f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place")
+    if plan.summary.create or not (plan.actions or plan.new_nodes):
+        steps.append(f"create {count_of(plan.summary.create, 'replica')}")
+    if plan.summary.reload:
+        steps.append(f"reload the weights of {count_of(plan.summary.reload, 'replica')} in place")
     if plan.summary.prefetch:
         steps.append(f"fetch weights onto {count_of(plan.summary.prefetch, 'node')}")
     if plan.new_nodes:
@@ -247,7 +247,7 @@ def offer_new_plan(
     except FleetctlError as error:
         say("note", f"no new plan can be made here: {error.message}")
         raise stale from None
-    asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
+    asks = console.may_ask() and not yes and fresh.actions and not refusing(fresh.policy)
     if asks:
         say("refused", stale.message)
         say("moved", *stale.listed)

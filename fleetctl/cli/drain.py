@@ -128,7 +128,7 @@ def _agreed(found: Draining, wanted: Wanted, plan: Plan | None) -> int | None:
 
     `plan` = that of the replacements; None = none are needed.
     """
-    go, stay = found.foreseen(plan.actions if plan else ())
+    go, stay = found.foreseen(plan.starts if plan else ())
     no_room = {one.model: f"there is no room for its replacement ({one.code}), and "
                for one in (plan.blocked if plan else ())}
     say("end" if wanted.evict else "leaves", *map(name_of, go))
@@ -136,7 +136,7 @@ def _agreed(found: Draining, wanted: Wanted, plan: Plan | None) -> int | None:
     if wanted.start.dry_run:
         say("note", NOTHING_DONE)
         return PARTIAL if stay else 0
-    starts = count_of(len(plan.actions), "replica") if plan and plan.actions else "nothing"
+    starts = count_of(plan.summary.create, "replica") if plan and plan.summary.create else "nothing"
     first = f"cordon it, start {starts} elsewhere" if plan else "cordon it"
     then = f", then end {count_of(len(go), 'replica')} there" if wanted.evict and go else ""
     asked = f"Drain {found.node.name}: {first}{then}?"

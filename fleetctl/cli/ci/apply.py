@@ -99,7 +99,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
             agreed_to(job.invocation, proposal, "table", force=job.force, yes=True)
             options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
             code = carry_out(task, options_of_run, output, None)
-        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, task.plan.acts)
+        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, bool(task.plan.actions))
     except UsageError:
         raise
     except FleetctlError as error:
@@ -112,7 +112,7 @@ def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
     return outcomes_of_job(HistoryRun(
         id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
         message="", plan_id=plan.plan_id, commit=git.commit if git else None,
-        branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
+        branch=git.branch if git else None, tool_version=plan.tool_version, create=plan.summary.create,
         files=plan.fleet.files, outcomes=outcomes), code)
 
 
@@ -131,4 +131,4 @@ def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlE
             plan = read_saved_plan(job.invocation, plan_file)
     name = plan.fleet.name if plan else ci.fleet_name(job.invocation, job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
-    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))
+    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.actions))

@@ -158,7 +158,8 @@ def _reviewed(job: Job) -> JobResult:
     if job.out:
         now = job.invocation.now() if where.inventory else planned.inventory.observed_at
         save_plan(job.invocation, plan, job.out, now)
-    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
+    return JobResult(report, plan.exit_code, plan.plan_id, bool(plan.actions), plan_file=str(job.out or ""),
+                     reports=reports)
 
 
 def _revision(job: Job) -> str | None:
@@ -326,5 +327,5 @@ def _drift_of(job: Job) -> tuple[JobResult, bool]:
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
     show(formats, "table")
     write_reports(formats, reports)
-    result = JobResult(report, report.exit_code, plan.plan_id, plan.acts, reports=reports)
+    result = JobResult(report, report.exit_code, plan.plan_id, bool(plan.actions), reports=reports)
     return result, result.code != NOTHING_TO_DO or bool(beside)
