@@ -349,20 +349,21 @@ def test_imports_inside_functions_are_followed() -> None:
 
 
 def test_replace_and_rollout_end_only_by_the_explicit_verb() -> None:
-    """Their rounds decide, and the commands act: one call of `act_on` each, for one replica of a model."""
-    [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
-    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
+    """Their rounds decide, and one call of `act_on` acts, on replicas that only their steps name."""
+    acting = {(path.name, function, ast.unparse(call.args[3])) for path in SOURCES for function, call in
+              calls(path, "act_on")}
+    assert acting == {("drain.py", "_let_go", "end"), ("replace.py", "end_replicas", "replicas"),
+                      ("explicit.py", "_carry_out", "chosen"), ("explicit.py", "act", "chosen")}
+    ending = [(path.name, function, ast.unparse(call.args[0])) for path in SOURCES for function, call in
+              calls(path, "end_replicas")]
+    assert ending == [("replace.py", "_rounds", "[replica]"), ("rollout.py", "_end", "replicas")]
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
 
 
 def test_a_rollout_ends_only_by_the_explicit_verb_and_what_the_rounds_of_replace_name() -> None:
-    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
-    [(_, added)] = [one for one in calls(PACKAGE / "cli" / "rollout.py", "append") if "ones" in ast.unparse(one[1])]
-    assert ast.unparse(added) == "ones.append(one)"
+    [(_, added)] = [one for one in calls(PACKAGE / "cli" / "rollout.py", "append") if "replicas" in ast.unparse(one[1])]
+    assert ast.unparse(added) == "replicas.append(replica)"
     [(chooses, _)] = calls(PACKAGE / "cli" / "rollout.py", "next_to_end")
     assert chooses == "_end"
     using = {str(path.relative_to(PACKAGE)) for path in SOURCES if calls(path, "roll_out")}

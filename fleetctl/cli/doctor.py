@@ -12,9 +12,9 @@ from fleetctl.apply.node_jobs import REPAIR, Leftovers, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import read_stdin, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.cli.verb import new_job_id, starter
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence

@@ -21,7 +21,7 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.dashboard import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
@@ -97,7 +97,7 @@ class Chosen:
         """Return how long a start may take, by model, where weights make it longer."""
         if not any(model.engine_hash for model in fleet.models):
             return {}
-        from fleetctl.planner.startup import startup_notes  # most fleets have no weights
+        from fleetctl.planner.weights import startup_notes  # most fleets have no weights
 
         return startup_notes(fleet, seen)
 
@@ -160,13 +160,8 @@ def status(
         if output_format == "json":
             write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
         else:
-            outdated = chosen.outdated(seen)
-            if fleet and outdated and isinstance(source, Live):
-                from fleetctl.workflow.live_plan import look_up_changes  # reads the history of applies
-                from fleetctl.workflow.planned import add_changes
-
-                outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
-            show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
+            show_report(chosen.report(seen, _compared(source, chosen, seen)),
+                        result_console(UNBROKEN) if chosen.wide else None)
         if cluster_of(fleet).grow and isinstance(source, Live):
             from fleetctl.inventory.autoscaler import autoscaler_news  # rarely needed: few clusters grow
 
@@ -175,6 +170,17 @@ def status(
     if not seen.complete:
         say("error", "the inventory is incomplete: there may be more than is shown")
     return 0 if seen.complete else 1
+
+
+def _compared(source: InventorySource, chosen: Chosen, seen: Inventory) -> list[Drift]:
+    """Return the outdated replicas; of a running cluster with the differences from the file."""
+    outdated = chosen.outdated(seen)
+    if not outdated or chosen.fleet is None or not isinstance(source, Live):
+        return outdated
+    from fleetctl.workflow.live_plan import look_up_changes  # reads the history of applies
+    from fleetctl.workflow.planned import add_changes
+
+    return add_changes(outdated, look_up_changes(source.client, chosen.fleet, outdated))
 
 
 def _follow(source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:

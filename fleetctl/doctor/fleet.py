@@ -16,7 +16,7 @@ from fleetctl.documents.inventory import Node
 from fleetctl.fleetfile.command_line import find_container
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take
-from fleetctl.planner.notes import policy_of
+from fleetctl.planner.placement.policies import policy_of
 
 
 def check_files(evidence: Evidence) -> Iterator[Diagnosed]:

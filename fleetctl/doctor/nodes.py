@@ -13,7 +13,7 @@ from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.records import cordon_note, has_ended
-from fleetctl.planner.notes import policy_of
+from fleetctl.planner.placement.policies import policy_of
 from fleetctl.planner.placement.reasons.words import users_text
 
 

@@ -92,17 +92,3 @@ def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
             mark: Any = event.start_mark
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
     return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a subclass of the safe loader
-
-
-def refuse_duplicates(node: Any) -> None:  # noqa: ANN401  a yaml.Node, or None
-    """Raise MarkedYAMLError at a key that a mapping has twice: the last one would silently win."""
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value}", problem_mark=key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
-            refuse_duplicates(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            refuse_duplicates(item)

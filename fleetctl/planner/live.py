@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as counting
 from itertools import islice
@@ -115,6 +115,10 @@ class LiveState:
     lost: list[Lost]
     running: list[tuple[Replica, bool]]
     """All live replicas, including foreign ones and WARM ones with memory, in a fixed order; whether each is ours."""
+
+    def live_of(self, key: str) -> Sequence[Replica]:
+        """Return the live replicas of a model."""
+        return self.models[key].live if key in self.models else ()
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:

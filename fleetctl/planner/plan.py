@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
@@ -17,6 +17,7 @@ from fleetctl.documents.plan import (
     Blocked,
     Certificate,
     Drift,
+    FileWarning,
     Growth,
     Hold,
     ModelRow,
@@ -27,6 +28,7 @@ from fleetctl.documents.plan import (
     PlanInventory,
     Summary,
 )
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import actions_for, read_actions
@@ -41,18 +43,16 @@ from fleetctl.planner.live import (
     resume_command,
     sort_out,
 )
-from fleetctl.planner.notes import card_notes, file_warnings, slot_notes
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
-from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.planner.cold import ColdFloor
@@ -110,7 +110,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     require_complete(inventory)
     options = with_keys(options, fleet.labels)
     if any(model.engine_hash for model in fleet.models):
-        from fleetctl.planner.startup import with_startup_times  # most fleets have no weights
+        from fleetctl.planner.weights import with_startup_times  # most fleets have no weights
 
         fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
@@ -148,8 +148,17 @@ def _place(draft: _Draft) -> None:
     draft.tries = try_nodes(
         limits, [one for one in limits.allowed(draft.wanted) if one.place in found.no_room], found.packing.placed,
         placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    draft.placed = with_ids([*found.packing.placed, *draft.tries.placed], draft.fleet.models, draft.state.models,
-                            placer.ledger, start)
+    placed = [*found.packing.placed, *draft.tries.placed]
+    states = [draft.state.models[model.key] for model in draft.fleet.models]
+    with_ids: Sequence[tuple[Placed, int | None]] = [(one, None) for one in placed]
+    if any(states[one.demand.place].not_hot for one in placed):
+        from fleetctl.planner.promote import promoted  # most fleets have no WARM replicas
+
+        with_ids = promoted(placed, draft.fleet.models, states, placer.ledger, start)
+    counts = Counter(one.demand.place for one, replica_id in with_ids if replica_id is None)
+    ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
+    draft.placed = [(one, next(ids[one.demand.place]) if replica_id is None else replica_id)
+                    for one, replica_id in with_ids]
     draft.most = found.packing.most + len(limits.tries)
 
 
@@ -158,8 +167,9 @@ def _explain(draft: _Draft) -> None:
     fleet, inventory, found, state = draft.fleet, draft.inventory, draft.found, draft.state
     placed, inquiry, repacked = [one for one, _ in draft.placed], None, None
     if found.no_room:  # imported only now: a third of the time of a small plan
+        from fleetctl.planner.placement.exact.exact import repacked_bound
+        from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
-        from fleetctl.planner.repacked import repacked_bound
 
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
@@ -318,6 +328,13 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical(actions)})})
 
 
+def file_warnings(found: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:
+    """Return the warnings about the planned models, by key, and about no model alone, in file order."""
+    return [FileWarning(code=one.code, message=one.message, model=one.model or None, allowed=one.allowed,
+                        suggestion=one.suggestion, source=Position(file=one.file, line=one.line, column=one.column))
+            for one in found if not one.model or one.model in planned]
+
+
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
@@ -357,17 +374,14 @@ def expect(
     ours = [(model, state.models[model.key]) for model in fleet.models]
     models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
               for model, found in ours]
-    return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
-
-
-def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
-    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
-    ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
-    for replica in inventory.replicas:
-        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
-            yield ReplicaShape("", (GroupShape("", 1, tuple(
-                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
-                for member in replica.members)),))
+    counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
+    others = Counter(
+        ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
+            MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+            for member in replica.members)),))
+        for replica in inventory.replicas
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in counted)
+    return [*models, *(Expected(shape, 0, count) for shape, count in others.items())]
 
 
 def model_row(
@@ -420,13 +434,21 @@ def _reason(
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
+    """Yield what a reader must know of the live replicas: starting, restarting, not ready, outdated, lost."""
     if row.startup_bytes and (row.create or row.starting):
-        from fleetctl.planner.startup import allowed_text
+        from fleetctl.planner.weights import allowed_text
 
         yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
-    yield from _restart_notes(state.live, state.observed_at)
+    for word, at, restarts in (
+        ("restarting", "since", [one for one in state.live if one.state == "RESTARTING"]),
+        ("restarted", "at", [one for one in state.live if was_restarted_recently(one, state.observed_at)]),
+    ):
+        if restarts:
+            times = [one.since for one in restarts if one.since]
+            when = f" {at} {clock_text(min(times), state.observed_at)}" if times else ""
+            yield f"{len(restarts)} {word}{when} ({_worst(restarts)})"
     if row.not_ready:
         first, since = min(((one, one.not_ready_since) for one in state.live if one.not_ready_since), key=itemgetter(1))
         yield (f"{row.not_ready} not ready since {clock_text(since, state.observed_at)} "
@@ -439,16 +461,6 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{lost} lost with a dead node"
         if unbuilt:
             yield f"{unbuilt} never constructed"
-
-
-def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
-    """Yield the numbers of restarting and recently restarted replicas: since when, the restarts used, and why."""
-    for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
-                            ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
-        if found:
-            times = [one.since for one in found if one.since]
-            when = f" {at} {clock_text(min(times), observed_at)}" if times else ""
-            yield f"{len(found)} {word}{when} ({_worst(found)})"
 
 
 def _worst(found: Sequence[Replica]) -> str:

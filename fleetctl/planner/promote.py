@@ -37,30 +37,32 @@ class Warm(NamedTuple):
     seats: SeatNodes
 
 
-def with_ids(
-    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Mapping[str, ModelState], ledger: Ledger,
-    start: int,
-) -> list[tuple[Placed, int]]:
-    """Return the new replicas with their ids, in order of creation, and move promoted ones on the ledger.
+def promoted(
+    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Sequence[ModelState], ledger: Ledger, start: int
+) -> list[tuple[Placed, int | None]]:
+    """Return the new replicas in order of creation, with the ids of those that are promoted; moves them on the ledger.
 
-    `start` = the mark of the ledger before any of them was placed. Without WARM replicas the ledger is not changed.
+    `states` = by place of the model in the file; `start` = the mark of the ledger before any of them was placed.
     """
     shapes = {one.demand.place: one.demand.shape for one in placed}
-    warm = list[Warm]()
-    if any(states[shape.key].not_hot for shape in shapes.values()):
-        numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
-        warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
-    taken = _promoted(placed, warm, ledger, start) if warm else [(one, None) for one in placed]
-    counts = Counter(one.demand.place for one, replica_id in taken if replica_id is None)
-    ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
-    return [(one, next(ids[one.demand.place]) if replica_id is None else replica_id) for one, replica_id in taken]
+    numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
+    warm = [one for place, shape in shapes.items()
+            for one in _warm(models[place], shape, states[place], numbers, place)]
+    if not warm:
+        return [(one, None) for one in placed]
+    ledger.undo(start)
+    opening = list(ledger.numbers)
+    promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
+    for current in (True, False):
+        for one in [one for one in warm if one.current is current and not promotion.assign_in_place(one)]:
+            promotion.assign_by_moving(one)
+    return promotion.result()
 
 
 def _warm(
-    model: ResolvedModel, shape: ReplicaShape, states: Mapping[str, ModelState], numbers: Mapping[str, int], place: int
+    model: ResolvedModel, shape: ReplicaShape, state: ModelState, numbers: Mapping[str, int], place: int
 ) -> Iterator[Warm]:
     """Yield the replicas of a model that may be promoted."""
-    state = states[model.key]
     free = state.not_hot_ids
     ranks = members_by_rank(model)
     if not ranks:
@@ -73,18 +75,6 @@ def _warm(
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in one.members}
             yield Warm(place, one.replica_id or 0, model.has_spec(one.spec_hash), seats)
-
-
-def _promoted(
-    placed: Sequence[Placed], warm: Sequence[Warm], ledger: Ledger, start: int
-) -> list[tuple[Placed, int | None]]:
-    ledger.undo(start)
-    opening = list(ledger.numbers)
-    promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
-    for current in (True, False):
-        for one in [one for one in warm if one.current is current and not promotion.assign_in_place(one)]:
-            promotion.assign_by_moving(one)
-    return promotion.result()
 
 
 class _Promotion:

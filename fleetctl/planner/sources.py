@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetctl.documents.canonical import in_order
 from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost
 from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.weights import (
@@ -29,6 +29,7 @@ from fleetctl.planner.weights import (
     with_sources,
 )
 
+Flags = NDArray[np.bool_]
 MOST_SOURCES = 3
 """Sources that each member gets, as far as others do not need them: one may be gone when the member starts."""
 FULL_WAVES = np.array([(MOST_FETCHES + 1) ** wave - 1 for wave in range(1, 20)])
@@ -96,7 +97,7 @@ class _Pool:
     def __init__(self, sources: Sequence[_Source], nodes: Mapping[str, Node]) -> None:
         self.sources = sources
         self._labels = [nodes[one.node_id].labels for one in sources]
-        self._columns = dict[str, tuple[dict[str | None, int], Ints]]()
+        self._columns = dict[str, tuple[dict[str | None, int], NDArray[np.int64]]]()
         self.whole = np.array([one.whole for one in sources], dtype=bool)
 
     def on_node(self, node_id: str) -> Flags:

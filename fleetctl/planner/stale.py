@@ -16,9 +16,8 @@ from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, ModelState, sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.reasons.check import refusal
 from fleetctl.planner.promote import is_still_warm
 from fleetctl.planner.reloads import moved_reloads

@@ -5,8 +5,8 @@ Read here, and changed value by value in place, comments kept.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +14,9 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import Authored
-from fleetctl.documents.plain_yaml import is_text_to_all
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.workflow.output_files import real_path, write_file
 
 Text = Annotated[str, Field(min_length=1)]
@@ -70,12 +70,7 @@ def user_folder(environ: Mapping[str, str], home: Path, variable: str, usual: st
 
 def read_contexts(path: Path) -> Contexts:
     """Return the contexts in the file, none if there is no file; raises DocumentError for a damaged file."""
-    try:
-        return _checked(_parsed(read_whole(path).decode("utf-8"), path), path)
-    except FileNotFoundError:
-        return Contexts()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    return _checked(_values(_bytes_of(path), path), path)
 
 
 def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> Contexts:
@@ -83,89 +78,45 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
 
     Returns the changed contexts; raises DocumentError and writes nothing if they would not be valid.
     """
-    read_contexts(path)
-    text, rest = path.read_text(encoding="utf-8") if path.exists() else "", dict(changes)
-    for key in [key for key, value in changes.items() if value is None]:
-        if (shorter := _without_lines(text, (*below, key))) is not None:
-            text = shorter
-            del rest[key]
-    text = _rewritten(text, rest, *below) if rest else text
-    changed = _checked(_parsed(text, path), path)
-    write_file(real_path(path), text, mode=0o600, make_folder=True)
-    return changed
+    from fleetctl.fleetfile.format import with_values  # only these commands write
 
-
-def _without_lines(text: str, keys: Sequence[str]) -> str | None:
-    """Return the text without the lines of a key and the comment right above it; None if the key shares its line.
-
-    ruamel cannot do it: it also removes the comment of the next key. The last key takes its mapping with it.
-    """
-    import yaml
-
-    from fleetctl.documents.plain_yaml import PlainLoader
-
-    start: Any = None
-    value: Any = yaml.compose(text, Loader=PlainLoader)
-    for number, key in enumerate(keys, 1):
-        entries = value.value if isinstance(value, yaml.MappingNode) and not value.flow_style else []
-        start, value = next((entry for entry in entries if entry[0].value == key), (None, None))
-        if start is None:
-            return None
-        if 1 < number == len(keys) and len(entries) == 1:
-            return _without_lines(text, keys[:-1])
-    lines, first, column = text.splitlines(keepends=True), start.start_mark.line, start.start_mark.column
-    while column and lines[first - 1].startswith(" " * column + "#"):
-        first -= 1
-    return "".join([*lines[:first], *lines[_last_line(value) + 1:]])
-
-
-def _last_line(node: Any) -> int:  # noqa: ANN401 (PyYAML has no types)
-    """Return the number of the last line of a value, from 0; comments after the value do not count."""
-    while isinstance(node.value, list) and node.value and not node.flow_style:
-        node = node.value[-1][1] if isinstance(node.value[-1], tuple) else node.value[-1]
-    line: int = node.end_mark.line
-    return line if node.end_mark.column else line - 1
-
-
-def _rewritten(before: str, changes: Mapping[str, object], *below: str) -> str:
-    from ruamel.yaml import YAML  # 0.1 s, and only these commands write
-
-    yaml, out = YAML(), io.StringIO()
-    yaml.preserve_quotes = True
-    loaded = yaml.load(before)
-    tree: dict[str, Any] = loaded or {}
-    part = tree
+    data = _bytes_of(path)
+    before = _values(data, path)
+    _checked(before, path)
+    after = json.loads(json.dumps(before))  # what aliases share is one value in `before`
+    part = after
     for key in below:
-        part = part.setdefault(_quoted(key), {})
-    for key, value in changes.items():
-        if value is None:
-            part.pop(key, None)
-        else:
-            part[_quoted(key)] = _quoted(value) if isinstance(value, str) else value
-    yaml.dump(tree, out)
-    # ruamel attaches comments to values, and so loses those of a text without any value
-    return (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
+        part = part.setdefault(key, {})
+    part.update(changes)
+    for key in [key for key, value in changes.items() if value is None]:
+        del part[key]
+    wanted = _checked(after, path)
+    text = with_values(data.decode("utf-8-sig"), before, after)
+    if text is None or _checked(_values(text.encode(), path), path) != wanted:
+        raise DocumentError(f"{path} cannot be changed without changing more than was asked for",
+                            hint="change it by hand")
+    write_file(real_path(path), text, mode=0o600, make_folder=True)
+    return wanted
 
 
-def _quoted(text: str) -> str:
-    """Return the text, to be quoted if some YAML reader takes it for another type, such as `on`."""
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
-    quoted: str = DoubleQuotedScalarString(text)
-    return text if is_text_to_all(text) else quoted
-
-
-def _parsed(text: str, path: Path) -> object:
-    import yaml
-
-    from fleetctl.documents.plain_yaml import PlainLoader, load_plain, refuse_duplicates
-
+def _bytes_of(path: Path) -> bytes:
     try:
-        found = load_plain(text) or {}
-        refuse_duplicates(yaml.compose(text, Loader=PlainLoader))
-        return found
-    except yaml.YAMLError as error:
-        raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None
+        return read_whole(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise DocumentError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _values(data: bytes, path: Path) -> Any:  # noqa: ANN401  any YAML value
+    from fleetctl.fleetfile.compose import compose_bytes  # loads YAML, which a cluster without a file does not need
+
+    composed = compose_bytes(SourceBytes(str(path), data))
+    for problem in composed.problems:
+        raise DocumentError(f"{path}:{problem.line}:{problem.column}: {problem.message}")
+    if len(composed.documents) > 1:
+        raise DocumentError(f"{path} holds {len(composed.documents)} documents", hint="one is allowed")
+    return composed.documents[0].value if composed.documents else {}
 
 
 def _checked(raw: object, path: Path) -> Contexts:

@@ -19,9 +19,16 @@ from short_forms import plan_for
 from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.climb import climb
 from fleetctl.planner.placement.exact.columns import Holdings
-from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, layout_at, relax, relax_by_node
+from fleetctl.planner.placement.exact.exact import (
+    MAX_LATER,
+    bound_replicas,
+    climb,
+    examine,
+    layout_at,
+    relax,
+    relax_by_node,
+)
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, levels_of
 from fleetctl.planner.placement.problem import Problem

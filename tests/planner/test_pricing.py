@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from stated import problem_of
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.columns import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.patterns.pricing import Fills, Frame, Pricer, merged
+from fleetctl.planner.placement.realize import creation_order
 from fleetctl.planner.placement.tally import Tally
 
 

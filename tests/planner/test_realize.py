@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from short_forms import short_inventory, short_model
 
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import Layout, Piece, realize

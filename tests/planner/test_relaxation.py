@@ -12,10 +12,9 @@ from random_cases import cases
 from stated import problem_of, stated
 
 from fleetctl.planner.placement.exact import model_rows
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.exact.climb import climb, most_replicas
-from fleetctl.planner.placement.exact.exact import relax
+from fleetctl.planner.placement.exact.exact import climb, most_replicas, relax
 from fleetctl.planner.placement.objective import Level
+from fleetctl.planner.placement.worth.bid_prices import CardShare, TooManyError, maximal_packings
 
 SEEDS = range(400, 400 + cases(1))
 
@@ -87,7 +86,7 @@ def test_order_of_models_and_nodes_does_not_matter() -> None:
 @settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=4, unique=True), st.integers(1, 12))
 def test_every_packing_of_a_card_is_part_of_a_maximal_one(shares: list[int], room: int) -> None:
-    found = maximal_packings([Piece(share, 0) for share in shares], room, 0, 10_000)
+    found = maximal_packings([CardShare(share, 0) for share in shares], room, 0, 10_000)
     for packing in _all_packings(shares, room):
         assert any(all(a <= b for a, b in zip(packing, one, strict=True)) for one in found)
     assert set(found) <= set(_all_packings(shares, room))
@@ -101,9 +100,9 @@ def _all_packings(shares: list[int], room: int) -> list[tuple[int, ...]]:
 
 
 def test_packings_stay_within_the_memory_of_the_card() -> None:
-    assert maximal_packings([Piece(1, 6), Piece(2, 0)], 6, 10, 100) == ((0, 3), (1, 2))
+    assert maximal_packings([CardShare(1, 6), CardShare(2, 0)], 6, 10, 100) == ((0, 3), (1, 2))
 
 
 def test_too_many_packings_are_refused() -> None:
     with pytest.raises(TooManyError):
-        maximal_packings([Piece(share, 0) for share in range(1, 9)], 60, 0, 50)
+        maximal_packings([CardShare(share, 0) for share in range(1, 9)], 60, 0, 50)

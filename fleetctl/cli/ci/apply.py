@@ -13,7 +13,7 @@ from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply import proposed, split_arguments
-from fleetctl.cli.apply_run import ApplyOutput, agreed_to, carry_out
+from fleetctl.cli.apply_run import ApplyOutput, carry_out, show_proposal
 from fleetctl.cli.ci import job as ci
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
@@ -96,7 +96,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
                 raise UsageError("--ignore-cooldown: the plan is already made and is applied unchanged",
                                  hint="give it to the review that saves the plan")
             output.plan = task.plan
-            agreed_to(job.invocation, proposal, "table", force=job.force, yes=True)
+            show_proposal(job.invocation, proposal, "table", force=job.force, yes=True)
             options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
             code = carry_out(task, options_of_run, output, None)
         return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, bool(task.plan.actions))

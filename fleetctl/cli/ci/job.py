@@ -21,8 +21,8 @@ import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.console import say, write_document
-from fleetctl.cli.identity import ci_address
 from fleetctl.cli.reporting import WantedReport, parse_reports
+from fleetctl.cli.verb import ci_address
 from fleetctl.errors import FleetctlError, ForgeError, RevisionError, UsageError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.load import load_fleet

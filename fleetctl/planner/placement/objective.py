@@ -8,7 +8,7 @@ and fewest empty nodes broken. Scores compare as tuples.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -50,10 +50,16 @@ def wanted_levels(demands: Sequence[Demand]) -> Levels:
     return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
+def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
+    """Return how crowded the values of all written spreads are; 0 without any."""
+    return sum(count * count for demand in demands if demand.shape.spread is not None
+               for count in ledger.crowd(demand.shape.key).values())
+
+
 def score(
     placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int, ledger: Ledger | None = None
 ) -> Score:
-    """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses.
+    """Score a packing; `crowding` = of its written spreads, `broken` = formerly empty nodes that it uses.
 
     `ledger` = its nodes; None = each is known to report all its cards.
     """

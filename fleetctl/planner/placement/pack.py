@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
+from fleetctl.planner.placement.objective import Levels, Score, crowding, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 
 if TYPE_CHECKING:
@@ -269,6 +268,8 @@ class _Search:
     def spread_out(self) -> None:
         """Improve written spreads as far as the best packing allows."""
         if self.spreading is not None:
+            from fleetctl.planner.placement.greedy.spread_out import pack_again, spread_out
+
             if len(self.best) < self.count:
                 self._clear()
                 self._keep_if_better(pack_again(self.best, self.spreading))

@@ -6,6 +6,10 @@ order, since Ray's choice of cards depends on it; among the nodes, higher priori
 Members are split into gangs with at most the allowed number of members of one gang on a node. Nodes with most members
 go first, and each member joins the gang that still needs most. For members of one kind this succeeds whenever a split
 exists (Gale and Ryser 1957). With several kinds it may fail; then a bounded search follows.
+
+Also the order in which to create members on one node so that Ray's own choice of cards takes them all. Large ones first
+nearly always works. If it does not, orders are searched depth first with Ray's rule: any packing of shares on cards is
+reached by some order, unless memory on cards interferes.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
 
@@ -30,6 +36,10 @@ SEARCH_PIECES = 400
 """The search recurses once per member. Without it two of 752 fleets with gangs lose a replica."""
 ANY = -1
 """A member that may belong to any replica of its class."""
+Member = tuple[int, Claim]
+"""(item, claim of one member)."""
+ORDER_STEPS = 3_000
+"""The most states of the search for an order on one node."""
 
 
 def split_into_gangs(gang: Gang, members: Members, together: int) -> list[GangNodes]:
@@ -248,3 +258,66 @@ def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) 
     for (node, kind), count in members.items():
         by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
     return [gangs for value in sorted(by_domain) for gangs in split_into_gangs(gang, by_domain[value], together)]
+
+
+def creation_order(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> list[int]:
+    """Return items in an order in which an offer takes them; items that find no card are left out.
+
+    `pattern` = (item, count) pairs; `claims` = by item.
+    """
+    members = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
+    taken = _taken(offer, members)
+    found = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
+    return taken if found is None else [item for item, _ in found]
+
+
+def _large_first(member: Member) -> tuple[int, ...]:
+    item, claim = member
+    return -claim.whole_cards, -claim.gpus, -claim.vram, -claim.cpus, item
+
+
+def _taken(offer: Offer, order: Sequence[Member]) -> list[int]:
+    items = []
+    for item, claim in order:
+        taken = take(offer, claim)
+        if taken is not None:
+            offer = taken.left
+            items.append(item)
+    return items
+
+
+class _OrderSearch:
+    """A depth-first search for an order with Ray's rule; states without a solution are not tried again."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = sorted(set(members), key=_large_first)
+        self.counts = Counter(members)
+        self.steps = ORDER_STEPS
+        self.failed: set[tuple[Offer, tuple[int, ...]]] = set()
+
+    def order(self, offer: Offer) -> list[Member] | None:
+        """Return an order in which `offer` takes all members that are left; None if none was found."""
+        if not self.counts.total():
+            return []
+        state = offer, tuple(self.counts[one] for one in self.members)
+        self.steps -= 1
+        if self.steps < 0 or state in self.failed or self._lacks_share(offer):
+            return None
+        for one in self.members:
+            taken = take(offer, one[1]) if self.counts[one] else None
+            if taken is None:
+                continue
+            self.counts[one] -= 1
+            rest = self.order(taken.left)
+            self.counts[one] += 1
+            if rest is not None:
+                return [one, *rest]
+        self.failed.add(state)
+        return None
+
+    def _lacks_share(self, offer: Offer) -> bool:
+        """Return whether the cards that hold at least one of the members have less share than all of them take."""
+        shares = [(claim.gpus, count) for (_, claim), count in self.counts.items() if count]
+        smallest = min(share for share, _ in shares)
+        free = sum(card.free_share for card in offer.cards if card.free_share >= smallest)
+        return free < sum(share * count for share, count in shares)

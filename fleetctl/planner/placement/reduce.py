@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.cards import Card, Offer
@@ -23,7 +22,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Ints, Tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, Problem
 
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+"""Amounts and numbers are integers; only the values of a relaxation, and prices, are not."""
 Counts = NDArray[np.int32]
 
 NO_LIMIT = 1 << 30
@@ -100,20 +103,19 @@ class OfferTable:
 
     def most_of(self, claim: Claim) -> Ints:
         """Return by row an upper bound on the members with this claim, each resource by itself."""
-        if claim.on_cards not in self._on_cards:  # few claims differ in GPU and VRAM
-            self._on_cards[claim.on_cards] = self._most_on_cards(claim)
-        limit = self._on_cards[claim.on_cards]
+        limit = self._on_cards.get(claim.on_cards)
+        if limit is None:  # few claims differ in GPU and VRAM
+            if not claim.wants_card:
+                limit = np.full(len(self.cpus), NO_LIMIT, dtype=np.int64)
+            elif claim.whole_cards:
+                limit = self.whole_cards(claim.vram) // claim.whole_cards
+            else:
+                limit = self._by_row(self.cards.counts_of(claim))
+                limit = np.minimum(limit, np.maximum(self.gpus, 0) // claim.gpus) if claim.gpus else limit
+            self._on_cards[claim.on_cards] = limit
         if claim.cpus:
             limit = np.minimum(limit, self.cpus // claim.cpus)
         return np.minimum(limit, self.memory // claim.memory) if claim.memory else limit
-
-    def _most_on_cards(self, claim: Claim) -> Ints:
-        if not claim.wants_card:
-            return np.full(len(self.cpus), NO_LIMIT, dtype=np.int64)
-        if claim.whole_cards:
-            return self.whole_cards(claim.vram) // claim.whole_cards
-        count = self._by_row(self.cards.counts_of(claim))
-        return np.minimum(count, np.maximum(self.gpus, 0) // claim.gpus) if claim.gpus else count
 
 
 class Tally(OfferTable):

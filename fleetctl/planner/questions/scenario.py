@@ -14,10 +14,9 @@ from fleetctl.documents.plan import Plan, PlanInventory
 from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState, sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, look_around
 from fleetctl.planner.plan import make_plan
 

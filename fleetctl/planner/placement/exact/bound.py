@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import DemandClass, Gang, state_problem
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Ints, Tally
 
 
 class Bound(NamedTuple):

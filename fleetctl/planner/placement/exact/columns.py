@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.problem import DemandClass, Domains
 from fleetctl.planner.placement.realize import ANY
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Ints, Tally
 
 STATES, ALL_STATES = 20_000, 100_000
 """The most states visited, for one node and for all nodes together.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Floats
+from fleetctl.planner.placement.tally import Floats
 from fleetctl.silence import c_silenced
 
 NODE_LIMIT, NODES_TIMES_COLUMNS = 2_000, 1_000_000

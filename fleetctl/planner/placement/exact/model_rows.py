@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.columns import (
     SHARED,
     Holdings,
@@ -33,7 +31,8 @@ from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 from fleetctl.planner.placement.realize import ANY
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Ints, Tally
+from fleetctl.planner.placement.worth.bid_prices import CardShare, TooManyError, maximal_packings
 
 FINEST = 1_000_000
 MAX_PACKINGS = 2_000
@@ -167,7 +166,7 @@ def _card_classes(
     ):
         seen = (share, vram, memory, whole) if tell else (share, 0, 0, whole)
         if seen not in known:
-            pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
+            pieces = [CardShare(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
             packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
             known[seen] = CardClass(whole, max(0, vram) if whole and tell_vram else 0, packings)
             columns += len(packings)

@@ -43,7 +43,13 @@ def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | N
     result: list[Placed] = []
     for priority in wanted.priorities:
         classes = sorted((one for one in wanted.demands if one.priority == priority), key=fewest_nodes_first)
-        result += _fill([demand for one in classes for demand in one.demands], left, placer)
+        demands = [demand for one in classes for demand in one.demands]
+        for demand in demands:  # a first replica of each model without any, then the others
+            if demand.live == 0 and left[demand.place] and (first := list(place_some(demand, 1, placer))):
+                result += first
+                left[demand.place] -= 1
+        for demand in demands:
+            result += place_some(demand, left[demand.place], placer)
     return result
 
 
@@ -84,18 +90,6 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         if found is None:
             return
         yield Placed(demand, found)
-
-
-def _fill(models: Sequence[Demand], left: Counter[int], placer: Placer) -> list[Placed]:
-    """Place a first replica of each model without any, then the others; `left` = how many, by the model's place."""
-    result: list[Placed] = []
-    for demand in models:
-        if demand.live == 0 and left[demand.place] and (found := list(place_some(demand, 1, placer))):
-            result += found
-            left[demand.place] -= 1
-    for demand in models:
-        result += place_some(demand, left[demand.place], placer)
-    return result
 
 
 @dataclass(slots=True)

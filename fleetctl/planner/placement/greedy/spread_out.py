@@ -8,23 +8,18 @@ replicas. Running replicas never move, and the number of replicas placed per mod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
-from fleetctl.planner.placement.ledger.ledger import Ledger, Value
+from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.objective import crowding
 
 SWAPS = 24
 """The most nodes tried for one replica."""
-
-
-def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
-    """Return how crowded the values of all written spreads are; 0 without any."""
-    return sum(count * count for demand in demands if demand.shape.spread is not None
-               for count in ledger.crowd(demand.shape.key).values())
 
 
 def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:

@@ -101,27 +101,21 @@ def take(offer: Offer, claim: Claim) -> Taken | None:
     """Take `claim` from `offer`; None if it does not fit."""
     if offer.free_cpus < claim.cpus or offer.free_memory < claim.memory:
         return None
-    if not claim.wants_card:
-        return Taken(_left(offer, claim, 0, {}), 0, ())
-    chosen = choose(offer, claim)
+    chosen = choose(offer, claim) if claim.wants_card else (0, (), False)
     if chosen is None:
         return None
     gpus, cards, risky = chosen
     changed = {card.index: card.less(min(SHARE, gpus), claim.vram) for card in cards}
-    return Taken(_left(offer, claim, gpus, changed), gpus, tuple(changed), risky)
+    left = Offer(
+        tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
+        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
+        offer.unreported)
+    return Taken(left, gpus, tuple(changed), risky)
 
 
 def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
     """Return the GPU share that a claim on cards takes here, its cards, and whether Ray might hand out others."""
     return _choose_whole(offer, claim) if claim.whole_cards else _choose_share(offer, claim)
-
-
-def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
-    return Offer(
-        tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
-        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
-        offer.unreported,
-    )
 
 
 def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:

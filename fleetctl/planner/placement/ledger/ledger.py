@@ -5,18 +5,30 @@ Nodes are in one fixed order (name, id), so that the order of the inventory cann
 
 Equal offers are stored once and have a number. The result of a claim on an offer is computed once per (number, claim),
 so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only a few thousand computations.
+
+`open_ledger` opens it: what every node offers and which slots are in use before anything is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from fleetctl.documents.inventory import Gpu, NodeState
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import MAX_SLOTS, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
-from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
+from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
+from fleetctl.planner.placement.policies import (
+    NO_CAP,
+    SLOTS_LABEL,
+    CoolingCards,
+    EffectivePolicy,
+    effective_policy,
+    with_notes,
+)
 
 Value = str | None
 """A value of a label; None = without the label."""
@@ -28,6 +40,9 @@ Slots = int
 """The slots of a node that replicas of one model hold: bit n is set if slot n is held."""
 NO_SLOTS: Slots = 0
 NO_OFFERS: Mapping[int, Offer] = {}
+NO_SHAPES: Mapping[str, ReplicaShape] = {}
+NOTHING: Mapping[str, str] = {}
+NO_CARDS: Mapping[str, CoolingCards] = {}
 HeldBy = Callable[[str], dict[int, Slots]]
 """Returns the slots that live replicas of a model hold, by node."""
 Fit = tuple[Taken, int]
@@ -315,3 +330,92 @@ class Ledger:
         if number == len(self._offers):
             self._offers.append(offer)
         return number
+
+
+class Running(Protocol):
+    """What runs, as far as a ledger needs it."""
+
+    @property
+    def holding(self) -> Mapping[str, Sequence[ReplicaMember]]:
+        """By node id: the members of all live replicas, foreign ones included, in a fixed order."""
+
+    def live_of(self, key: str) -> Sequence[Replica]:
+        """Return the live replicas of a model."""
+
+
+def open_ledger(
+    inventory: Inventory, policies: Sequence[NodePolicy], running: Running,
+    shapes: Mapping[str, ReplicaShape] = NO_SHAPES, cooling: Mapping[str, str] = NOTHING,
+    cooling_cards: Mapping[str, CoolingCards] = NO_CARDS,
+) -> Ledger:
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` define which models are spread.
+
+    `cooling` = why nodes take no new replicas for a while, by node id; `cooling_cards` = their cooling cards, likewise.
+    """
+    documents = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
+    nodes = _ledger_nodes(documents, policies, cooling, cooling_cards)
+    places = {node.id: place for place, node in enumerate(documents)}
+    offers, nothing, known = list[Offer](), Offer(), dict[tuple[Facts, EffectivePolicy], Offer]()
+    for document, node in zip(documents, nodes, strict=True):
+        if node.state != "ALIVE":
+            offers.append(nothing)
+            continue
+        kind = facts_of(document, running.holding.get(node.id, ())), node.policy
+        if kind not in known:  # equal nodes are computed once
+            known[kind] = offer_from(*kind)
+        offers.append(known[kind])
+
+    def held_by(key: str) -> dict[int, Slots]:
+        held = held_slots(running.live_of(key))
+        return {places[node_id]: slots for node_id, slots in held.items() if node_id in places}
+
+    def live_nodes(key: str) -> Iterator[set[int]]:
+        for replica in running.live_of(key):
+            yield {places[member.node_id] for member in replica.members if member.node_id in places}
+
+    labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
+    return Ledger.opened(nodes, offers, held_by, Crowds(nodes, labels, live_nodes))
+
+
+def _ledger_nodes(
+    nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str],
+    cooling_cards: Mapping[str, CoolingCards],
+) -> list[LedgerNode]:
+    """Policies are merged once per combination of values of the labels they depend on."""
+    relevant = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
+    known: dict[tuple[str | None, ...], EffectivePolicy] = {}
+    result: list[LedgerNode] = []
+    for node in nodes:
+        labels = node.all_labels
+        values = tuple([labels.get(key) for key in relevant])
+        policy = known.get(values)
+        if policy is None:
+            policy = known[values] = effective_policy(policies, labels)
+        policy = with_notes(policy, node)
+        if policy.cordoned_by is None and node.id in cooling:
+            policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
+        if node.id in cooling_cards:
+            policy = replace(policy, cooling_cards=cooling_cards[node.id])
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus))
+    return result
+
+
+def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
+    """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
+    found: dict[str, list[int | None]] = {}
+    for replica in live:
+        on_nodes: dict[str | None, int | None] = {}  # with the slot that the first of its members there reports
+        for member in replica.members:
+            if on_nodes.get(member.node_id) is None:
+                is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
+                on_nodes[member.node_id] = member.slot if is_slot else None
+        for node_id, slot in on_nodes.items():
+            if node_id is not None:
+                found.setdefault(node_id, []).append(slot)
+    by_node: dict[str, Slots] = {}
+    for node_id, slots in found.items():
+        held = NO_SLOTS
+        for slot in sorted(slots, key=lambda slot: slot is None):
+            held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)
+        by_node[node_id] = held
+    return by_node

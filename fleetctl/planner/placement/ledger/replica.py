@@ -1,19 +1,21 @@
 """Places one replica, whole or not at all: gangs on distinct nodes, inside one label value, within slots.
 
 First a greedy pass, members with the fewest fitting nodes first; if it fails, a bounded search. The members are then
-taken again in the order in which they will be created, since Ray's choice of cards depends on it.
+taken again in the order in which they will be created, since Ray's choice of cards depends on it. The domains of a
+label, for gangs inside one value, are kept up to date with the ledger.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
-from fleetctl.planner.placement.ledger.buckets import Buckets
 from fleetctl.planner.placement.ledger.candidates import (
+    Buckets,
     Candidates,
     Crowding,
     DomainCandidates,
@@ -22,8 +24,55 @@ from fleetctl.planner.placement.ledger.candidates import (
     Spreading,
     Worth,
 )
-from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Domain:
+    """The nodes that share one value of a label."""
+
+    value: str
+    nodes: frozenset[int]
+
+
+class Domains:
+    """All domains of one label by value, with the free share of each. A node without the label is in no domain."""
+
+    def __init__(self, ledger: Ledger, label: str) -> None:
+        self.ledger = ledger
+        values: dict[str, set[int]] = {}
+        for place, node in enumerate(ledger.nodes):
+            if label in node.labels:
+                values.setdefault(node.labels[label], set()).add(place)
+        self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
+        self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
+        self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
+        """The number of values; nodes without the label count as one more."""
+        self._known = {place: ledger.offer(place).free_gpus for place in self._of}
+        """By node: its free GPU share when it was last read."""
+        self._free = {value: sum(self._known[place] for place in domain.nodes)
+                      for value, domain in self.by_value.items()}
+        self._order = sorted((free, value) for value, free in self._free.items())
+        self._cursor = len(ledger.changes)
+
+    def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
+        """Yield the domains with at least this many nodes and this free GPU share in total, least free share first."""
+        self._follow()
+        for _, value in self._order[bisect_left(self._order, (gpus, "")):]:
+            if len(self.by_value[value].nodes) >= nodes:
+                yield self.by_value[value]
+
+    def _follow(self) -> None:
+        for node in set(self.ledger.changes[self._cursor:]):
+            free = self.ledger.offer(node).free_gpus
+            if node in self._of and free != self._known[node]:
+                value = self._of[node].value
+                del self._order[bisect_left(self._order, (self._free[value], value))]
+                self._free[value] += free - self._known[node]
+                insort(self._order, (self._free[value], value))
+                self._known[node] = free
+        self._cursor = len(self.ledger.changes)
+
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
@@ -179,23 +228,17 @@ class Placer:
 
         `touched` = nodes it is already on.
         """
-        has_slot, has_room = self._has_slot(shape, touched), self._has_room(shape)
-        if has_slot is None or has_room is None:
-            return has_slot or has_room
-        return lambda node: has_slot(node) and has_room(node)
-
-    def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
         caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
-        if caps is None:
-            return None
-        return lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched
-
-    def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
-        """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""
-        if shape.spread is None or shape.spread.most is None:
-            return None
-        most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-        return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
+        tests = list[Callable[[int], bool]]()
+        if caps is not None:
+            tests.append(lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched)
+        if shape.spread is not None and shape.spread.most is not None:
+            most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most)
+        if len(tests) < 2:
+            return tests[0] if tests else None
+        has_slot, has_room = tests
+        return lambda node: has_slot(node) and has_room(node)
 
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Floats, Ints
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
 CELLS_ON_CARD, CELLS_ON_NODE = (2, 2, 100, 4), (8, 8)

@@ -15,14 +15,13 @@ from fleetctl.documents.names import nearest
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import ReplicaShape, without_left_out
-from fleetctl.planner.placement.ledger.domains import Domain
-from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
+from fleetctl.planner.placement.ledger.replica import Domain, Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
+from fleetctl.planner.placement.tally import Ints
 
 OVER_HALF = "gpus: 0.51"
 MAX_DOMAINS = 64

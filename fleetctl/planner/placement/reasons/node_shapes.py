@@ -12,7 +12,6 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Kind, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
@@ -20,6 +19,7 @@ from fleetctl.planner.placement.ledger.node_offer import GIB, offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh
+from fleetctl.planner.placement.tally import Ints
 
 NAME_LABEL = "fleet.io/node"
 Labels = Mapping[str, str]

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
-from fleetctl.planner.placement.tally import OfferTable
+from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
 
 
 class Column(NamedTuple):

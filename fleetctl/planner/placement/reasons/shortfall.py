@@ -9,11 +9,11 @@ import numpy as np
 
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE, format_bytes
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.reasons.check import Check, Checks, Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.words import amount, need_text, users_text
+from fleetctl.planner.placement.tally import Ints
 
 MAX_EXAMPLES = 5
 

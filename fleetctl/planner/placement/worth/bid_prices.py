@@ -3,27 +3,30 @@
 A linear program places the expected members on groups of equal nodes: CPU, memory and GPU by volume, shares of a card
 by patterns of one card (0.81 and 0.47 do not share one, whatever the volume). The price of a kind's demand row is the
 gain from one more member of it. What remains of its GPU share is the worth to a node: the gain elsewhere of the room it
-takes. Bid prices: Talluri and van Ryzin 1998; patterns: Gilmore and Gomory 1961.
+takes. Bid prices: Talluri and van Ryzin 1998.
 
 The prices are those of a point on the central path (Megiddo 1989) instead of a corner, which the simplex method
 returns. If many corners are optimal, as when capacity is not scarce everywhere, the prices of one show nearly scarce
 resources as free. On the path each resource costs the inverse of its slack, so it has a price before it runs out. NumPy
 only; equal input gives equal steps. Not for proofs: the bound has its own solver.
+
+Packings of one card also bound shared cards there. Counting shares alone, 0.5 + 0.5 free would hold 0.8; packings avoid
+that (Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.tally import Floats, Ints
 
 MICRO = 1_000_000
 """The unit of worth: a millionth of a card."""
@@ -34,6 +37,8 @@ Trace default, 100 tasks per plan, seed 42: 96.17 % with it, 95.60 with the pric
 prices.
 """
 MOST_PATTERNS = 300
+PACKING_STEPS = 20_000
+"""The most steps of a search for all packings of one card."""
 MOST_SIZES = 8
 STEPS = 80
 CENTRED = 0.3
@@ -137,7 +142,7 @@ def _packings(counts: Floats, shares: Ints) -> tuple[Ints, Ints]:
     for most in range(len(sizes), 0, -2):
         kept = sorted(sizes[:most])
         with suppress(TooManyError):
-            packings = maximal_packings([Piece(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
+            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
             return np.array(kept, np.int64), np.array(packings, np.int64)
     return np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
@@ -192,13 +197,6 @@ class _Point:
     price: Floats
     excess: Floats
 
-    def mean(self) -> float:
-        products = float(self.x @ self.excess + self.slack @ self.price)
-        return products / (len(self.x) + len(self.slack))
-
-    def least(self) -> float:
-        return float(min((self.x * self.excess).min(), (self.slack * self.price).min()))
-
 
 def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float) -> Floats:
     """Return the price of each row, shape (rows,), where the duality gap is `gap` of the gain.
@@ -206,13 +204,15 @@ def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float
     `x` and `price` start strictly inside: A x < limit, price A > gain, all positive.
     """
     at = _Point(x, program.limit - program.times(x), price, program.cost(price) - program.gain)
+    products = len(at.x) + len(at.slack)
     for _ in range(STEPS):
-        mean, least = at.mean(), at.least()
-        wanted = gap * abs(float(program.gain @ at.x)) / (len(at.x) + len(at.slack))
-        if mean <= 1.1 * wanted and least > CENTRED * mean:
+        mean = float(at.x @ at.excess + at.slack @ at.price) / products
+        minimum = float(min((at.x * at.excess).min(), (at.slack * at.price).min()))
+        wanted = gap * abs(float(program.gain @ at.x)) / products
+        if mean <= 1.1 * wanted and minimum > CENTRED * mean:
             break
         try:
-            _newton(program, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
+            _newton(program, at, max(wanted, mean * (0.2 if minimum > 0.05 * mean else 0.8)))
         except np.linalg.LinAlgError:
             break  # amounts too far apart for the arithmetic; the prices so far are valid and good enough
     return at.price
@@ -237,3 +237,52 @@ def _length(value: Floats, step: Floats) -> float:
     """Return which fraction of `step`, at most 1, keeps `value` positive."""
     falling = step < 0
     return min(1.0, 0.9 * float((-value[falling] / step[falling]).min())) if falling.any() else 1.0
+
+
+class CardShare(NamedTuple):
+    """A share of one card (1/10000) with its memory (bytes; 0 = none claimed)."""
+
+    share: int
+    vram: int
+
+
+class TooManyError(Exception):
+    """More packings than the limit."""
+
+
+def maximal_packings(pieces: Sequence[CardShare], share: int, vram: int, limit: int) -> tuple[tuple[int, ...], ...]:
+    """Return the maximal packings of a card with `share` and `vram` free, as counts by piece.
+
+    Each packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
+    """
+    steps = iter(range(PACKING_STEPS))
+    found: list[tuple[int, ...]] = []
+    order = sorted((index for index, piece in enumerate(pieces) if _maximum(piece, share, vram)),
+                   key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
+    ordered = [pieces[index] for index in order]
+    for counts in _fillings(ordered, 0, share, vram, steps):
+        if len(found) == limit:
+            raise TooManyError
+        by_piece = dict(zip(order, counts, strict=True))
+        found.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
+    return tuple(sorted(found))
+
+
+def _fillings(
+    pieces: Sequence[CardShare], start: int, share: int, vram: int, steps: Iterator[int]
+) -> Iterator[tuple[int, ...]]:
+    if next(steps, None) is None:
+        raise TooManyError
+    if start == len(pieces):
+        if not any(_maximum(piece, share, vram) for piece in pieces):
+            yield ()
+        return
+    piece = pieces[start]
+    for count in range(_maximum(piece, share, vram), -1, -1):
+        for rest in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
+            yield (count, *rest)
+
+
+def _maximum(piece: CardShare, share: int, vram: int) -> int:
+    count = share // piece.share
+    return min(count, max(vram, 0) // piece.vram) if piece.vram else count

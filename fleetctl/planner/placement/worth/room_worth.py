@@ -28,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.claims import Claim, Kind
 from fleetctl.planner.placement.demand import Expected, expected_kinds
 from fleetctl.planner.placement.ledger.cards import Card, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import WantedClasses, with_nodes
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 
 MOST_AREAS = 16
@@ -98,19 +97,12 @@ def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
 def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
     """Return what is free in each group, and the share that each kind takes there.
 
-    CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds).
+    CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds). Classes are
+    split into at most MOST_GROUPS groups (or one per area), as fine as possible.
     """
     kinds = len(tally.problem.kinds)
     hosted = np.array([tally.most(kind) > 0 for kind in range(kinds)], dtype=bool).reshape(kinds, len(tally.nodes))
     free = np.stack([tally.cpus, tally.memory, tally.free_share], axis=1).clip(min=0)
-    grouped = _grouped(tally, areas, free)
-    room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
-    shares = [np.where(hosted[:, rows].any(axis=1), areas.shares[int(areas.of_class[rows[0]])], -1) for rows in grouped]
-    return room, np.array(shares, np.int64).reshape(len(grouped), kinds)
-
-
-def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
-    """Split classes into at most MOST_GROUPS groups (or one per area), as fine as possible."""
     cpus, memory, gpus = free.T
     per_card = np.maximum(gpus, 1)
     cards = np.array([len(node.offer.cards) for node in tally.problem.nodes], np.int64)
@@ -122,7 +114,10 @@ def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
         _, group = np.unique(exact[:, :depth], axis=0, return_inverse=True)
         if not len(group) or group.max() < MOST_GROUPS:
             break
-    return [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
+    grouped = [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
+    room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
+    shares = [np.where(hosted[:, rows].any(axis=1), areas.shares[int(areas.of_class[rows[0]])], -1) for rows in grouped]
+    return room, np.array(shares, np.int64).reshape(len(grouped), kinds)
 
 
 class RoomWorth:
