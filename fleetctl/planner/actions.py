@@ -7,10 +7,9 @@ models are derived in bulk: one by one, the 50,000 actions of a large fleet woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from fleetctl.documents.fleet import Stop
 from fleetctl.documents.plan import Action
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 ActionDocument = dict[str, Any]
 """An action as in the plan's JSON, with sorted keys."""
+ACTIONS = TypeAdapter(list[Action], config=ConfigDict(defer_build=True))
+"""Makes models of such documents."""
 
 
 def action_of(
@@ -72,16 +73,6 @@ def actions_for(
             model, "promote" if replica_id in warm[place] else "create", members, lifecycle=lifecycles[place],
             replica_id=replica_id, wanted=limits[place]))
     return documents
-
-
-def read_actions(documents: Sequence[ActionDocument]) -> list[Action]:
-    """Return the actions as models."""
-    return _adapter().validate_python(documents)
-
-
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[list[Action]]:
-    return TypeAdapter(list[Action])
 
 
 def lifecycle_of(model: ResolvedModel) -> dict[str, float]:

@@ -31,7 +31,7 @@ from fleetctl.documents.plan import (
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import actions_for, read_actions
+from fleetctl.planner.actions import ACTIONS, actions_for
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
@@ -310,7 +310,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
                for model in fleet.models if model.key in acted_on},
-        actions=read_actions(actions),
+        actions=ACTIONS.validate_python(actions),
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
