@@ -292,16 +292,16 @@ class Reloads:
     def __init__(self, request: ApplyRequest, run: Run) -> None:
         self.run, self._request = run, request
         self.waits = request.wait
-        self.tasks: List[Reload] = []
+        self.tasks: List[ReloadTask] = []
         self.failed: Dict[str, str] = {}
         """By model, the id of the replica whose reload did not succeed."""
         self.busy: Optional[LockBusy] = None
         self._lock: Optional[HeldLock] = None
         self._sources: Dict[str, List[WeightSource]] = {}
-        latest: Dict[str, Reload] = {}
+        latest: Dict[str, ReloadTask] = {}
         for action in request.plan.actions:
             if action.reload:
-                latest[action.model] = Reload(action, action.reload, latest.get(action.model), self)
+                latest[action.model] = ReloadTask(action, action.reload, latest.get(action.model), self)
                 self.tasks.append(latest[action.model])
 
     def take_lock(self) -> None:
@@ -345,13 +345,13 @@ class Reloads:
         return ReloadMember(member.group, member.copy, member.rank, weights)
 
 
-class Reload(Task):
+class ReloadTask(Task):
     """One replica's reload: asks its actor to reload, then polls it until the reload has ended.
 
     `before` = the reload of the same model before it.
     """
 
-    def __init__(self, row: Action, planned: PlannedReload, before: Optional[Reload], shared: Reloads) -> None:
+    def __init__(self, row: Action, planned: PlannedReload, before: Optional[ReloadTask], shared: Reloads) -> None:
         super().__init__(row.id, row)
         self.row, self._planned, self._before, self._shared = row, planned, before, shared
         self._clock = shared.run.clock

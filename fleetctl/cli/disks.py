@@ -31,7 +31,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.planner.cold import Part, orders_for, parts_of
+from fleetctl.planner.cold import WeightsPart, orders_for, parts_of
 from fleetctl.planner.options import file_flags
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
 from fleetctl.workflow.invocation import Invocation
@@ -83,7 +83,7 @@ def prefetch(
         if not parts:
             raise FleetctlError(f"no node may run {wanted.key} now",
                                 hint="`fleetctl inventory` lists the nodes")
-        names = {one.id: one.name for one in seen.nodes}
+        names = {seen_node.id: seen_node.name for seen_node in seen.nodes}
         say("note", f"{wanted.key}: fetching onto {count_of(len(parts), 'node')}")
         with invocation.working("fetching"):
             try:
@@ -102,7 +102,7 @@ def prefetch(
 
 def nodes_for(
     fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
-) -> Mapping[str, Sequence[Part]]:
+) -> Mapping[str, Sequence[WeightsPart]]:
     """Return the parts of a model's weights to fetch, by node id.
 
     All parts on the `chosen` nodes, if given; otherwise the parts of the members that may run on each node.
@@ -113,7 +113,7 @@ def nodes_for(
                             hint="see `fleetctl explain spec.models.workers.members.weights`")
     if chosen is not None:
         return {node.id: parts for node in chosen}
-    by_node: dict[str, list[Part]] = {}
+    by_node: dict[str, list[WeightsPart]] = {}
     for part in parts:
         members = [member for group in model.workers for member in group.members
                    if member.weights and member.weights.index == part.weights.index]
@@ -238,10 +238,10 @@ def _after(before: NodeCache, after: NodeCache) -> NodeCache:
     """Return the cache of a node after the removal; artifacts that `after` does not list were already gone."""
     if after.trouble:
         return before.model_copy(update={"trouble": after.trouble})
-    now = {one.artifact: one for one in after.artifacts}
+    now = {artifact.artifact: artifact for artifact in after.artifacts}
     return before.model_copy(update={"artifacts": [
-        one if one.used else now.get(one.artifact, one.model_copy(update={"removed": True}))
-        for one in before.artifacts]})
+        artifact if artifact.used else now.get(artifact.artifact, artifact.model_copy(update={"removed": True}))
+        for artifact in before.artifacts]})
 
 
 def _prune_runs(

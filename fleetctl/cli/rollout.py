@@ -18,10 +18,11 @@ from fleetctl.cli.apply_run import ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import NOTHING_DONE, say
-from fleetctl.cli.explicit import DrainTime, Wanted, perform_on
+from fleetctl.cli.explicit import DrainTime, VerbRequest, perform_on
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import Update, paused_outcome, wants_none
-from fleetctl.cli.verb import one_command
+from fleetctl.cli.replace import ModelUpdate, paused_outcome, wants_none
+from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
+from fleetctl.cli.verb import DECLINED, one_command
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError
@@ -68,6 +69,7 @@ def rollout(
         help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = LOCK_TIMEOUT_S,
     wait_timeout: flags.WaitTimeout = None,
     output_format: FormatOption = "table",
+    report: RunReportOption = None,
 ) -> int:
     """Replace all that is outdated, a few models at a time.
 
@@ -79,16 +81,19 @@ def rollout(
         raise UsageError("--detailed-exitcode needs --dry-run")
     invocation = invocation_on_one_cluster(where.address)
     options = PlanOptions(tuple(models or ()), force=force, selector=selector, ignore_cooldown=ignore_cooldown)
-    wanted = Wanted("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
-    output = ApplyOutput(output_format)
-    with output.ends_with_summary():
-        loaded = inspect_fleet(files, stdin=invocation.stdin)
-        code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+    wanted = VerbRequest("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
+    output, reports = ApplyOutput(output_format), parse_reports(report, formats=OUTCOME_FORMATS, reading=files)
+    with reports.of_error("rollout", "rollout of", files):
+        with output.ends_with_summary():
+            loaded = inspect_fleet(files, stdin=invocation.stdin)
+            code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+        if code != DECLINED:
+            output.report_to(reports, code, loaded.sound().name)
     return CHANGES if detailed_exitcode and code == 0 and output.outcomes else code
 
 
 def roll_out(
-    invocation: Invocation, where: Where, loaded: LoadedFleet, options: PlanOptions, wanted: Wanted,
+    invocation: Invocation, where: Where, loaded: LoadedFleet, options: PlanOptions, wanted: VerbRequest,
     output: ApplyOutput, at_once: int, wait_timeout_s: float | None = None,
 ) -> int:
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
@@ -105,7 +110,7 @@ def roll_out(
     with one_command("rollout"):
         loaded = replace(loaded, fleet=fleet.only_creating(changed))
         options = replace(options, targets=(), selector=None)
-        update = Update(invocation, where, loaded, options, wanted, wait_timeout_s, output)
+        update = ModelUpdate(invocation, where, loaded, options, wanted, wait_timeout_s, output)
         return _Rollout(update, output, at_once).run(chosen)
 
 
@@ -115,7 +120,7 @@ class _Rollout:
     start. `stopped` = models that are left as they are from now on.
     """
 
-    update: Update
+    update: ModelUpdate
     output: ApplyOutput
     at_once: int
     agreed: dict[str, set[str | None]] = field(default_factory=dict)
