@@ -224,7 +224,7 @@ def drift(
             beside = capacity_findings(read_records(client), loaded, planned.inventory)
         found = drift_report(planned.shown(), failed, beside)
         show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: found,
-                     plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)
+                     plan_id=planned.plan.plan_id, acts=bool(planned.plan.actions)), "table", job.reports)
     if issue and job.reports.publisher:
         job.reports.publisher.keep_issue(found, is_open=found.exit_code != NOTHING_TO_DO or bool(beside))
     return found.exit_code
