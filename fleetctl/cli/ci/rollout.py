@@ -16,7 +16,7 @@ from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.explicit import VerbRequest
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
+from fleetctl.cli.rollout import AT_ONCE, MAX_AT_ONCE, roll_out
 from fleetctl.documents.events import HistoryRun
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
@@ -38,7 +38,7 @@ def rollout(
     where: flags.Cluster,
     selector: ci.SelectorOption = None,
     at_once: Annotated[int, flags.option(
-        "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
+        "--at-once", metavar="N", min=1, max=MAX_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
         help="At most N models at a time.")] = AT_ONCE,
     drain: Annotated[float, flags.option(
         "--drain", metavar="DURATION", envvar="FLEETCTL_DRAIN", parser=flags.duration,
