@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,15 @@ from fleetctl.cli.apply_run import ApplyOutput, FormatOption, attach_to, carry_o
 from fleetctl.cli.commands import MadeBy, command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.verb import perform
+from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
+from fleetctl.cli.verb import DECLINED, perform
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import InventoryError, LockHeld, UsageError
+from fleetctl.errors import DocumentError, InventoryError, LockHeld, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, proposed_by_plan, refuse_by_policy
+from fleetctl.workflow.saved_plan import read_saved_plan
 
 app = command_app(
     "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
@@ -68,6 +70,7 @@ def apply(
     output_format: FormatOption = "table",
     planning: flags.Planning,
     run: Annotated[RunFlags, MadeBy(RunFlags)],
+    report: RunReportOption = None,
 ) -> int:
     """Start missing replicas, as many as fit, and wait until they are ready.
 
@@ -76,32 +79,50 @@ def apply(
     """
     plan_file, files = split_arguments(named or [], files or [], attach=attach)
     _check_usage(plan_file, files, planning, where, run, attach=attach)
+    if report and attach:
+        raise UsageError("--report: with --attach there is no plan to report on",
+                         hint="`fleetctl history show RUN --report ...` reports on a run that has ended")
+    reports = parse_reports(report, formats=OUTCOME_FORMATS, reading=(plan_file, *files))
     options = replace(planning, files=tuple(files))
     output, invocation = ApplyOutput(output_format), this_invocation()
+    with reports.of_error("apply", "apply of", files, plan=lambda: output.plan or saved_plan(plan_file)):
+        with output.ends_with_summary():
+            if attach:
+                return attach_to(invocation, plan_file, files, where.address, output, run.wait_timeout)
+            code = run_apply(invocation, plan_file, options, where, output, run, yes=yes)
+        if code != DECLINED:
+            output.report_to(reports, code)
+    return code
 
+
+def run_apply(
+    invocation: Invocation, plan_file: str | None, options: PlanOptions, where: Where, output: ApplyOutput,
+    run: RunFlags, *, yes: bool,
+) -> int:
+    """Propose the saved plan or a new one, ask, and carry it out, again as nodes come; returns the exit code."""
     def run_task(task: ApplyTask) -> int:
         return carry_out(task, ApplyOptions(run.parallelism, run.lock_timeout, task.single_use, wait=not run.no_wait),
                          output, run.wait_timeout)
 
-    with output.ends_with_summary():
-        if attach:
-            return attach_to(invocation, plan_file, files, where.address, output, run.wait_timeout)
-        with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
-            output.plan = plan = proposal.task.plan
-            question = show_proposal(invocation, proposal, output_format, force=options.force, yes=yes)
+    with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
+        output.plan = plan = proposal.task.plan
+        if options.ignore_cooldown and not plan.options.ignore_cooldown:
+            raise UsageError("--ignore-cooldown: the plan is already made and is applied unchanged",
+                             hint="give it to the review that saves the plan")
+        question = show_proposal(invocation, proposal, output.format, force=options.force, yes=yes)
 
-            def begin() -> int:
-                output.goes_on = run.wait_for_nodes is not None and plan.waits_for_nodes
-                return run_task(proposal.task)
+        def begin() -> int:
+            output.goes_on = run.wait_for_nodes is not None and plan.waits_for_nodes
+            return run_task(proposal.task)
 
-            code = perform(begin, question, yes=yes)
-        if not output.goes_on or proposal.loaded is None:
-            return code
-        # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
-        quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
-        plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
-        return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
-                                  run.wait_for_nodes or 0, run_task)
+        code = perform(begin, question, yes=yes)
+    if not output.goes_on or proposal.loaded is None:
+        return code
+    # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
+    quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
+    plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
+    return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
+                              run.wait_for_nodes or 0, run_task)
 
 
 def _check_usage(
@@ -120,6 +141,13 @@ def _check_usage(
     if given and (plan_file is not None or attach):
         raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
                          hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
+
+
+def saved_plan(file: str | None) -> Plan | None:
+    """Return a saved plan for the name of its fleet, even if it can no longer be applied; None if there is none."""
+    with suppress(DocumentError):
+        return read_saved_plan(this_invocation(), file) if file else None
+    return None
 
 
 def split_arguments(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:

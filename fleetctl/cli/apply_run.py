@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
@@ -29,9 +30,10 @@ from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli import console
 from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report, working, write_result
 from fleetctl.cli.process import now_text
+from fleetctl.cli.reporting import Formats, Reports
 from fleetctl.cli.verb import new_job_id, patient, starter, verb_of
 from fleetctl.documents.base import FORMAT_VERSION
-from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+from fleetctl.documents.events import Event, HistoryRun, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, PlanStale, UsageError
@@ -41,7 +43,7 @@ from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.render.report.of_runs import outcomes_report, totals
+from fleetctl.render.report.of_runs import outcomes_report, run_report, totals
 from fleetctl.version import __version__
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
@@ -125,6 +127,24 @@ class ApplyOutput:
         self._agents = None
         self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
+
+    def report_to(self, reports: Reports, code: int, fleet: str = "") -> None:
+        """Report the run, which ended with `code`, as `history show` has it; `fleet` = its name if there is no plan."""
+        plan = self.plan
+        name, git = (plan.fleet.name, plan.fleet.git) if plan else (fleet, None)
+        conclusion = totals(self.outcomes, interrupted=code == INTERRUPTED, verb=self.verb)
+        report = run_report(HistoryRun(
+            id=f"{self.verb}:{plan.plan_id if plan else name}", verb=self.verb, fleet=name, message=conclusion,
+            state="ok" if code == 0 else "partial", plan_id=plan.plan_id if plan else None,
+            commit=git.commit if git else None, branch=git.branch if git else None,
+            tool_version=plan.tool_version if plan else __version__, files=plan.fleet.files if plan else [],
+            outcomes=self.outcomes))
+        report = replace(report, identity=f"{self.verb}:{name}", title=f"{self.verb.capitalize()} of fleet {name}",
+                         conclusion=conclusion, exit_code=code, facts=report.facts[1:])  # without the id
+        formats = Formats(json=str, report=lambda: report, plan_id=plan.plan_id if plan else "",
+                          acts=plan.acts if plan else bool(self.outcomes))
+        reports.write(formats)
+        reports.publish(formats)
 
     def show_dry_run(self) -> int:
         """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,15 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_document, write_file_diff, write_result
 from fleetctl.cli.process import read_stdin
-from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, formats_of, parse_reports, show
+from fleetctl.cli.reporting import (
+    Formats,
+    ReportFormatOption,
+    ReportOption,
+    Reports,
+    formats_of,
+    parse_reports,
+    show,
+)
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.extends import join
@@ -21,6 +30,7 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
 from fleetctl.render.problems import problems_conclusion, problems_report
+from fleetctl.render.report.formats import ReportFormat
 from fleetctl.workflow.output_files import write_file
 
 app = command_app()
@@ -41,9 +51,13 @@ def validate(
     Reads only files and contacts no cluster. Each problem is one line on standard output that begins with
     FILE:LINE:COLUMN, followed by the allowed values and the nearest spelling. `fleetctl explain CODE` explains a code.
     """
-    wanted = parse_reports(report, reading=files)
+    return check_files(files, output_format, parse_reports(report, reading=files))
+
+
+def check_files(files: Sequence[str], output_format: ReportFormat, reports: Reports) -> int:
+    """Check the files, show their problems and report them; returns the exit code."""
     loaded = inspect_fleet(files, stdin=read_stdin)
-    show(problem_formats(loaded), output_format, wanted)
+    show(problem_formats(loaded), output_format, reports)
     if output_format == "table":
         say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
         for folder in files:
@@ -173,8 +187,9 @@ def diff(
         read_sides,
     )
 
-    wanted = parse_reports(report, reading=(base, head, *(files or ())))
-    old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
-    difference = compare(old, new)
-    show(formats_of(difference, diff_report), output_format, wanted)
+    reports = parse_reports(report, reading=(base, head, *(files or ())))
+    with reports.of_error("diff", "diff of", files or [path for path in (head, base) if path]):
+        old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
+        difference = compare(old, new)
+        show(formats_of(difference, diff_report), output_format, reports)
     return difference.exit_code if detailed_exitcode else 0

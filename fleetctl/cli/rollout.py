@@ -21,7 +21,8 @@ from fleetctl.cli.console import NOTHING_DONE, say
 from fleetctl.cli.explicit import DrainTime, VerbRequest, perform_on
 from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.replace import ModelUpdate, paused_outcome, wants_none
-from fleetctl.cli.verb import one_command
+from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
+from fleetctl.cli.verb import DECLINED, one_command
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError
@@ -68,6 +69,7 @@ def rollout(
         help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = LOCK_TIMEOUT_S,
     wait_timeout: flags.WaitTimeout = None,
     output_format: FormatOption = "table",
+    report: RunReportOption = None,
 ) -> int:
     """Replace all that is outdated, a few models at a time.
 
@@ -80,10 +82,13 @@ def rollout(
     invocation = invocation_on_one_cluster(where.address)
     options = PlanOptions(tuple(models or ()), force=force, selector=selector, ignore_cooldown=ignore_cooldown)
     wanted = VerbRequest("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
-    output = ApplyOutput(output_format)
-    with output.ends_with_summary():
-        loaded = inspect_fleet(files, stdin=invocation.stdin)
-        code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+    output, reports = ApplyOutput(output_format), parse_reports(report, formats=OUTCOME_FORMATS, reading=files)
+    with reports.of_error("rollout", "rollout of", files):
+        with output.ends_with_summary():
+            loaded = inspect_fleet(files, stdin=invocation.stdin)
+            code = roll_out(invocation, where, loaded, options, wanted, output, at_once, wait_timeout)
+        if code != DECLINED:
+            output.report_to(reports, code, loaded.sound().name)
     return CHANGES if detailed_exitcode and code == 0 and output.outcomes else code
 
 

@@ -29,7 +29,6 @@ from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.failures import last_words
 from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.planner.policy import refusing
-from fleetctl.render.report.of_plan import outdated_in
 from fleetctl.watch.source import WatchedSource
 from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, WatchState
 from fleetctl.workflow.cluster import read
@@ -282,7 +281,7 @@ class Watcher:
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
                         "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
                         "".join(growth.model_dump_json() for growth in plan.growth),
-                        tuple(dict.fromkeys(outdated_in(plan))), f"fleetctl rollout {file_flags(plan.options.files)}")
+                        tuple(dict.fromkeys(plan.outdated)), f"fleetctl rollout {file_flags(plan.options.files)}")
 
     def apply(self) -> ApplyEnded:
         """Apply the last plan."""

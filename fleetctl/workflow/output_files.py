@@ -44,7 +44,7 @@ def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = F
         raise FleetctlError(f"cannot write {path}: {error.strerror}") from None
 
 
-def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
+def check_out(out: Path, reading: Iterable[str | None] = ()) -> None:
     """Raise UsageError if a plan's --out is standard output, as it contains env values, or a file that is read."""
     if str(out) == "-":
         raise UsageError("--out needs a file: a saved plan has env values", hint="--format json prints it, masked")

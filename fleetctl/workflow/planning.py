@@ -174,9 +174,9 @@ def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planne
 
     A base with errors, which the change may be meant to fix, gives a warning and the plan as it is.
     """
-    from fleetctl.review.cause import change_caused, marked_new, with_change  # comparing two fleets
-    from fleetctl.review.compare import differences, written
+    from fleetctl.review.compare import differences, written  # comparing two fleets
     from fleetctl.review.inputs import WORKING_TREE, Side
+    from fleetctl.workflow.base_plan import change_caused, marked_new, with_change
 
     if base.problems:
         invocation.say("warning", why_unknown(base))

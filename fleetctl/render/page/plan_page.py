@@ -14,7 +14,6 @@ from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Pi
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render.page.report_page import Markup, Part, el, fold, omission_note, report_page
-from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.placement_map import (
     FREE,
     MARKS,
@@ -26,6 +25,7 @@ from fleetctl.render.placement_map import (
     counts_of,
     warm_text,
 )
+from fleetctl.render.replica_text import replica_ranges
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 
@@ -149,10 +149,10 @@ def _cell(cell: Cell, drawing: Drawing) -> Markup:
     return el("span", parts, el("b", label), title=cell.title, class_=f"{marks} {'part' if parts else 'free'}")
 
 
-def _classes(drawing: Drawing, one: Piece | Beside) -> str:
+def _classes(drawing: Drawing, piece: Piece | Beside) -> str:
     """Return the classes of a piece, or of a member without a card: those of its model and of its holder."""
-    number = drawing.numbers.get(one.model or "")
-    return one.holder if number is None else f"m{number} {one.holder}"
+    number = drawing.numbers.get(piece.model or "")
+    return piece.holder if number is None else f"m{number} {piece.holder}"
 
 
 def _new_replicas(node: MapNode) -> Markup:

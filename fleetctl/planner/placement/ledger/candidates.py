@@ -1,16 +1,13 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is left
-is worth most to the expected rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node
-is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one
-domain, which is small, by nodes.
-
-A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
-choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
-many replicas of one model examines each node about once, and most nodes never.
-
-A bucket has equal nodes: equal offer, same matching selectors, same area. 10,000 nodes form a few hundred buckets, most
-of them full. A node that changes its bucket costs one dictionary lookup.
+Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is
+left is worth most to the expected rest, if prices are known (`room_worth.py`); a share strands no memory of its card;
+no empty node is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal
+nodes; inside one domain, which is small, by nodes. A model with a spread takes the least crowded value of its label,
+and there the best fit; only certainty about Ray's choice of cards comes first. Nodes are examined one after another,
+best fit first, and kept by value, so that placing many replicas of one model examines each node about once, and most
+nodes never. A bucket has equal nodes: equal offer, same matching selectors, same area. 10,000 nodes form a few
+hundred buckets, most of them full. A node that changes its bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -103,14 +100,14 @@ class Buckets:
     def nodes(self, bucket: int) -> Iterator[int]:
         """Yield the nodes of a bucket in ledger order, and drop the entries of nodes that have left."""
         entries = self._nodes[bucket]
-        place = len(entries) - 1
-        while place >= 0:
-            node = -entries[place]
+        index = len(entries) - 1
+        while index >= 0:
+            node = -entries[index]
             if self._bucket_of[node] == bucket:
                 yield node
             else:
-                del entries[place]
-            place -= 1
+                del entries[index]
+            index -= 1
 
     def _enter(self, node: int, tag: int, number: int) -> None:
         bucket = self._ids.get((tag, number), NO_BUCKET)
@@ -139,13 +136,13 @@ class Buckets:
         tags: dict[tuple[bytes, int], int] = {}
         first: list[int] = []
         self._tag_of = [NO_BUCKET] * len(nodes)
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             if node.open:
-                traits = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
+                traits = packed[index].tobytes(), self.areas[index] if self.areas is not None else 0
                 if traits not in tags:
                     tags[traits] = len(tags)
-                    first.append(place)
-                self._tag_of[place] = tags[traits]
+                    first.append(index)
+                self._tag_of[index] = tags[traits]
         self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
                            for column, selector in enumerate(selectors)}
@@ -153,9 +150,9 @@ class Buckets:
         self.filled, self.non_empty, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._bucket_of = [NO_BUCKET] * len(nodes)
-        for place in reversed(range(len(nodes))):
-            if self._tag_of[place] != NO_BUCKET:
-                self._enter(place, self._tag_of[place], self.ledger.numbers[place])
+        for index in reversed(range(len(nodes))):
+            if self._tag_of[index] != NO_BUCKET:
+                self._enter(index, self._tag_of[index], self.ledger.numbers[index])
         self._cursor = len(self.ledger.changes)
 
 
@@ -185,7 +182,7 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
 
 
 class Worth(Protocol):
-    """The worth of free room to the expected rest (`worth/room_worth.py`); offers by number."""
+    """The worth of free room to the expected rest (`room_worth.py`); offers by number."""
 
     area_of: list[int]
     """The area of each node."""
@@ -208,16 +205,16 @@ class Fits:
 
     def of(self, number: int, area: int) -> FitKey | None:
         """Return the rank of a fit on the offer with this number."""
-        known = self._known.get((number, area), UNKNOWN)
-        if known is UNKNOWN:
-            known = None
+        key = self._known.get((number, area), UNKNOWN)
+        if key is UNKNOWN:
+            key = None
             fit = self.ledger.fit(number, self.claim)
             if fit is not None:
-                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                key = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
-                    known = (*known[:2], self.worth.harm(number, fit[1], area), *known[2:])
-            self._known[number, area] = known
-        return known
+                    key = (*key[:2], self.worth.harm(number, fit[1], area), *key[2:])
+            self._known[number, area] = key
+        return key
 
     def on(self, node: int) -> FitKey | None:
         """Return the rank of a fit on a node in its present state."""
@@ -303,9 +300,9 @@ class FleetCandidates:
 
 @dataclass(slots=True)
 class DomainCandidates:
-    """The candidates among `places`, the nodes of one domain that a selector allows, ascending."""
+    """The candidates among `nodes`, those of one domain that a selector allows, ascending."""
 
-    places: Sequence[int]
+    nodes: Sequence[int]
     fits: Fits
 
     def __len__(self) -> int:
@@ -326,7 +323,7 @@ class DomainCandidates:
         return iter(sorted(self._fitting()))
 
     def _fitting(self) -> Iterator[tuple[FitKey, int]]:
-        for node in self.places:
+        for node in self.nodes:
             key = self.fits.on(node)
             if key is not None:
                 yield key, node
@@ -340,11 +337,11 @@ def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
-        found = spread(node), node
-        if not found[0]:
-            return found
-        if best is None or found < best:
-            best = found
+        candidate = spread(node), node
+        if not candidate[0]:
+            return candidate
+        if best is None or candidate < best:
+            best = candidate
     return best
 
 
@@ -369,7 +366,7 @@ class Crowding:
         return self.of(self.value_of(node))
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """A lower bound on how crowded any value is."""
         if self.mine:
             return 0
@@ -390,7 +387,7 @@ class Spreading:
         """By value: a heap of the nodes examined."""
         self._first: list[tuple[int, int, FitKey, int, int]] = []
         """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
-        self._least = crowding.least
+        self._minimum = crowding.minimum
 
     def best(self) -> int | None:
         """Return the best node; None if none fits."""
@@ -399,8 +396,8 @@ class Spreading:
             top = self._top()
             if top is None and self._next is None:
                 return None
-            if top is not None and top[1] > self._least and not fresh:
-                self._least, fresh = self.crowding.least, True
+            if top is not None and top[1] > self._minimum and not fresh:
+                self._minimum, fresh = self.crowding.minimum, True
             if top is not None and self._comes_first(top):
                 return top[4]
             self._examine_next()
@@ -420,7 +417,7 @@ class Spreading:
             return True
         risk, crowd, fit, count, _ = top
         next_fit = self._next[0]
-        return risk < next_fit[0] or (crowd <= self._least and (fit < next_fit or (fit == next_fit and not count)))
+        return risk < next_fit[0] or (crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
 
     def _examine_next(self) -> None:
         if self._next is None:

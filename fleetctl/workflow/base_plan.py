@@ -1,4 +1,4 @@
-"""The effect of a change of the fleet files alone: the plan of the base compared with the plan of the head. Pure.
+"""The effect of a change of the fleet files alone: the plan of their base is compared with theirs.
 
 Both plans are made on the same inventory, so every difference between them comes from the change.
 """
