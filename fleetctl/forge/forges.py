@@ -32,8 +32,8 @@ def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number
         chosen = ("github" if environ.get("GITHUB_ACTIONS") == "true" else
                   "gitlab" if environ.get("GITLAB_CI") == "true" else "none")
     if chosen == "github":
-        found = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
-        return GitHub(environ, _with_number(found, number, "#"))
+        change = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
+        return GitHub(environ, _with_number(change, number, "#"))
     if chosen == "gitlab":
         return GitLab(environ, _with_number(merge_request(environ), number, "!"))
     return None
@@ -50,11 +50,11 @@ def read_event(path: str) -> Mapping[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _with_number(found: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
+def _with_number(change: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
     """Return the change request with the given number, with the commits of a merge queue's group."""
-    if number is None or (found is not None and found.number == number):
-        return found
-    commits = (found.base, found.head) if found is not None and found.number is None else ()
+    if number is None or (change is not None and change.number == number):
+        return change
+    commits = (change.base, change.head) if change is not None and change.number is None else ()
     return ChangeRequest(number, f"{sign}{number}", *commits)
 
 
@@ -164,8 +164,8 @@ def pull_request(environ: Mapping[str, str], event: Mapping[str, Any]) -> Change
     issue = event.get("issue")
     if isinstance(issue, dict) and issue.get("pull_request") and isinstance(issue.get("number"), int):
         return ChangeRequest(issue["number"], f"#{issue['number']}")
-    found = MERGE_REF.fullmatch(environ.get("GITHUB_REF", ""))
-    return ChangeRequest(int(found[1]), f"#{found[1]}") if found else None
+    ref = MERGE_REF.fullmatch(environ.get("GITHUB_REF", ""))
+    return ChangeRequest(int(ref[1]), f"#{ref[1]}") if ref else None
 
 
 def _repository_of(side: Mapping[str, Any]) -> str:
