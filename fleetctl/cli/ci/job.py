@@ -24,8 +24,7 @@ from fleetctl.cli.reporting import Reports, parse_reports
 from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.forge.change import ChangeRequest, Forge, ForgeName, Sink
-from fleetctl.forge.forges import find_forge
+from fleetctl.forge.forges import ChangeRequest, Forge, ForgeName, Sink, find_forge
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side, load_base
 from fleetctl.review.revisions import MissingRevision, repository_of

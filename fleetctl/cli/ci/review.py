@@ -163,7 +163,7 @@ def _with_other_content(job: CiJob, fleet: ResolvedFleet, report: Report) -> Rep
         tree = GitTree(repository, repository.commit("HEAD"))
         differing = [source.path for source in (*fleet.files, *fleet.house_rules)
                      if (committed := _content(tree, source.path)) is not None and committed is not UNREADABLE
-                     and _with_plain_ends(committed) != _with_plain_ends(read_whole(source.path))]
+                     and committed.replace(b"\r\n", b"\n") != read_whole(source.path).replace(b"\r\n", b"\n")]
     except (NoRepository, MissingRevision, OSError):
         return report
     if not differing:
@@ -177,10 +177,6 @@ def _with_warning(report: Report, name: str, title: str, rows: list[str], findin
     """Return the report that opens with these rows, and has the findings as well."""
     table = Table(name, title, (Column("message", "what"),), tuple((row,) for row in rows), rank=0, line="{message}")
     return replace(report, tables=(table, *report.tables), findings=(*report.findings, *findings))
-
-
-def _with_plain_ends(content: bytes) -> bytes:
-    return content.replace(b"\r\n", b"\n")
 
 
 def _content(tree: GitTree, path: str) -> bytes | None:
