@@ -47,7 +47,7 @@ ALLOWED = {
     },
     "agent/evict.py": {
         "Evict._end_all": "the explicit verb: ends the replicas it names",
-        "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
+        "RestartTask._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
     "agent/warm.py": {
         "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",

@@ -225,17 +225,17 @@ def run_restart(request: ExplicitRequest, events: EventStream) -> int:
     permanent. The lock is for restarts only: an apply may run meanwhile.
     """
     run = ExplicitRun(request, events, f"{request.fleet}/restart")
-    before: Optional[Restart] = None
+    before: Optional[RestartTask] = None
     for target in request.replicas:
-        before = Restart(target, run, before)
+        before = RestartTask(target, run, before)
         run.tasks.append(before)
     return run.carry_out()
 
 
-class Restart(Task):
+class RestartTask(Task):
     """One named replica; its turn comes once the one before it has its outcome. Skipped if that one is not ready."""
 
-    def __init__(self, target: Target, run: Run, before: Optional[Restart]) -> None:
+    def __init__(self, target: Target, run: Run, before: Optional[RestartTask]) -> None:
         super().__init__(target.key, target)
         self._target, self._run, self._before = target, run, before
         self._killed = False

@@ -184,10 +184,7 @@ def epilog(*examples: str, exit_codes: str) -> str:
 
 def complete_contexts(incomplete: str) -> list[str]:
     """Return the names of contexts that begin with `incomplete`; none if the file cannot be read."""
-    from fleetctl.workflow.contexts_file import (  # slow, and every command imports this module
-        config_path,
-        read_contexts,
-    )
+    from fleetctl.workflow.contexts import config_path, read_contexts  # slow, and every command imports this module
 
     try:
         names = read_contexts(config_path(os.environ, home_folder())).contexts

@@ -31,7 +31,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.planner.cold import Part, orders_for, parts_of
+from fleetctl.planner.cold import WeightsPart, orders_for, parts_of
 from fleetctl.planner.options import file_flags
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
 from fleetctl.workflow.invocation import Invocation
@@ -102,7 +102,7 @@ def prefetch(
 
 def nodes_for(
     fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
-) -> Mapping[str, Sequence[Part]]:
+) -> Mapping[str, Sequence[WeightsPart]]:
     """Return the parts of a model's weights to fetch, by node id.
 
     All parts on the `chosen` nodes, if given; otherwise the parts of the members that may run on each node.
@@ -113,7 +113,7 @@ def nodes_for(
                             hint="see `fleetctl explain spec.models.workers.members.weights`")
     if chosen is not None:
         return {node.id: parts for node in chosen}
-    by_node: dict[str, list[Part]] = {}
+    by_node: dict[str, list[WeightsPart]] = {}
     for part in parts:
         members = [member for group in model.workers for member in group.members
                    if member.weights and member.weights.index == part.weights.index]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.node_jobs import REPAIR, Leftovers, repair
+from fleetctl.apply.node_jobs import REPAIR, JobRunner, Leftovers, examine, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
@@ -18,12 +20,20 @@ from fleetctl.cli.verb import new_job_id, starter
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.doctor.fleet import needs_by_node
 from fleetctl.doctor.nodes import engine_of
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Repaired
 from fleetctl.documents.quantity import count_of
-from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.errors import FleetctlError
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.inventory.cold import with_wrong
+from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.vitals import read_vitals
 from fleetctl.render.report.of_diagnosis import diagnosis_report
-from fleetctl.workflow.examination import Examination
+from fleetctl.workflow.cluster import cluster_of, read
+from fleetctl.workflow.dashboard import live_source
+from fleetctl.workflow.invocation import Invocation, Where
 
 app = command_app(
     "fleetctl doctor",
@@ -53,7 +63,7 @@ def doctor(
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
     with ExitStack() as opened:
-        examination = Examination(invocation, where, loaded, starter(), opened)
+        examination = Examination(invocation, where, loaded, opened)
         evidence = examination.evidence(new_job_id("examine") if nodes else None)
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):
@@ -62,6 +72,52 @@ def doctor(
     if left := [one for one in diagnosis.repaired if not one.done]:
         say("warning", f"{count_of(len(left), 'leftover')} could not be removed")
     return diagnosis.exit_code
+
+
+@dataclass
+class Examination:
+    """One run of the doctor on a cluster and a fleet; `opened` closes the connections to the cluster."""
+
+    invocation: Invocation
+    where: Where
+    loaded: LoadedFleet | None
+    opened: ExitStack
+
+    def asker(self) -> JobRunner:
+        """Return the submitter of jobs to the cluster; raises InventoryError for an unknown cluster."""
+        return JobRunner(self._source.client, self._source.namespace, starter())
+
+    def evidence(self, job: str | None) -> Evidence:
+        """Read the cluster, and its nodes by the job with this id; None = do not examine the nodes."""
+        evidence = Evidence(self.invocation.now(), self.loaded)
+        try:
+            source = self._source
+            with self.invocation.working("reading the cluster"):
+                vitals = read_vitals(source.client)
+            seen = read(self.invocation, source)
+            told, here_s = source.client.cluster_time(), as_datetime(self.invocation.now()).timestamp()
+            evidence = replace(evidence, vitals=vitals, seen=with_wrong(source.client, seen), now=source.now(),
+                               ahead_s=None if told is None else here_s - told)
+        except FleetctlError as error:
+            return replace(evidence, refusal=error)
+        return self._with_nodes(evidence, job) if job else evidence
+
+    @cached_property
+    def _source(self) -> Live:
+        fleet = self.loaded.fleet if self.loaded else None
+        return self.opened.enter_context(live_source(self.invocation, self.where, cluster_of(fleet)))
+
+    def _with_nodes(self, evidence: Evidence, job: str) -> Evidence:
+        needs = needs_by_node(evidence.fleet, evidence.inventory.nodes)
+        if not needs:
+            return evidence
+        self.invocation.say("note", f"examining {count_of(len(needs), 'node')}; this takes some seconds")
+        try:
+            with self.invocation.working("examining the nodes"):
+                nodes, locks, silent = examine(self.asker(), job, needs)
+        except FleetctlError as error:
+            return replace(evidence, unasked=error)
+        return replace(evidence, nodes=nodes, locks=locks, autoscaler=silent)
 
 
 def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> list[Repaired]:

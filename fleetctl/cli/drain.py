@@ -39,7 +39,7 @@ from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.records import CORDON
 from fleetctl.planner.options import PlanOptions, require_complete
-from fleetctl.render.place_text import name_of
+from fleetctl.render.replica_text import name_of
 from fleetctl.workflow.proposal import proposed_by_fleet
 
 app = command_app(

@@ -34,7 +34,7 @@ from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.placement.policies import policy_of
 from fleetctl.planner.policy import protection_of
 from fleetctl.planner.weights import with_startup_times
-from fleetctl.render.place_text import node_text, replica_name, status_word
+from fleetctl.render.replica_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import fleet_of

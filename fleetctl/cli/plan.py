@@ -28,12 +28,11 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.saved_plan import origin_of, read_saved_plan, save_plan
+from fleetctl.workflow.saved_plan import Checked, check_plan, origin_of, read_saved_plan, save_plan
 
 if TYPE_CHECKING:
     from fleetctl.documents.answers import PlacementMap
     from fleetctl.review.inputs import Side
-    from fleetctl.workflow.plan_check import Checked
 
 app = command_app()
 
@@ -139,8 +138,6 @@ def show_plan(
     The plan goes to standard output. Its expiry, the version that made it and, with --check, what has changed since go
     to standard error. Env values are never shown.
     """
-    from fleetctl.workflow.plan_check import check_plan  # the HTTP client, which a plan on a snapshot does not need
-
     refuse_two_readers([plan_file], inventory)
     reports = parse_reports(report, reading=(plan_file, inventory))
     invocation = this_invocation()

@@ -29,7 +29,7 @@ from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.place_text import replica_name
+from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, refuse_by_policy

@@ -177,8 +177,7 @@ def _compared(source: InventorySource, chosen: Chosen, seen: Inventory) -> list[
     outdated = chosen.outdated(seen)
     if not outdated or chosen.fleet is None or not isinstance(source, Live):
         return outdated
-    from fleetctl.workflow.live_plan import look_up_changes  # reads the history of applies
-    from fleetctl.workflow.planned import add_changes
+    from fleetctl.workflow.spec_changes import add_changes, look_up_changes  # reads the history of applies
 
     return add_changes(outdated, look_up_changes(source.client, chosen.fleet, outdated))
 

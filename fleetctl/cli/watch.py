@@ -36,8 +36,7 @@ from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Event, Looked, MakePlan, Notify, Rest, State, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
-from fleetctl.workflow.contexts import given_address
-from fleetctl.workflow.contexts_file import user_folder
+from fleetctl.workflow.contexts import given_address, user_folder
 from fleetctl.workflow.dashboard import warn_if_readable
 from fleetctl.workflow.invocation import Invocation
 

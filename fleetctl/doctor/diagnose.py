@@ -1,4 +1,4 @@
-"""All checks in order, and the diagnosis they produce."""
+"""All checks in order, and the diagnosis they produce; and those about capacity alone, for a CI job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from fleetctl.doctor import cluster, fleet, nodes, replicas
 from fleetctl.doctor.evidence import Basis, Evidence
 from fleetctl.documents.diagnosis import Area, CheckRun, Diagnosed, Diagnosis, Repaired
+from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.inventory.records import Records
+from fleetctl.inventory.vitals import Vitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,13 @@ def diagnose(evidence: Evidence, repaired: Sequence[Repaired] = ()) -> Diagnosis
         fleet=evidence.fleet.name if evidence.fleet else None,
         nodes_examined=sum(not node.trouble for node in answers.values()),
         checks=runs, findings=findings, repaired=list(repaired))
+
+
+def capacity_findings(records: Records, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
+    """Return findings that change capacity silently: foreign memory, expired cordons, pauses, cooling, recent failures.
+
+    `records` has the cordons.
+    """
+    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(records=records))
+    return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
+            *replicas.check_pauses(evidence), *replicas.check_failures(evidence)]

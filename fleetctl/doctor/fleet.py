@@ -97,9 +97,8 @@ def needs_of(engine: Engine) -> list[Need]:
     if engine.workdir:
         needs.append(Need("workdir", engine.workdir))
     for probe in filter(None, (engine.readiness, engine.liveness)):
-        target = probe.http or probe.tcp
-        if target and target.port:
-            needs.append(Need("port", str(target.port)))
+        if probe.port:
+            needs.append(Need("port", str(probe.port)))
     return list(dict.fromkeys(needs))
 
 

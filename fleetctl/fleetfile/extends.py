@@ -28,7 +28,7 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import MANY_FLEETS, MAX_NODES, compose_bytes
 from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
 from fleetctl.fleetfile.keys import exclusive_keys, keys_of
-from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Raw, Value, models, shapes_of, size_of
+from fleetctl.fleetfile.nodes import ChildNode, Document, MergedNode, Node, Raw, Value, models, shapes_of, size_of
 from fleetctl.fleetfile.sources import (
     LARGE_IN_ALL,
     MAX_ALL_BYTES,
@@ -54,7 +54,7 @@ _CONCATENATED: _Keys = ("spec", "nodes")
 class _Placed:
     """A value with the offsets of its key and value, and its file."""
 
-    entry: Entry
+    entry: ChildNode
     source: SourceText
 
     @property

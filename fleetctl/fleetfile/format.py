@@ -193,7 +193,7 @@ def read_layout(text: str) -> list[Page]:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenBlock:
     """A block that has not ended; `keyed` = the entry whose value comes next."""
 
     block: Block
@@ -212,7 +212,7 @@ class _Reader:
         self.text = text
         self.cursor = 0
         self.pages: list[Page] = []
-        self.open: list[_Open] = []
+        self.open: list[_OpenBlock] = []
         self.closed: list[Block] = []
         self.pending: list[GapLine] = []
         self.noted: Entry | Page | None = None
@@ -270,7 +270,7 @@ class _Reader:
             block.properties, block.column, self.cursor = properties[0], -1, properties.end()
             self.noted = owner if isinstance(owner, Entry) else None
         self.attach(owner, block)
-        self.open.append(_Open(block))
+        self.open.append(_OpenBlock(block))
 
     def scalar(self, event: yaml.NodeEvent, start: int, end: int) -> None:
         parent = self.open[-1] if self.open else None

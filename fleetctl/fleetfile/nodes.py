@@ -28,12 +28,12 @@ class Node:
 
     at: int
     value: Value
-    children: Children | list[Entry] | None = None
+    children: Children | list[ChildNode] | None = None
     raw: str = ""
     plain: bool = False
     size: int = 1
 
-    def entry(self, part: str | int) -> Entry | None:
+    def entry(self, part: str | int) -> ChildNode | None:
         """Return the entry under a key or index, or None."""
         if isinstance(self.children, dict) and isinstance(part, str):
             return self.children.get(part)
@@ -51,10 +51,10 @@ class Node:
         return own
 
 
-Entry = tuple[int, int, Node]
+ChildNode = tuple[int, int, Node]
 """The offset of the key, the offset of the value (or of its alias or merge key), and the value."""
 
-Children = dict[str, Entry]
+Children = dict[str, ChildNode]
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import MOST_OF_SERVED_NAME, is_model_key
-from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, Member, Resources, Role, matches_pattern
+from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, Member, Probe, Resources, Role, matches_pattern
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, count_of, parse_bytes, parse_duration, parse_gpus
@@ -123,7 +123,7 @@ def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
     """Warn about a port that is the same for every replica, in a probe or else a flag: replicas may share a node."""
     if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
         return
-    probes = [engine.child(kind).child(way) for kind in ("readiness", "liveness") for way in ("http", "tcp")]
+    probes = [engine.child(kind).child(way) for kind in ("readiness", "liveness") for way in Probe.KINDS]
     ports = [(port, (*probe.path, "port")) for probe in probes
              if isinstance(port := probe.get("port"), int) and 0 < port < 65536]
     flag = fixed_port(engine)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 
@@ -309,6 +310,7 @@ def may_take(node: Node, member: Member) -> bool:
             and matches(member.node_selector, node.all_labels))
 
 
+@lru_cache(maxsize=1 << 14)  # one failure is compared with many others
 def seconds(moment: str | None) -> float:
     """Return a `Moment` in seconds since the epoch; 0 = unknown."""
     return as_datetime(moment).timestamp() if moment else 0.0

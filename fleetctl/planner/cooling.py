@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import IMAGE_MISSING, Cooled, Cooling, find_cooled, usable_nodes
 from fleetctl.planner.failures import cooling_text, missing_image_text
 from fleetctl.planner.live import ModelState
-from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
+from fleetctl.planner.placement.claims import Avoided
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
@@ -24,71 +24,57 @@ from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 COOLING_DOWN, NODE_COOLING = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; earlier with --ignore-cooldown or a changed spec"
 IMAGE_ADVICE = "pull the image on a node; with --ignore-cooldown it is then tried at once"
-AVOIDED = "yes"
-"""Label value of a node that a model must avoid; each node that it may try has a value of its own."""
-MOST_TRIED = 500
-"""Nodes tried in one plan: a selector with more values would not be valid."""
+LEFT_OUT = "a node that is not cooling (left out for this model)"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the breaker allows of the demands of one plan, by the demand's place in the fleet file.
 
-    `most` = the most new replicas of models that cool, `why` = the reason. `left_out` = label values by node id,
-    `because` = reasons by node id, ended cooldowns first. `closed` = why nodes take no new replicas, by node id.
+    `most` = the most new replicas of models that cool, `why` = the reason. `avoided` = why a model avoids nodes, by
+    their ids, ended cooldowns first; `tried` = those of them that may be tried with one replica. `closed` = why nodes
+    take no new replicas of any model, by node id.
     """
 
     most: Mapping[int, int] = field(default_factory=dict)
     why: Mapping[int, str] = field(default_factory=dict)
-    left_out: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    because: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    avoided: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    tried: Mapping[int, Sequence[str]] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
     cards: Mapping[str, CoolingCards] = field(default_factory=dict)
     """The cards that take no new replica, or a single one, by node id."""
     nowhere: frozenset[int] = frozenset()
-    """Places of the models for which every usable node is left out or closed."""
+    """Places of the models for which every usable node is avoided or closed."""
     no_image: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """Why nodes lack the image of a model, by the demand's place and the node's id; these are in `left_out` too."""
+    """Why nodes lack the image of a model, by the demand's place and the node's id; these are in `avoided` too."""
     single_try: frozenset[str] = frozenset()
-    """Label values of the nodes that are tried with one replica in all, of any model."""
+    """The nodes that are tried with one replica in all, of any model."""
 
     @property
     def tries(self) -> list[str]:
-        """The label values of the nodes that may be tried."""
-        values = {value for nodes in self.left_out.values() for value in nodes.values()}
-        return sorted(values - {AVOIDED}, key=int)
+        """The ids of the nodes that may be tried."""
+        return list(dict.fromkeys(node_id for nodes in self.tried.values() for node_id in nodes))
 
-    def with_labels(self, inventory: Inventory) -> Inventory:
-        """Return the inventory with a label on each node for every model that leaves it out."""
-        if not self.left_out:
-            return inventory
-        labels: dict[str, dict[str, str]] = {}
-        for place, values in self.left_out.items():
-            for node_id, value in values.items():
-                labels.setdefault(node_id, {})[f"{LEFT_OUT_LABEL}{place}"] = value
-        return inventory.model_copy(update={"nodes": [
-            node.model_copy(update={"labels": {**node.labels, **labels[node.id]}}) if node.id in labels else node
-            for node in inventory.nodes]})
-
-    def narrowed(self, demand: Demand, except_values: Iterable[str] = ()) -> Demand:
-        """Return the demand without the nodes that its model leaves out, except those with these label values."""
-        values = {*self.left_out.get(demand.place, {}).values()} - {*except_values}
-        return replace(demand, shape=leaving_out(demand.shape, demand.place, values)) if values else demand
+    def narrowed(self, demand: Demand, but: Collection[str] = ()) -> Demand:
+        """Return the demand without the nodes that its model avoids, `but` for these."""
+        nodes = [Avoided(node_id, NODE_COOLING, LEFT_OUT)
+                 for node_id in self.avoided.get(demand.place, ()) if node_id not in but]
+        return replace(demand, shape=demand.shape.avoiding(nodes)) if nodes else demand
 
     def allowed(self, demands: Iterable[Demand]) -> list[Demand]:
         """Return the demands, limited to the number of replicas that may be tried."""
         return [replace(one, missing=min(one.missing, self.most[one.place])) if one.place in self.most else one
                 for one in demands]
 
-    def avoided(self, model: ResolvedModel, place: int, inventory: Inventory, taken: Collection[str]) -> str:
+    def kept_off(self, model: ResolvedModel, place: int, inventory: Inventory, taken: Collection[str]) -> str:
         """Return which nodes that could take the model get no replica of it for now, and why; empty if there are none.
 
         `taken` = the ids of the nodes on which the plan places it.
         """
-        own, because = self.left_out.get(place, {}), self.because.get(place, {})
-        by_reason = grouped((because[node.id] if node.id in own else self.closed[node.id], node.name)
+        own, tried = self.avoided.get(place, {}), {*self.tried.get(place, ())}
+        by_reason = grouped((own.get(node.id) or self.closed[node.id], node.name)
                             for node in usable_nodes(model, inventory.nodes) if node.id not in taken
-                            and (own.get(node.id) == AVOIDED or node.id in self.closed))
+                            and ((node.id in own and node.id not in tried) or node.id in self.closed))
         return "; ".join(f"{some(sorted(names))} avoided: {why}" for why, names in by_reason.items())
 
     def waiting(self, key: str, replicas: int, place: int) -> Blocked:
@@ -96,12 +82,12 @@ class Limits:
         return Blocked(model=key, replicas=replicas, code=COOLING_DOWN, message=self.why[place], no_remedy=ADVICE)
 
     def explained(self, blocked: Blocked, place: int, no_room: Collection[str]) -> Blocked:
-        """Return replicas that found no room, with the breaker's reason if it left out a node that might have had some.
+        """Return replicas that found no room, with the breaker's reason if they avoid a node that might have had some.
 
-        `no_room` = label values of the nodes that were tried and had no room.
+        `no_room` = the nodes that were tried and had no room.
         """
-        node_id, because = next(((node_id, text) for node_id, text in self.because.get(place, {}).items()
-                                 if self.left_out[place][node_id] not in no_room), ("", None))
+        node_id, because = next((one for one in self.avoided.get(place, {}).items() if one[0] not in no_room),
+                                ("", None))
         if because is None or not any(reason.code == NODE_COOLING for reason in blocked.reasons):
             return blocked
         why = self.why.get(place, because)
@@ -114,7 +100,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Tries:
-    """The replicas placed on tried nodes; `no_room` = label values of nodes without room, by the demand's place."""
+    """The replicas placed on tried nodes; `no_room` = those of the nodes without room, by the demand's place."""
 
     placed: list[Placed] = field(default_factory=list)
     no_room: dict[int, set[str]] = field(default_factory=dict)
@@ -128,23 +114,33 @@ def try_nodes(
 
     `asked` = the demands that the breaker allows, before they are narrowed.
     """
-    tries, have = Tries(), Counter(one.demand.place for one in placed)
-    for value in limits.tries:
+    tries, have, ledger = Tries(), Counter(one.demand.place for one in placed), placer.ledger
+    tried = {place: frozenset(nodes) for place, nodes in limits.tried.items()}
+    narrowed = {demand.place: limits.narrowed(demand) for demand in asked}
+    places = {node.id: place for place, node in enumerate(ledger.nodes)}
+    for node_id in limits.tries:
         for demand in sorted(asked, key=lambda one: (-one.priority, one.live + have[one.place] > 0, one.place)):
-            if value not in limits.left_out.get(demand.place, {}).values() or have[demand.place] >= demand.missing:
+            if node_id not in tried.get(demand.place, ()) or have[demand.place] >= demand.missing:
                 continue
-            narrowed, mark = limits.narrowed(demand, [value]), placer.ledger.mark()
-            found = placer.place(narrowed.shape)
+            mark, seats = ledger.mark(), demand.shape.seats
+            number = ledger.numbers[places[node_id]]
+            if all(ledger.fit(number, claim) is None for claim, _ in demand.shape.kinds):
+                found = None
+            elif len(seats) == 1:
+                allowed = places[node_id] in ledger.selected(seats[0].selector)
+                found = placer.take_at(demand.shape, {seats[0].position: places[node_id]}) if allowed else None
+            else:
+                found = placer.place(limits.narrowed(demand, [node_id]).shape)
             if found is None:
-                tries.no_room.setdefault(demand.place, set()).add(value)
-            elif not within_quotas([*placed, *tries.placed, new := Placed(narrowed, found)]):
-                placer.ledger.undo(mark)
+                tries.no_room.setdefault(demand.place, set()).add(node_id)
+            elif not within_quotas([*placed, *tries.placed, new := Placed(narrowed[demand.place], found)]):
+                ledger.undo(mark)
             else:
                 tries.placed.append(new)
                 have[demand.place] += 1
-                if value in limits.single_try:
-                    for values in tries.no_room.values():
-                        values.discard(value)
+                if node_id in limits.single_try:
+                    for nodes in tries.no_room.values():
+                        nodes.discard(node_id)
                     break
     return tries
 
@@ -158,11 +154,11 @@ def find_limits(
     if not cooled:
         return Limits()
     most, why = dict[int, int](), dict[int, str]()
-    left_out, because = dict[int, dict[str, str]](), dict[int, dict[str, str]]()
+    avoided, tried = dict[int, dict[str, str]](), dict[int, list[str]]()
     texts = {node_id: cooling_text(one, inventory) for node_id, one in cooled.nodes.items()}
     closed = {node_id: texts[node_id] for node_id, one in cooled.nodes.items() if not one.over}
     half_open = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
-    taken, nowhere, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
+    taken, nowhere = _starting(inventory.replicas), set[int]()
     no_image = dict[int, dict[str, str]]()
     for demand in demands:
         key, model = demand.shape.key, fleet.models[demand.place]
@@ -175,24 +171,18 @@ def find_limits(
         if not nodes:
             continue
         mine = _starting(states[key].live)
-        left_out[demand.place] = values = {}
-        for node_id, one in nodes.items():
-            values[node_id] = AVOIDED
-            if one.over and node_id not in mine and not (node_id in half_open and node_id in taken):
-                number = numbers.setdefault(node_id, str(len(numbers)))
-                if int(number) < MOST_TRIED:
-                    values[node_id] = number
+        tried[demand.place] = [node_id for node_id, one in nodes.items() if one.over and node_id not in mine
+                               and not (node_id in half_open and node_id in taken)]
         no_image[demand.place] = dict.fromkeys(
             missing.keys() - own.keys(), missing_image_text(missing.values(), inventory)) if missing else {}
         over_first = sorted(nodes.items(), key=lambda item: not item[1].over)
-        because[demand.place] = {
+        avoided[demand.place] = {
             node_id: cooling_text(one, inventory) if node_id in own else
             no_image[demand.place].get(node_id) or texts[node_id] for node_id, one in over_first}
         if all(node.id in nodes or node.id in closed for node in usable_nodes(model, inventory.nodes)):
             nowhere.add(demand.place)
-    single_try = frozenset(numbers[node_id] for node_id in half_open if node_id in numbers)
     cards = _cards(cooled, inventory, taken)
-    return Limits(most, why, left_out, because, closed, cards, frozenset(nowhere), no_image, single_try)
+    return Limits(most, why, avoided, tried, closed, cards, frozenset(nowhere), no_image, frozenset(half_open))
 
 
 def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:

@@ -33,7 +33,7 @@ def find_drift(
 
     @cache  # called for each running member
     def allow(selectors: tuple[Selector, ...], node_id: str) -> bool:
-        return node_id not in by_id or any(matches(dict(one), by_id[node_id].labels) for one in selectors)
+        return node_id not in by_id or any(matches(dict(one.labels), by_id[node_id].labels) for one in selectors)
 
     found: list[Drift] = []
     for model in models:
@@ -68,7 +68,7 @@ def _left_selector(
     for member in replica.members:
         selectors, node_id = seats.get((member.group, member.role)), member.node_id or ""
         if selectors and not allow(selectors, node_id):
-            wanted = ", ".join(f"{key}={value}" for key, value in selectors[0])
+            wanted = ", ".join(f"{key}={value}" for key, value in selectors[0].labels)
             return f"runs on {nodes[node_id].name}, which the selector {wanted} no longer allows; kept where it is"
     return None
 

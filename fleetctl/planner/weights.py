@@ -27,7 +27,7 @@ MOST_S = 6 * 3600
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
-class Fetch(NamedTuple):
+class NodeFetch(NamedTuple):
     """A fetch of one node for all its members that need it; `near` = the labels that define which nodes are near."""
 
     node_id: str
@@ -66,12 +66,12 @@ def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
 def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], gang: Sequence[Member]) -> dict[str, str]:
     """Return the variables of a member that are known before it starts; `gang` = the members of its group by rank."""
     rank = member["rank"]
-    ranks = [max(1, one.resources.gpus // SHARE) for one in gang]
+    ranks = [max(1, member.resources.gpus // SHARE) for member in gang]
     first = sum(ranks[:rank])
-    found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
+    variables = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
              "COPY": member["copy"], "RANK": rank, "GROUP_SIZE": len(gang),
              "RANKS": ",".join(map(str, range(first, first + ranks[rank])))}
-    return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
+    return {f"FLEETCTL_{name}": str(value) for name, value in variables.items()}
 
 
 def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:

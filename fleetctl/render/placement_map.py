@@ -23,7 +23,7 @@ from rich.text import Text
 
 from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, grouped
-from fleetctl.render.place_text import scope_text
+from fleetctl.render.replica_text import scope_text
 from fleetctl.render.visible import print_trimmed, visible
 
 State = Literal["new", "foreign", "unknown", "dirty", "dead"]

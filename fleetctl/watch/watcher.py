@@ -29,14 +29,12 @@ from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.failures import last_words
 from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.planner.policy import refusing
-from fleetctl.render.report.of_plan import outdated_in
 from fleetctl.watch.source import Source
 from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import Planned, plan_fleet
 from fleetctl.workflow.proposal import FleetReplanner
 
 SHORT = 10
@@ -281,7 +279,7 @@ class Watcher:
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
                         "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
                         "".join(growth.model_dump_json() for growth in plan.growth),
-                        tuple(dict.fromkeys(outdated_in(plan))), f"fleetctl rollout {file_flags(plan.options.files)}")
+                        tuple(dict.fromkeys(plan.outdated)), f"fleetctl rollout {file_flags(plan.options.files)}")
 
     def apply(self) -> ApplyEnded:
         """Apply the last plan."""

@@ -19,8 +19,7 @@ from fleetctl.planner.options import USUAL_EXPIRY_S, PlanOptions, options_of
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
-from fleetctl.workflow.planning import Adjust, plan_fleet, plan_on
+from fleetctl.workflow.planning import Adjust, Planned, plan_fleet, plan_on
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20

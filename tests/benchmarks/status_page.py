@@ -27,7 +27,7 @@ from fleetctl.watch.source import Files
 from fleetctl.watch.step import State
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
+from fleetctl.workflow.planning import Planned
 from tests.benchmarks.machine import machine_text
 from tests.benchmarks.page import LOADED, LONGEST
 from tests.browser.chromium import ABSENT, find_chromium, launch_options

@@ -16,7 +16,14 @@ from fleetctl.documents.fleet import Policy
 from fleetctl.documents.inventory import Failure, Inventory, ReplicaMember
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.breaker import NO_FAILURES, find_cooled
+from fleetctl.planner.cooling import Limits, try_nodes
 from fleetctl.planner.failures import failed_lately
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.placement.claims import Avoided, replica_shape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.ledger import open_ledger
+from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.reasons.explain import explain
 
 NODES = ("a", "b", "c")
 MODELS = ("m", "n", "o", "p")
@@ -150,6 +157,9 @@ def test_plans_do_not_depend_on_the_order_in_which_ray_lists_failures() -> None:
         assert plan == plan_for(FLEET, again)
         on_node = Counter(member.node_id for action in plan.actions for member in action.members)
         assert all(on_node[node_id] <= one.over for node_id, one in cooled.nodes.items())
+        of_model = Counter((action.model, member.node_id) for action in plan.actions for member in action.members)
+        assert all(of_model[key, node_id] <= one.over for key, own in cooled.left_out.items()
+                   for node_id, one in own.items())
 
 
 THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in (("a", "4m"), ("b", "3m"), ("a", "2m"))]
@@ -289,6 +299,36 @@ def test_no_message_has_the_labels_that_keep_a_model_off_a_node(selector: dict[s
     assert "fleet.io/left-out-" not in found
     gang = planned(failures=OVER, nodes=nodes, gang={"gpus": 1, "workers": 1}, sameLabel="fleet.io/left-ou")
     assert "fleet.io/left-out-" not in gang.model_dump_json()
+
+
+def test_each_of_many_nodes_is_tried_once() -> None:
+    inventory = short_inventory({"nodes": [{"name": f"n{number:03}", "gpus": 8} for number in range(600)]})
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 700, "gpus": 1}]})
+    ids = [node.id for node in inventory.nodes]
+    limits, demand = Limits(avoided={0: dict.fromkeys(ids, "")}, tried={0: ids}), Demand(
+        replica_shape(fleet.models[0]), 700, 0, 0, 0)
+    placer = Placer(open_ledger(inventory, (), sort_out(inventory, "lab", ())))
+    assert placer.place(limits.narrowed(demand).shape) is None
+    tries = try_nodes(limits, [demand], [], placer, lambda _: True)
+    assert [one.nodes for one in tries.placed] == [{number} for number in range(600)]
+
+
+def test_a_node_that_is_both_avoided_and_cordoned_is_called_cordoned() -> None:
+    recent = [{**one, "ago": ago} for one, ago in zip(OVER, ("6m", "5m", "4m"), strict=True)]
+    plan = planned(failures=recent, nodes=[{"name": "a", "cordon": {"reason": "disk"}}, {"name": "b", "gpus": 0}])
+    assert sorted(reason.code for reason in plan.blocked[0].reasons) == ["CORDONED", "INSUFFICIENT_GPU"]
+
+
+def test_a_model_that_avoids_nodes_says_why_with_the_words_of_each_rule() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}, {"name": "b", "gpus": 8}]})
+    shape = replica_shape(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1}]}).models[0])
+    avoiding = shape.avoiding([Avoided(inventory.nodes[0].id, "NODE_COOLING", "a rule for a")])
+    placer = Placer(open_ledger(inventory, (), sort_out(inventory, "lab", ())))
+    assert [one.node for one in placer.place(avoiding) or ()] == [1]
+    neither = avoiding.avoiding([Avoided(inventory.nodes[1].id, "NODE_COOLING", "another rule")])
+    assert placer.place(neither) is None
+    [reason] = explain(neither, placer).reasons
+    assert (reason.need, reason.node_count) == ("a rule for a", 2)
 
 
 def test_a_clock_that_is_ahead_does_not_prolong_a_cooldown() -> None:

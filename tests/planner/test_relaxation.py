@@ -12,7 +12,7 @@ from random_cases import cases
 from stated import problem_of, stated
 
 from fleetctl.planner.placement.exact import model_rows
-from fleetctl.planner.placement.exact.exact import climb, most_replicas, relax
+from fleetctl.planner.placement.exact.exact import climb, max_replicas, relax
 from fleetctl.planner.placement.objective import Level
 from fleetctl.planner.placement.worth.bid_prices import CardShare, TooManyError, maximal_packings
 
@@ -31,7 +31,7 @@ def test_the_bound_is_never_below_the_optimum(family: str, packings: bool, monke
             relaxation = relax(stated(fleet, inventory))
             levels = climb(relaxation).levels
             assert tuple(value for level in levels for value in level) >= best.vector
-            assert most_replicas(relaxation) >= best.replicas
+            assert max_replicas(relaxation) >= best.replicas
 
 
 def test_the_bound_over_pools_is_exact_for_whole_cards_of_dividing_sizes() -> None:
@@ -74,7 +74,7 @@ def test_gangs_are_not_split_over_domains() -> None:
 def test_unlike_ranks_of_a_gang_need_distinct_nodes() -> None:
     workers = [{"name": "main", "members": [{"role": "Leader", "resources": {"gpus": 1}},
                                             {"role": "Worker", "count": 2, "resources": {"gpus": 2}}]}]
-    assert most_replicas(relax(problem_of([{"replicas": 1, "workers": workers}], [{"gpus": 8}] * 2))) == 0
+    assert max_replicas(relax(problem_of([{"replicas": 1, "workers": workers}], [{"gpus": 8}] * 2))) == 0
 
 
 def test_order_of_models_and_nodes_does_not_matter() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Expected, expected_kinds
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
@@ -28,7 +28,7 @@ POLICY = EffectivePolicy(SlotCap(NO_CAP, "test"))
 
 
 def offer(cards: int, cpus: int, *, memory: int = 512 * GIB) -> Offer:
-    return Offer(tuple(Card(index) for index in range(cards)), cards * SHARE, cpus * SHARE, memory)
+    return Offer(tuple(OfferedCard(index) for index in range(cards)), cards * SHARE, cpus * SHARE, memory)
 
 
 def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
@@ -37,7 +37,7 @@ def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
     return Ledger.opened(nodes, list(offers))
 
 
-def shape(claim: Claim, selector: Selector = (), count: int = 1) -> ReplicaShape:
+def shape(claim: Claim, selector: Selector = ANY_NODE, count: int = 1) -> ReplicaShape:
     return ReplicaShape("m", (GroupShape("main", 1, (MemberShape("Worker", count, claim, selector),)),))
 
 
@@ -45,7 +45,7 @@ def expecting(book: Ledger, *members: tuple[Claim, Selector, int]) -> Placer:
     return Placer(book, RoomWorth(book, [Expected(shape(*kind), count, count) for *kind, count in members]))
 
 
-def best(placer: Placer, claim: Claim, selector: Selector = ()) -> int | None:
+def best(placer: Placer, claim: Claim, selector: Selector = ANY_NODE) -> int | None:
     return placer.candidates((claim, selector)).best(None, lambda _: 0)
 
 
@@ -62,7 +62,7 @@ cards = st.builds(
 )
 offers = st.builds(
     lambda parts, short, cpus: Offer(
-        tuple(Card(index, *part) for index, part in enumerate(parts)),
+        tuple(OfferedCard(index, *part) for index, part in enumerate(parts)),
         max(0, sum(part[0] for part in parts) - short), cpus * SHARE, 64 * GIB),
     st.lists(cards, max_size=4), st.sampled_from([0, 0, 5000]), st.integers(0, 8),
 )
@@ -78,9 +78,9 @@ def test_the_placer_finds_a_node_exactly_if_one_holds_the_member(
     some: list[Offer], drawn: list[Claim], data: st.DataObject
 ) -> None:
     book = ledger(*some)
-    placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
+    placer = expecting(book, *[(claim, ANY_NODE, 1) for claim in data.draw(st.lists(claims, max_size=4))])
     for claim in drawn:
-        mark, candidates = book.mark(), placer.candidates((claim, ()))
+        mark, candidates = book.mark(), placer.candidates((claim, ANY_NODE))
         holding = [place for place in range(len(some)) if book.fit(book.numbers[place], claim) is not None]
         assert sorted(node for _, node in candidates.in_order()) == holding
         node = candidates.best(None, lambda _: 0)
@@ -96,7 +96,7 @@ def test_the_placer_finds_a_node_exactly_if_one_holds_the_member(
 def test_neither_the_order_of_expected_members_nor_undone_placements_change_the_choice(
     drawn: list[Claim], random: Random
 ) -> None:
-    wanted = [(claim, (), place + 1) for place, claim in enumerate(drawn)]
+    wanted = [(claim, ANY_NODE, place + 1) for place, claim in enumerate(drawn)]
     book = ledger(offer(4, 16), offer(2, 64), offer(4, 16))
     placer = expecting(book, *wanted)
     before = [best(placer, claim) for claim in drawn]
@@ -114,26 +114,27 @@ def test_neither_the_order_of_expected_members_nor_undone_placements_change_the_
 def test_a_share_goes_to_a_card_whose_rest_fits_no_expected_member() -> None:
     book = ledger(offer(1, 32), offer(1, 32))
     book.take(1, gpus(0.6))
-    assert best(expecting(book, (gpus(0.6), (), 1), (gpus(0.3), (), 1)), gpus(0.3)) == 1
+    assert best(expecting(book, (gpus(0.6), ANY_NODE, 1), (gpus(0.3), ANY_NODE, 1)), gpus(0.3)) == 1
 
 
 def test_cpus_are_taken_on_nodes_whose_cards_do_not_need_them() -> None:
-    placer = expecting(ledger(offer(8, 96), offer(2, 104)), (gpus(1, cpus=12), (), 10), (gpus(0, cpus=12), (), 6))
+    placer = expecting(ledger(offer(8, 96), offer(2, 104)), (gpus(1, cpus=12), ANY_NODE, 10),
+                       (gpus(0, cpus=12), ANY_NODE, 6))
     assert best(placer, gpus(0, cpus=12)) == 1
 
 
 def test_room_that_only_some_models_can_use_is_kept_for_them() -> None:
     labels = [{"model": "a"}, {"model": "b"}]
-    only_a = (("model", "a"),)
-    placer = expecting(ledger(offer(4, 64), offer(4, 64), labels=labels), (gpus(1), only_a, 4), (gpus(1), (), 4))
+    only_a = Selector((("model", "a"),))
+    placer = expecting(ledger(offer(4, 64), offer(4, 64), labels=labels), (gpus(1), only_a, 4), (gpus(1), ANY_NODE, 4))
     assert best(placer, gpus(1)) == 1
     assert best(placer, gpus(1), only_a) == 0
 
 
 def test_among_equal_nodes_the_fuller_then_the_least_spread_wins() -> None:
     book = ledger(offer(4, 64), offer(4, 64), offer(4, 64))
-    placer = expecting(book, (gpus(1), (), 12))
-    candidates, spread = placer.candidates((gpus(1), ())), {0: 5, 1: 5, 2: 3}.__getitem__
+    placer = expecting(book, (gpus(1), ANY_NODE, 12))
+    candidates, spread = placer.candidates((gpus(1), ANY_NODE)), {0: 5, 1: 5, 2: 3}.__getitem__
     assert candidates.best(None, spread) == 2
     book.take(1, gpus(1))
     assert candidates.best(None, lambda _: 0) == 1
@@ -143,14 +144,14 @@ def test_among_equal_nodes_the_fuller_then_the_least_spread_wins() -> None:
 def test_a_node_with_a_certain_card_comes_first() -> None:
     clean = offer(2, 8)
     dirty = clean._replace(cards=(clean.cards[0]._replace(foreign=GIB), *clean.cards[1:]))
-    assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
+    assert best(expecting(ledger(dirty, clean), (gpus(1), ANY_NODE, 3)), gpus(1)) == 1
 
 
 def test_missing_replicas_count_and_the_remaining_room_goes_to_more_of_the_same_kind() -> None:
     one, two = shape(gpus(1)), shape(gpus(2), count=2)
     assert expected_kinds([Expected(one, 3, 5), Expected(two, 0, 1)], 12 * SHARE) == [
-        ((gpus(1), ()), 8.0), ((gpus(2), ()), 2.0)]
-    assert expected_kinds([Expected(one, 3, 5)], 2 * SHARE) == [((gpus(1), ()), 3.0)]
+        ((gpus(1), ANY_NODE), 8.0), ((gpus(2), ANY_NODE), 2.0)]
+    assert expected_kinds([Expected(one, 3, 5)], 2 * SHARE) == [((gpus(1), ANY_NODE), 3.0)]
     assert expected_kinds([], 2 * SHARE) == []
 
 
@@ -182,7 +183,7 @@ def test_prices_show_that_shares_do_not_add_up_over_cards() -> None:
 
 def test_a_target_that_fits_nowhere_prices_nothing() -> None:
     assert bid_prices([gpus(1)], np.array([3.0]), np.zeros((0, 3)), np.zeros((0, 1), np.int64)).tolist() == [0]
-    assert best(expecting(ledger(offer(0, 8)), (gpus(4), (), 2)), gpus(0, cpus=1)) == 0
+    assert best(expecting(ledger(offer(0, 8)), (gpus(4), ANY_NODE, 2)), gpus(0, cpus=1)) == 0
 
 
 @pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
@@ -203,6 +204,6 @@ def test_the_worth_of_a_node_is_its_best_filling_within_its_cpus() -> None:
     assert tables.of(nothing, shares, cpus * SHARE, nothing).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
 
 
-@pytest.mark.parametrize("members", [[], [(gpus(1, cpus=2), (), 3)]])
+@pytest.mark.parametrize("members", [[], [(gpus(1, cpus=2), ANY_NODE, 3)]])
 def test_without_nodes_no_replica_is_placed(members: list[tuple[Claim, Selector, int]]) -> None:
     assert best(expecting(ledger(), *members), gpus(1)) is None

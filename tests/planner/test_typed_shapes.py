@@ -34,7 +34,7 @@ def test_a_typed_shape_has_the_typed_values(text: str, members: int, claim: Clai
 
 def test_a_selector_keeps_the_commas_in_its_parentheses() -> None:
     shape = typed_shape("gpus=1,selector=ray.io/accelerator-type=in(L4, A10G),selector=pool=!x,sameLabel=rack")
-    assert shape.seats[0].selector == (("pool", "!x"), ("ray.io/accelerator-type", "in(L4, A10G)"))
+    assert shape.seats[0].selector.labels == (("pool", "!x"), ("ray.io/accelerator-type", "in(L4, A10G)"))
     assert shape.same_label == "rack"
 
 

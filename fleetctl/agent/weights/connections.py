@@ -59,7 +59,7 @@ class Request(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class ShortAnswer(NamedTuple):
     """A short answer. The connection stays open only after 200 and 206."""
 
     status: int
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 class Session:
     """What a source knows of one connection. Subclasses say what is accepted and answered."""
 
-    def accept(self, request: Request) -> Optional[Answer]:
+    def accept(self, request: Request) -> Optional[ShortAnswer]:
         """Return an answer that needs no valid token; None = the token is valid, and `answer` will be called.
 
         Called in the listener's thread, so it must not wait.
@@ -98,7 +98,7 @@ class Connection:
         self.admitted = False
         self.closing = False
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: ShortAnswer) -> None:
         """Send an answer; raises OSError, also if the peer reads too slowly."""
         self.send_head(answer.status, len(answer.body), answer.headers)
         for at in range(0, len(answer.body), SLICE):
@@ -283,12 +283,12 @@ class Listener:
         try:
             request = connection.incoming.take(data)
         except (ValueError, http.client.HTTPException) as error:
-            return self._answer_now(connection, Answer(400, str(error).encode(errors="replace")))
+            return self._answer_now(connection, ShortAnswer(400, str(error).encode(errors="replace")))
         if request is None:
             return None
         answer = connection.session.accept(request)
         if answer is None and not connection.admitted and len(self._admitted) >= MOST_ADMITTED:
-            answer = Answer(429, b"too many connections")
+            answer = ShortAnswer(429, b"too many connections")
         if answer is not None:
             return self._answer_now(connection, answer)
         self._selector.unregister(connection.socket)
@@ -297,7 +297,7 @@ class Listener:
         connection.admitted, connection.deadline = True, float("inf")
         return self._start_answering(connection, request)
 
-    def _answer_now(self, connection: Connection, answer: Answer) -> None:
+    def _answer_now(self, connection: Connection, answer: ShortAnswer) -> None:
         """Send an answer so short that it fits into the socket's buffer."""
         data = _head(answer.status, len(answer.body), answer.headers) + answer.body
         try:

@@ -18,11 +18,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from ..messages import WeightSource
 from ..own_files import open_own, replace_own
 from ..report import utc_now
-from .check import Finding, Verified, check_changed, check_small
+from .check import CheckResult, Verified, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .protocol import Peer, ViewRequest
-from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
+from .sources import IDLE_S, FetchLimits, Left, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
 from .store import Entry, OutOfTime, Wrong, link_or_copy, require_own_folder
 from .views import View, files_view, view_id
 
@@ -71,14 +71,14 @@ class Fetched(NamedTuple):
     """The addresses of the peers that sent any of it."""
 
 
-class Serving(NamedTuple):
+class ServingNow(NamedTuple):
     """The replicas that serve an artifact now, each with the time since when, and those of which an engine restarts."""
 
     ready: Sequence[Tuple[WeightSource, str]] = ()
     restarting: Sequence[str] = ()
 
 
-class Fetch(Limits):
+class Fetch(FetchLimits):
     """One fetch, until `deadline` on `clock`. `say` gets a message for each source that fails.
 
     `look` returns who serves the artifact now: the given replicas, or all. A plan may be older than a replica's port.
@@ -86,7 +86,7 @@ class Fetch(Limits):
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
                  clock: Callable[[], float] = time.monotonic,
-                 look: Callable[[Sequence[str]], Serving] = lambda _: Serving()) -> None:
+                 look: Callable[[Sequence[str]], ServingNow] = lambda _: ServingNow()) -> None:
         self._root, self._wanted, self.deadline = root, wanted, deadline
         self._say, self._clock, self._look = say, clock, look
         self._tried: Set[Tuple[str, str]] = set()
@@ -108,7 +108,7 @@ class Fetch(Limits):
         """The verified files of the entry that is being filled: they are not read."""
         self.kept: List[Entry] = []
         """Entries that are protected from removal until the caller releases them."""
-        self.found: List[Finding] = []
+        self.found: List[CheckResult] = []
         """The files of complete entries that were wrong, and so were fetched again."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
@@ -289,7 +289,7 @@ class Fetch(Limits):
         return bool(wrong)
 
     def _take_wrong(self, entry: Entry, wrong: Wrong) -> None:
-        self.found.append(Finding("fetched", entry, wrong))
+        self.found.append(CheckResult("fetched", entry, wrong))
         self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it again")
 
     def _fill_tensors(self, entry: Entry, index: Index, view: View) -> Index:

@@ -12,16 +12,19 @@ from typing import Annotated, Literal
 
 import typer
 
+from fleetctl.apply.history import failures_of
 from fleetctl.cli import flags
 from fleetctl.cli.ci.job import CiJob, ForceOption, ForgeOption, IgnoreCooldownOption, job_of, lines_of
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.fleet_files import check_files
 from fleetctl.cli.plan import plan_and_show
 from fleetctl.cli.reporting import Formats, ReportOption, show
+from fleetctl.doctor.diagnose import capacity_findings
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.records import read_records
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
@@ -30,11 +33,9 @@ from fleetctl.render.report.of_diagnosis import drift_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import GitTree, MissingRevision, repository_of
-from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.examination import capacity_findings, failures_of
 from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import plan_fleet, why_unknown
 
 app = command_app()
 NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
@@ -215,7 +216,8 @@ def drift(
         loaded, where = inspect_fleet(job.files), job.trusted()
         planned = plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)
         with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
-            failed, beside = failures_of(client, planned.plan), capacity_findings(client, loaded, planned.inventory)
+            failed = failures_of(client, planned.plan)
+            beside = capacity_findings(read_records(client), loaded, planned.inventory)
         drifted = drift_report(planned.shown(), failed, beside)
         show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: drifted,
                      plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)

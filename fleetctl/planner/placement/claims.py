@@ -16,10 +16,25 @@ from fleetctl.documents.inventory import Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
-Selector = tuple[tuple[str, str], ...]
 
-LEFT_OUT_LABEL = "fleet.io/left-out-"
-"""Prefix of a label made up for nodes that the breaker leaves out for one model, followed by the model's place."""
+class Selector(NamedTuple):
+    """The nodes that a member may be on: those with all of these labels, except `without` (ids, sorted)."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    """Label keys, each with Ray's expression for its value."""
+    without: tuple[str, ...] = ()
+
+
+ANY_NODE = Selector()
+
+
+class Avoided(NamedTuple):
+    """A node that a model avoids although its labels allow it: the reason code, and what the node would have to be."""
+
+    node_id: str
+    code: str
+    need: str
+    """As `a node that is not cooling`."""
 
 
 class Claim(NamedTuple):
@@ -144,6 +159,8 @@ class ReplicaShape:
     spread: Spread | None = None
     as_one: bool = False
     """All members share one value of `same_label`; False = each gang has a value of its own."""
+    avoided: tuple[Avoided, ...] = ()
+    """Nodes that none of its members may be on; their selectors are without them."""
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -184,6 +201,14 @@ class ReplicaShape:
         """Whether any member claims GPU or VRAM; such models have no default slot cap."""
         return any(claim.wants_card for claim, _ in self.kinds)
 
+    def avoiding(self, nodes: Iterable[Avoided]) -> ReplicaShape:
+        """Return this shape without these nodes: all that places and explains replicas then leaves them out."""
+        avoided = tuple(sorted({*self.avoided, *nodes}))
+        without = tuple(dict.fromkeys(node.node_id for node in avoided))
+        return replace(self, avoided=avoided, groups=tuple(replace(group, members=tuple(
+            replace(member, selector=member.selector._replace(without=without)) for member in group.members
+        )) for group in self.groups))
+
 
 def replica_shape(
     model: ResolvedModel, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()
@@ -220,22 +245,8 @@ def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: It
     return len(smallest) == 2 and sum(smallest) <= SHARE
 
 
-def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> ReplicaShape:
-    """Return the shape of the model at `place`, restricted to nodes without these values of its left-out label."""
-    without = (f"{LEFT_OUT_LABEL}{place}", f"!in({', '.join(sorted(values))})")
-    groups = [replace(group, members=tuple(
-        replace(member, selector=tuple(sorted((*member.selector, without)))) for member in group.members
-    )) for group in shape.groups]
-    return replace(shape, groups=tuple(groups))
-
-
-def without_left_out(selector: Selector) -> Selector:
-    """Return a selector without the part added by `leaving_out`."""
-    return tuple(one for one in selector if not one[0].startswith(LEFT_OUT_LABEL))
-
-
 def _member_shape(member: Member, *, dedicated: bool) -> MemberShape:
     asked = member.resources
     gpus = max(asked.gpus, SHARE) if dedicated and (asked.gpus or asked.vram) else asked.gpus
     claim = Claim(gpus, asked.vram, asked.cpus, asked.memory)
-    return MemberShape(member.role, member.count or 1, claim, tuple(sorted(member.node_selector.items())))
+    return MemberShape(member.role, member.count or 1, claim, Selector(tuple(sorted(member.node_selector.items()))))

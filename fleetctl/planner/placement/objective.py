@@ -64,8 +64,8 @@ def score(
     `ledger` = its nodes; None = each is known to report all its cards.
     """
     unsure = 0 if ledger is None else sum(
-        bool(one.gpus and ledger.offer(one.node).unreported) for _, assigned in placed for one in assigned)
-    return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -unsure, -broken
+        bool(member.gpus and ledger.offer(member.node).unreported) for _, assigned in placed for member in assigned)
+    return levels_of(demands, Counter(replica.demand.place for replica in placed)), -crowding, -unsure, -broken
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:

@@ -88,11 +88,11 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
     cap = labelled_cap(labels)
     reserve, memory, cordon, warm, ports = 0, None, None, None, None
     residents: tuple[Resident, ...] = ()
-    for place, policy in enumerate(policies):
+    for index, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
         if policy.max_replicas_per_model is not None:
-            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{place}].maxReplicasPerModel")
+            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{index}].maxReplicasPerModel")
         if policy.reserve is not None:
             reserve = policy.reserve.vram
         if policy.gpu_memory is not None:
@@ -100,13 +100,13 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.residents is not None:
             residents = tuple(policy.residents)
         if policy.cordon is not None:
-            cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
+            cordon = f"spec.nodes[{index}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
         if policy.weights_ports is not None:
             ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, residents, sum([one.memory for one in residents]), cordon, warm=warm,
-                           weights_ports=ports)
+    return EffectivePolicy(cap, reserve, memory, residents, sum([resident.memory for resident in residents]), cordon,
+                           warm=warm, weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:
@@ -163,5 +163,5 @@ def card_notes(nodes: Iterable[Node]) -> list[Note]:
     """Return a note for each number of cards that nodes do not report."""
     from fleetctl.documents.plan import Note
 
-    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(found),
-                 nodes=[node.name for node in found[:SHOWN]]) for found, message in unreporting(nodes)]
+    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(alike),
+                 nodes=[node.name for node in alike[:SHOWN]]) for alike, message in unreporting(nodes)]

@@ -94,13 +94,13 @@ class _Split:
             for one in full:
                 heappush(needy, one)
 
-    def search(self, place: int) -> bool:
-        """Assign all pieces from number `place` on, backtracking if one finds no gang; False if that fails."""
-        if place == len(self.pieces):
+    def search(self, index: int) -> bool:
+        """Assign all pieces from number `index` on, backtracking if one finds no gang; False if that fails."""
+        if index == len(self.pieces):
             return True
-        node, kind = self.pieces[place]
+        node, kind = self.pieces[index]
         tried = set[tuple[object, ...]]()
-        for gang in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
+        for gang in sorted(range(self.count), key=lambda gang: (-self.left[gang].total(), gang)):
             state = (tuple(sorted(self.left[gang].items())), tuple(sorted(self.assigned[gang].items())))
             if not self._room(gang, node, kind) or state in tried:
                 continue
@@ -109,7 +109,7 @@ class _Split:
             if self.steps < 0:
                 return False
             self._assign(gang, node, kind, 1)
-            if self.search(place + 1):
+            if self.search(index + 1):
                 return True
             self._assign(gang, node, kind, -1)
         return False
@@ -128,7 +128,7 @@ class _Split:
         return max(0, min(per_node, self.left[gang][kind]))
 
 
-class Piece(NamedTuple):
+class PlacedMember(NamedTuple):
     """One member on a node: the numbers of its class of demand, its gang in that class, and its kind."""
 
     demand: int
@@ -139,16 +139,16 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PackingLayout:
     """The number of replicas of each class of demand, and the members on each node."""
 
     replicas: tuple[int, ...]
     """By number of the demand class."""
-    assignments: Mapping[int, tuple[Piece, ...]]
+    assignments: Mapping[int, tuple[PlacedMember, ...]]
     """By number of the node in the ledger, in an order in which Ray's choice of cards takes all members."""
 
 
-def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
+def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
     members_of = _gang_members(layout, singles)
@@ -156,8 +156,8 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            gangs = [[found for members in members_of.get((number, place), {}).values()
-                      for found in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
+            gangs = [[found for members in members_of.get((number, index), {}).values()
+                      for found in _split(demand, gang, members, problem)] for index, gang in enumerate(demand.gangs)]
             together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
@@ -170,19 +170,19 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     return placed
 
 
-def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
+def layout_of(problem: Problem, placed: Sequence[Placed]) -> PackingLayout:
     """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
-    class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
+    class_of = {demand.place: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
     replicas = [0] * len(problem.demands)
-    assignments: dict[int, list[Piece]] = defaultdict(list)
+    assignments: dict[int, list[PlacedMember]] = defaultdict(list)
     for demand, (assigned,) in placed:
         number = class_of[demand.place]
         replicas[number] += 1
-        assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
-    return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
+        assignments[assigned.node].append(PlacedMember(number, 0, problem.demands[number].gangs[0].parts[0][0]))
+    return PackingLayout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
 
 
-def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
+def _in_turn(layout: PackingLayout, singles: Sequence[bool]) -> Iterator[tuple[PlacedMember, int]]:
     """Yield the pieces of one-member replicas: per node in the layout's order, among nodes by class of demand."""
     queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
               for node, pieces in sorted(layout.assignments.items())}
@@ -197,14 +197,14 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
             heapq.heappop(heap)
 
 
-def _gang_members(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
+def _gang_members(layout: PackingLayout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
     """Count the members of replicas with several members, by (class, gang) and then by replica."""
-    found: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
+    members: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.assignments.items():
         for piece in pieces:
             if not singles[piece.demand]:
-                found[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
-    return {key: dict(sorted(by_replica.items())) for key, by_replica in found.items()}
+                members[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
+    return {key: dict(sorted(by_replica.items())) for key, by_replica in members.items()}
 
 
 def _in_one_domain(
@@ -212,16 +212,16 @@ def _in_one_domain(
 ) -> list[list[GangNodes]]:
     """Order gangs so that the gangs of each replica are in one domain; gangs that complete no replica are left out."""
     by_domain: dict[str, list[list[GangNodes]]] = {}
-    for place, found in enumerate(gangs):
+    for index, found in enumerate(gangs):
         for members in found:
             node = next(iter(members.values()))[0]
             value = problem.ledger.nodes[node].labels[demand.shape.same_label or ""]
-            by_domain.setdefault(value, [[] for _ in gangs])[place].append(members)
+            by_domain.setdefault(value, [[] for _ in gangs])[index].append(members)
     together: list[list[GangNodes]] = [[] for _ in gangs]
     for inside in by_domain.values():
         whole = min(len(found) // gang.copies for found, gang in zip(inside, demand.gangs, strict=True))
-        for place, gang in enumerate(demand.gangs):
-            together[place] += inside[place][:whole * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            together[index] += inside[index][:whole * gang.copies]
     return together
 
 
@@ -232,11 +232,11 @@ def _place_whole(
     """Combine the gangs of one class into replicas and take each, whole or not at all."""
     for turn, model in enumerate(models):
         nodes: SeatNodes = {}
-        for place, gang in enumerate(demand.gangs):
-            mine = gangs[place][turn * gang.copies:(turn + 1) * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            mine = gangs[index][turn * gang.copies:(turn + 1) * gang.copies]
             if len(mine) < gang.copies:
                 return
-            group = group_of(model.shape, place, problem)
+            group = group_of(model.shape, index, problem)
             for copy, members in enumerate(mine):
                 left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
                 nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
@@ -267,8 +267,8 @@ def creation_order(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Map
     """
     members = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
     taken = _taken(offer, members)
-    found = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
-    return taken if found is None else [item for item, _ in found]
+    searched = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
+    return taken if searched is None else [item for item, _ in searched]
 
 
 def _large_first(member: Member) -> tuple[int, ...]:
@@ -299,19 +299,19 @@ class _OrderSearch:
         """Return an order in which `offer` takes all members that are left; None if none was found."""
         if not self.counts.total():
             return []
-        state = offer, tuple(self.counts[one] for one in self.members)
+        state = offer, tuple(self.counts[member] for member in self.members)
         self.steps -= 1
         if self.steps < 0 or state in self.failed or self._lacks_share(offer):
             return None
-        for one in self.members:
-            taken = take(offer, one[1]) if self.counts[one] else None
+        for member in self.members:
+            taken = take(offer, member[1]) if self.counts[member] else None
             if taken is None:
                 continue
-            self.counts[one] -= 1
-            rest = self.order(taken.left)
-            self.counts[one] += 1
-            if rest is not None:
-                return [one, *rest]
+            self.counts[member] -= 1
+            later = self.order(taken.left)
+            self.counts[member] += 1
+            if later is not None:
+                return [member, *later]
         self.failed.add(state)
         return None
 

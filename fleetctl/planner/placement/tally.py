@@ -101,7 +101,7 @@ class OfferTable:
         summed: Ints = np.bincount(self.cards.node, of_card, len(self.cpus)).astype(np.int64)
         return summed
 
-    def most_of(self, claim: Claim) -> Ints:
+    def max_of(self, claim: Claim) -> Ints:
         """Return by row an upper bound on the members with this claim, each resource by itself."""
         limit = self._on_cards.get(claim.on_cards)
         if limit is None:  # few claims differ in GPU and VRAM
@@ -122,11 +122,11 @@ class Tally(OfferTable):
     """The node classes of a problem as a table of their offers."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__([one.offer for one in problem.nodes])
+        super().__init__([node.offer for node in problem.nodes])
         self.problem = problem
-        self.nodes: Ints = np.array([len(one.nodes) for one in problem.nodes], dtype=np.int64)
+        self.nodes: Ints = np.array([len(node.nodes) for node in problem.nodes], dtype=np.int64)
         """The number of nodes in each class."""
-        self._most: dict[int, Counts] = {}
+        self._max_members: dict[int, Counts] = {}
 
     @cached_property
     def allowed(self) -> Flags:
@@ -149,12 +149,12 @@ class Tally(OfferTable):
             usable &= self._by_row(fitting) > 0
         return usable
 
-    def most(self, kind: int) -> Counts:
+    def max_members(self, kind: int) -> Counts:
         """Return by class an upper bound on the members of a kind (by number) on one node."""
-        if kind not in self._most:
-            most = self.most_of(self.problem.kinds[kind][0])
-            self._most[kind] = np.where(self.allowed[kind], np.maximum(most, 0), 0).astype(np.int32)
-        return self._most[kind]
+        if kind not in self._max_members:
+            maximum = self.max_of(self.problem.kinds[kind][0])
+            self._max_members[kind] = np.where(self.allowed[kind], np.maximum(maximum, 0), 0).astype(np.int32)
+        return self._max_members[kind]
 
     def total(self, free: Ints) -> int:
         """Return the total over all nodes; `free` = by class, on one node."""

@@ -163,7 +163,7 @@ def _times(count: int, text: str) -> str:
 
 
 def _where(selector: Selector) -> str:
-    return f" on {', '.join(f'{key}={value}' for key, value in selector)}" if selector else ""
+    return f" on {', '.join(f'{key}={value}' for key, value in selector.labels)}" if selector.labels else ""
 
 
 def claim_text(claim: Claim) -> str:

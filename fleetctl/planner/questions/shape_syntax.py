@@ -149,7 +149,7 @@ def _shape(key: str, pairs: Pairs, members: int) -> ReplicaShape:
     )
     if claim == Claim():
         raise UsageError(f"{FLAG}: a shape must claim something", hint="try 8, or gpus=1,vram=16Gi")
-    selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in pairs if name == "selector"))
+    selector = Selector(tuple(sorted(selector_of(value, FLAG) for name, value in pairs if name == "selector")))
     group, ranks = _group(claim, selector, members), count_of(given.get("ranksPerNode", "1"), FLAG)
     group = replace(group, most_ranks=1 if may_share_a_card(group) else ranks)
     return ReplicaShape(key, (group,), given.get("sameLabel"), ranks)

@@ -226,6 +226,6 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
 def _used_labels(shapes: Iterable[ReplicaShape]) -> set[str]:
     used: set[str] = set()
     for shape in shapes:
-        used |= {key for selector in shape.selectors for key, _ in selector}
+        used |= {key for selector in shape.selectors for key, _ in selector.labels}
         used |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
     return used

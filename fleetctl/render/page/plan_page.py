@@ -14,7 +14,6 @@ from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Pi
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render.page.report_page import Markup, Part, el, fold, omission_note, report_page
-from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.placement_map import (
     FREE,
     MARKS,
@@ -26,6 +25,7 @@ from fleetctl.render.placement_map import (
     counts_of,
     warm_text,
 )
+from fleetctl.render.replica_text import replica_ranges
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 

@@ -17,6 +17,8 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "notice")
 
 Reader = Literal["terminal", "page", "program"]
 EVERYONE: frozenset[Reader] = frozenset(("terminal", "page", "program"))
+TERMINAL: frozenset[Reader] = frozenset({"terminal"})
+NOT_TERMINAL = EVERYONE - TERMINAL
 
 UNBROKEN = frozenset({"code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt",
                       "time", "url"})
@@ -98,6 +100,13 @@ class Column:
     def unbroken(self) -> bool:
         """Whether its texts are numbers or single words, which must not wrap."""
         return self.numeric or self.key in UNBROKEN
+
+
+MODEL = Column("model", "model", name=True)
+REPLICA = Column("replica", "replica", name=True)
+CODE = Column("code", "code", name=True)
+WHY = Column("message", "why")
+"""Columns of many tables."""
 
 
 @dataclass(frozen=True, slots=True)

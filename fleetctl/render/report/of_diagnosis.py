@@ -13,14 +13,14 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
-from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
+from fleetctl.render.report.model import CODE, REPLICA, WHY, Cell, Column, Finding, Report, Table, Total
 from fleetctl.render.report.of_runs import replica_text
 
 TITLES = {"client": "This client", "cluster": "Cluster", "node": "Nodes", "replica": "Replicas", "fleet": "Fleet"}
-ROW = (Column("severity", "severity"), Column("code", "code", name=True), Column("subject", "about", name=True),
+ROW = (Column("severity", "severity"), CODE, Column("subject", "about", name=True),
        Column("message", "what"))
 SIGNS = {"error": "!", "warning": "~"}
-FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
+FAILURE_ROW = (REPLICA, Column("code", "code"), WHY)
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> Report:

@@ -263,10 +263,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + _MORE
 
 
-def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
-    """Return both tables, or none without a base. A terminal shows only the first, and names `fleetctl diff`."""
-    if change is None:
-        return ()
+def change_tables(change: PlanChange) -> tuple[Table, Table]:
+    """Return both tables. A terminal shows only the first, and names `fleetctl diff`."""
     effects = [(effect.key, KINDS[effect.kind], _counts(effect.before), _counts(effect.after), effect.message)
                for effect in change.models]
     return (

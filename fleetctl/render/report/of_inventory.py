@@ -20,8 +20,8 @@ from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.live import paused_text
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
-from fleetctl.render.place_text import ids_text, name_of, note_text, state_text
-from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.replica_text import ids_text, name_of, note_text, state_text
+from fleetctl.render.report.model import REPLICA, Column, Report, Table
 
 UNKNOWN = "unknown"
 NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
@@ -29,7 +29,7 @@ NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
             Column("free", "free", numeric=True, terminal="filled"), Column("heldBy", "held by", name=True),
             Column("foreign", "foreign", terminal="filled"), Column("slots", "slots", terminal="filled"),
             Column("cordon", "cordon", terminal="filled"), Column("cards", "cards", terminal="beside"))
-REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
+REPLICA_ROW = (REPLICA, Column("status", "status"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("where", "where"),
                Column("note", "note", terminal="beside"))
 

@@ -1,8 +1,8 @@
 """A plan as a report: policy violations, the effect of the change alone, a row per model, blocked models and why.
 
-Its tables stand in the order a reviewer reads them; empty ones are omitted. Among them why a model is blocked, by node,
-and the remedies, one line each. Texts are not escaped yet. The signs: `+` create, `!` blocked (some replicas may be
-created too), `~` held, `*` all are live, but some not ready or outdated, `=` nothing to do.
+Its tables stand in the order a reviewer reads them; empty ones are omitted. Texts are not escaped yet. The signs: `+`
+create, `!` blocked (some replicas may be created too), `~` held, `*` all are live, but some not ready or outdated, `=`
+nothing to do.
 """
 
 from __future__ import annotations
@@ -16,24 +16,35 @@ from fleetctl.documents.difference import Difference, PlanChange
 from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import (
     Action,
-    Addition,
-    Blocked,
     Certificate,
     Drift,
     FileWarning,
     GitFacts,
     Growth,
-    InTheWay,
     ModelRow,
     Plan,
-    Reason,
 )
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import amount_of, count_of, grouped, plural, some
+from fleetctl.documents.quantity import count_of, grouped, plural
 from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
-from fleetctl.render.place_text import group_alike, ids_text, replica_name
-from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Finding, Reader, Report, Table, Total
+from fleetctl.render.replica_text import group_alike, ids_text, replica_name
+from fleetctl.render.report.model import (
+    CODE,
+    MODEL,
+    NOT_TERMINAL,
+    REPLICA,
+    SEE_BELOW,
+    TERMINAL,
+    WHY,
+    Cell,
+    Column,
+    Finding,
+    Report,
+    Table,
+    Total,
+)
+from fleetctl.render.report.of_blocked import blocked_details, blocked_tables
 from fleetctl.render.report.of_diff import change_tables, revision_text, values_of
 from fleetctl.render.report.of_weights import planned_fetches, planned_weights
 
@@ -169,21 +180,18 @@ def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Findi
 
 
 def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
-    for one in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
-        yield Finding("warning", one.code, one.model or one.source.file, one.message, one.source, warning_notes(one))
+    for warning in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
+        yield Finding("warning", warning.code, warning.model or warning.source.file, warning.message, warning.source,
+                      warning_notes(warning))
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))
     for row in plan.models:
-        if row.restarting:
-            verb = "is" if row.restarting == 1 else "are"
-            yield Finding("warning", "RESTARTING", row.key,
-                          f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
-        if row.not_ready:
-            verb = "is" if row.not_ready == 1 else "are"
-            yield Finding("warning", "NO_LONGER_READY", row.key,
-                          f"{count_of(row.not_ready, 'live replica')} {verb} up but no longer ready",
-                          row.source)
+        for count, code, state in ((row.restarting, "RESTARTING", "restarting"),
+                                   (row.not_ready, "NO_LONGER_READY", "up but no longer ready")):
+            if count:
+                message = f"{count_of(count, 'live replica')} {'is' if count == 1 else 'are'} {state}"
+                yield Finding("warning", code, row.key, message, row.source)
     surplus = {row.key for row in plan.models if row.surplus}
     for drift in plan.drift:
         command = replace_command(drift.model, plan.options.files)
@@ -208,19 +216,12 @@ def _notices(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Find
         yield Finding(note.level, note.code, ", ".join(note.nodes), note.message)
 
 
-MODEL = Column("model", "model", name=True)
-REPLICA = Column("replica", "replica", name=True)
-CODE = Column("code", "code", name=True)
-WHY = Column("message", "why")
 COUNTS = tuple(Column(key, key, numeric=True) for key in ("wanted", "live", "create", "blocked"))
 MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *COUNTS,
              Column("reason", "reason", terminal="beside"))
-LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 10
-TERMINAL: frozenset[Reader] = frozenset({"terminal"})
-NOT_TERMINAL = EVERYONE - TERMINAL
+LINES_SHOWN, PLACES_SHOWN = 20, 200
 IN_COLUMNS = "create {create}: {live} of {wanted} live; nothing to do: {live} of {wanted} live"
 ALTERED = "This change alters the policy it is judged by"
-OUTDATED = "SPEC_CHANGED"
 
 
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
@@ -232,8 +233,16 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
     new_warnings, warnings = (
         [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
+    of_change = list(change_tables(plan.change)) if plan.change else []
+    if plan.change and (outdated := plan.outdated):
+        replicas, models = count_of(len(outdated), "outdated replica"), count_of(len(set(outdated)), "model")
+        row = (f"fleetctl rollout {file_flags(plan.options.files)}",
+               f"would replace {replicas} of {models}; no apply does")
+        columns = (Column("command", "command", name=True), Column("message", "what it does"))
+        of_change.append(Table("rollout", "After the merge", columns, (row,), rank=0, line="`{command}` {message}",
+                               signs=("~",)))
     tables = (
-        *_policy(plan), *change_tables(plan.change), *_after_merge(plan), *new_warnings, *_models(plan),
+        *_policy(plan), *of_change, *new_warnings, *_models(plan),
         *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
@@ -241,24 +250,6 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
         planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
         *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
-
-
-def _after_merge(plan: Plan) -> tuple[Table, ...]:
-    """Return, for a change under review, what a rollout would do after its merge."""
-    outdated = outdated_in(plan) if plan.change else []
-    if not outdated:
-        return ()
-    replicas, models = count_of(len(outdated), "outdated replica"), count_of(len(set(outdated)), "model")
-    row = (f"fleetctl rollout {file_flags(plan.options.files)}", f"would replace {replicas} of {models}; no apply does")
-    return (Table("rollout", "After the merge",
-                  (Column("command", "command", name=True), Column("message", "what it does")), (row,), rank=0,
-                  line="`{command}` {message}", signs=("~",)),)
-
-
-def outdated_in(plan: Plan) -> list[str]:
-    """Return the model of each outdated replica, of those that the fleet file still wants."""
-    wanted = {row.key for row in plan.models if row.wanted}
-    return [one.model for one in plan.drift if one.code == OUTDATED and one.model in wanted]
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
@@ -300,25 +291,6 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
 
 
-def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[Table, ...]:
-    """Return the blocked models with reasons and remedies; in a terminal models with the same reasons share a row."""
-    rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
-    columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
-    full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
-                 signs=("!",) * len(rows), most=BLOCKED_SHOWN)
-    by_reason = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), (one, row))
-                        for one, row in zip(blocked, rows, strict=True))
-    short = []
-    for (code, *reasons), alike in by_reason.items():
-        replicas, names = str(sum(one.replicas for one, _ in alike)), some([one.model for one, _ in alike], LINES_SHOWN)
-        short.append(alike[0][1] if len(alike) == 1 else (
-            count_of(len(alike), "model"), replicas, code, (names, *reasons)))
-    if len(short) == len(rows):
-        return (full,)
-    return (replace(full, readers=NOT_TERMINAL),
-            replace(full, rows=tuple(short), signs=("!",) * len(short), readers=TERMINAL))
-
-
 def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
     """Return the running replicas that do not match the `files`; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
@@ -333,7 +305,7 @@ def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str],
 
 def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
     """Return whether an apply would start a new replica in its place if it ended."""
-    return drift.code == OUTDATED and drift.model not in surplus
+    return drift.is_outdated and drift.model not in surplus
 
 
 def replace_command(model: str, files: Sequence[str]) -> str:
@@ -430,70 +402,3 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
         Table("note", "Notes on nodes", (Column("level", "level", name=True), CODE, WHY), tuple(notes), folded=True,
               rank=6, line="{message}", signs=tuple("~" if note.level == "warning" else "" for note in plan.notes),
               most=LINES_SHOWN))
-
-
-def blocked_details(blocked: Blocked, *, for_all: bool = True) -> tuple[str, ...]:
-    """Return the reasons and the remedies of a blocked model, one line each.
-
-    Without `for_all` the remedies are for one replica, not for all blocked replicas.
-    """
-    reasons = (_reason(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
-    return (*reasons, *remedy_lines(blocked, for_all=for_all))
-
-
-def _reason(reason: Reason, message: str) -> str:
-    """Return one reason, with its arithmetic unless `message` already has it."""
-    parts = [reason.code]
-    if not (reason.need and reason.need in message and reason.best in message):
-        amounts = (("need", reason.need), ("best", reason.best), ("short", reason.short))
-        parts += [f"{word} {value}" for word, value in amounts if value and value != "none"]
-    rest = reason.node_count - len(reason.examples)
-    examples = ", ".join(reason.examples) + (f" and {rest} more" if reason.examples and rest > 0 else "")
-    return f"{count_of(reason.node_count, 'node')}: {', '.join(parts)}" + (f" ({examples})" if examples else "")
-
-
-def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
-    """Yield the remedies of a blocked model, one line each."""
-    if blocked.would_fit:
-        added = " and ".join(_addition(one, one.nodes, one.estimated) for one in blocked.would_fit if one.nodes)
-        yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
-    if blocked.make_room:
-        gone = some([_replica(one) for one in blocked.make_room])
-        nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
-        freed = sum(one.frees for one in blocked.make_room)
-        amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {some(nodes)} (fleetctl removes nothing)"
-    if blocked.no_remedy:
-        yield blocked.no_remedy
-
-
-def _addition(one: Addition, nodes: int, estimated: bool) -> str:
-    labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
-    shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
-    count = f"{'about ' if estimated else ''}{count_of(nodes, 'more node')}"
-    shared = f" with one value of {one.one_value_of}" if one.one_value_of else ""
-    return f"{count} ({shape})" + (f" labeled {labels}" if labels else "") + shared
-
-
-def _for_all(blocked: Blocked) -> str:
-    if blocked.replicas == 1 or not any(one.nodes_for_all for one in blocked.would_fit):
-        return ""
-    all_replicas = "both" if blocked.replicas == 2 else f"all {blocked.replicas}"
-    shapes_named = all(one.nodes for one in blocked.would_fit)  # earlier in the line; numbers are enough here
-    return f"; {all_replicas} with " + " and ".join(
-        f"{'about ' if one.estimated_for_all else ''}{one.nodes_for_all}" if shapes_named
-        else _addition(one, one.nodes_for_all, one.estimated_for_all) for one in blocked.would_fit if one.nodes_for_all)
-
-
-def _replica(one: InTheWay) -> str:
-    """Name a replica, with notes unless it runs, belongs to this fleet and has no priority."""
-    notes = ["not started yet"] if one.planned else []
-    if one.surplus:
-        notes.append("not in the file" if one.priority is None else "surplus")
-    if one.owner == "otherFleet":
-        notes.append(f"of fleet {one.fleet}")
-    elif one.owner == "foreign":
-        notes.append("not managed")
-    if one.priority:
-        notes.append(f"priority {one.priority}")
-    return one.replica + (f" ({', '.join(notes)})" if notes else "")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
 from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
-from fleetctl.render.place_text import ids_text, name_of, replica_name
-from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.replica_text import ids_text, name_of, replica_name
+from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
 
 if TYPE_CHECKING:
     from fleetctl.documents.answers import CachedArtifact, Prefetched, Pruned
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
-FETCHED = (Column("model", "model", name=True), Column("nodes", "onto", name=True), Column("from", "weights from"))
+FETCHED = (MODEL, Column("nodes", "onto", name=True), Column("from", "weights from"))
 AMOUNTS = tuple(Column(key, title, numeric=True)
                 for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time")))
-GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *AMOUNTS)
+GOT = (REPLICA, Column("from", "weights from"), *AMOUNTS)
 WRONG = (Column("node", "node", name=True), Column("file", "file", name=True), Column("piece", "piece", numeric=True),
          Column("found", "found"), Column("replicas", "loaded by, perhaps", name=True), Column("now", "now"))
 WRONG_NOW = {"wrong": "no longer served", "fetched": "fetched again, for the next start",

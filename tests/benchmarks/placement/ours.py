@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Expected
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
@@ -28,8 +28,8 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
     """Return a ledger of empty hosts, in their order."""
     nodes = [LedgerNode(host.name, host.name, "ALIVE", {MODEL: host.model}, POLICY) for host in hosts]
     return Ledger.opened(nodes, [
-        Offer(tuple(Card(index) for index in range(host.cards)), host.cards * SHARE, host.cpu_milli * SHARE // 1000,
-              host.mib * MIB)
+        Offer(tuple(OfferedCard(index) for index in range(host.cards)), host.cards * SHARE,
+              host.cpu_milli * SHARE // 1000, host.mib * MIB)
         for host in hosts
     ])
 
@@ -37,7 +37,7 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
 def kind_of(task: Task) -> tuple[Claim, Selector]:
     """Return the claim and the selector of a task."""
     claim = Claim(task.gpu_milli * SHARE // 1000, 0, task.cpu_milli * SHARE // 1000, task.mib * MIB)
-    return claim, (((MODEL, f"in({', '.join(task.models)})"),) if task.models else ())
+    return claim, Selector(((MODEL, f"in({', '.join(task.models)})"),)) if task.models else ANY_NODE
 
 
 def merge_by_merge(

@@ -31,7 +31,7 @@ from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.columns import SHARED, Grain, Owner, Pool, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.columns import SHARED, Grain, NodePool, Owner, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.linear import NODE_LIMIT, InfeasibleError, LinearModel
 from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -39,7 +39,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.objective import Level, Levels
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import Layout, Piece, creation_order
+from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
 from fleetctl.planner.placement.reduce import reduce_problem
 from fleetctl.planner.placement.tally import Floats, Tally
 
@@ -72,12 +72,12 @@ Spots = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Proof:
     """The result of the exact tier for a packing."""
 
     levels: Levels
     """No plan has higher levels, in order of priority."""
-    layout: Layout | None
+    layout: PackingLayout | None
     """A layout with these levels or nearly so, for the ledger to confirm; None if not found or not needed."""
     replicas: tuple[int, ...] | None
     """The replicas of each class of demand in such a packing; None if not known or not needed."""
@@ -85,47 +85,47 @@ class Examined:
     """The finest relaxation used."""
 
 
-def examine(problem: Problem, reached: Levels) -> Examined:
+def examine(problem: Problem, reached: Levels) -> Proof:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Examined(top.levels, None, None, coarse)
+        return Proof(top.levels, None, None, coarse)
     by_node = relax_by_node(coarse, MAX_FIRST)
     if by_node is None:
         top = climb(coarse, reached, to_the_top=True)
-        return Examined(top.levels, None, top.replicas, coarse)
+        return Proof(top.levels, None, top.replicas, coarse)
     return _examine_by_node(by_node, reached)
 
 
-def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Examined:
+def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
     """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
-    known = examined.relaxation
-    by_node = known if known.is_by_node else relax_by_node(known)
+    finest = examined.relaxation
+    by_node = finest if finest.is_by_node else relax_by_node(finest)
     if by_node is None:
         return examined
     at_last = solve and MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST
-    return examined if by_node is known and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
+    return examined if by_node is finest and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
 
 
-def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Examined:
+def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proof:
     top = climb(model, reached, to_the_top=True, at_last=at_last)
     layout = None if top.attained or top.values is None else layout_at(model, top.values)
-    return Examined(top.levels, layout, None if top.attained else top.replicas, model)
+    return Proof(top.levels, layout, None if top.attained else top.replicas, model)
 
 
-def bound_replicas(examined: Examined, reached: Levels) -> int:
+def bound_replicas(examined: Proof, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
-    most = [value for level in examined.levels for value in level]
-    proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
-    return most_replicas(examined.relaxation, have[:proven + 1])
+    top = [value for level in examined.levels for value in level]
+    proven = next((index for index, pair in enumerate(zip(have, top, strict=True)) if pair[0] != pair[1]), len(have))
+    return max_replicas(examined.relaxation, have[:proven + 1])
 
 
-def argument_for(most: int, examined: Examined) -> str:
-    """Return the argument why no plan places more than `most` replicas: a plain count if that is enough."""
+def argument_for(bound: int, examined: Proof) -> str:
+    """Return the argument why no plan places more than `bound` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
-    if counted.replicas <= most:
+    if counted.replicas <= bound:
         return f"slot count: {counted.method}"
     groups = len(examined.relaxation.pools)
     return f"relaxation over {count_of(groups, 'group')} of nodes"
@@ -157,7 +157,7 @@ def relax_by_node(coarse: Relaxation, limit: int = MAX_LATER) -> Relaxation | No
     return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= min(limit, MAX_LATER) else None
 
 
-def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[Pool, ...], int]:
+def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[NodePool, ...], int]:
     """Return the pools of a grain, and the number of columns of members over them."""
     by_node, pools = grain == Grain.NODES, pool_nodes(tally, grain)
     columns = sum(len(pool.kinds) for pool in pools)
@@ -169,18 +169,18 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
     return pools, columns
 
 
-def layout_at(model: Relaxation, values: Floats) -> Layout:
+def layout_at(model: Relaxation, values: Floats) -> PackingLayout:
     """Return the layout of a point of a model by node (exact.py:relax_by_node)."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
-    on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
+    on_node: dict[int, Counter[PlacedMember]] = defaultdict(Counter)
     for (owner, kind, _), spots in _spots(model, counts).items():
         pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
-                  else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
+                  else repeat(PlacedMember(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(chain.from_iterable(repeat(*spot) for spot in spots), pieces, strict=False):
             on_node[node][piece] += 1
     offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
-    return Layout(replicas, {node: _in_order(model.problem, offers[node], pieces)
+    return PackingLayout(replicas, {node: _in_order(model.problem, offers[node], pieces)
                              for node, pieces in sorted(on_node.items())})
 
 
@@ -197,16 +197,16 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
     return spots
 
 
-def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
+def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[PlacedMember]:
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
-        for place, gang in enumerate(demand.gangs):
-            if (number, place) not in own:
-                yield from [Piece(number, place, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
+        for index, gang in enumerate(demand.gangs):
+            if (number, index) not in own:
+                yield from [PlacedMember(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
 
 
-def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
+def _in_order(problem: Problem, offer: Offer, pieces: Counter[PlacedMember]) -> tuple[PlacedMember, ...]:
     """Return the members on one node in order of creation, followed by members for which no order was found."""
     numbered = sorted(pieces)
     claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}
@@ -236,26 +236,27 @@ def climb(
 
     `at_last` = nothing else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
     """
-    known = [value for level in incumbent or () for value in level]
+    given = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
-    reached = [stage.most * stage.unit for stage in stages]
-    place = 0
+    reached = [stage.maximum * stage.unit for stage in stages]
+    index = 0
     with suppress(InfeasibleError):
-        while place < len(stages):
-            have, valid = known[place] if known and known[:place] == reached[:place] else None, ascent.tight
-            level_ends = place + 3 - place % 3
-            values = ascent.raise_to_top(stages[place:level_ends], None if have is None else have // stages[place].unit)
-            for stage, value in zip(stages[place:], values, strict=False):
+        while index < len(stages):
+            equal_so_far = bool(given) and given[:index] == reached[:index]
+            have, valid = given[index] if equal_so_far else None, ascent.tight
+            level_ends = index + 3 - index % 3
+            values = ascent.raise_to_top(stages[index:level_ends], None if have is None else have // stages[index].unit)
+            for stage, value in zip(stages[index:], values, strict=False):
                 if valid:
-                    reached[place] = value * stage.unit
-                place += 1
-            if known and reached[:place] != known[:place] and not to_the_top:
+                    reached[index] = value * stage.unit
+                index += 1
+            if given and reached[:index] != given[:index] and not to_the_top:
                 break
-    levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
-    return Climb(levels, reached == known, ascent.values, ascent.replicas())
+    levels = tuple(Level(*reached[index:index + 3]) for index in range(0, len(reached), 3))
+    return Climb(levels, reached == given, ascent.values, ascent.replicas())
 
 
-def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
+def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
     """Bound the new replicas of any plan that reaches the values `at_least` at the first stages.
 
     Raises InfeasibleError if the limits of the relaxation's columns allow no plan at all.
@@ -269,16 +270,16 @@ def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
     except InfeasibleError:
         if not at_least:
             raise
-        return most_replicas(relaxation)
+        return max_replicas(relaxation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """An objective by column, in units of `unit`; `most` = its value if each column is at its limit."""
+    """An objective by column, in units of `unit`; `maximum` = its value if each column is at its limit."""
 
     objective: Mapping[int, int]
     unit: int
-    most: int
+    maximum: int
 
 
 def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
@@ -321,19 +322,19 @@ class _Ascent:
         """
         first = stages[0]
         at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
-        if at_top or have == first.most:
-            self.keep(first, first.most)
-            return [first.most]
-        most, self.point = self.model.maximize(first.objective, relaxed=True)
+        if at_top or have == first.maximum:
+            self.keep(first, first.maximum)
+            return [first.maximum]
+        maximum, self.point = self.model.maximize(first.objective, relaxed=True)
         limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
-        if most == have or (len(self.model.highs) > limit and not self.at_last):
-            self.keep(first, most)
-            return [most]
-        return self._solve(_together(stages), most)
+        if maximum == have or (len(self.model.highs) > limit and not self.at_last):
+            self.keep(first, maximum)
+            return [maximum]
+        return self._solve(_together(stages), maximum)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Fix the value of a stage as a lower limit for later stages."""
-        if value == stage.most:
+        if value == stage.maximum:
             for column in stage.objective:
                 self.model.lows[column] = self.model.highs[column]
         elif value:
@@ -344,18 +345,18 @@ class _Ascent:
         return None if self.point is None else tuple(
             int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
 
-    def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
-        """Solve some stages at once; `most` = a bound on the first."""
+    def _solve(self, stages: Sequence[_Stage], maximum: int) -> list[int]:
+        """Solve some stages at once; `maximum` = a bound on the first."""
         objective: Counter[int] = Counter()
         weight = 1
         for stage in reversed(stages):
             for column, factor in stage.objective.items():
                 objective[column] += factor * weight
-            weight *= stage.most + 1
+            weight *= stage.maximum + 1
         answer = self.model.maximize(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
         bounds = _parts(answer.bound, stages)
-        if bounds[0] > most:
-            bounds = [most, *(stage.most for stage in stages[1:])]
+        if bounds[0] > maximum:
+            bounds = [maximum, *(stage.maximum for stage in stages[1:])]
         reached = bounds
         if answer.values is not None:
             self.values = self.point = point = answer.values
@@ -369,9 +370,9 @@ class _Ascent:
 
 def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
     """Return as many stages from the first as fit into one weighted objective."""
-    count, whole = 1, stages[0].most + 1
+    count, whole = 1, stages[0].maximum + 1
     for stage in stages[1:]:
-        whole *= stage.most + 1
+        whole *= stage.maximum + 1
         if whole > MAX_WEIGHED:
             break
         count += 1
@@ -382,36 +383,36 @@ def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
     """Split the value of a weighted objective into the values of its stages."""
     parts = []
     for stage in reversed(stages[1:]):
-        value, part = divmod(value, stage.most + 1)
+        value, part = divmod(value, stage.maximum + 1)
         parts.append(part)
     return [value, *reversed(parts)]
 
 
 def repacked_bound(
-    demands: Sequence[Demand], placed: Sequence[Placed], most: int, occupants: Occupants, before: Ledger
+    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, occupants: Occupants, before: Ledger
 ) -> int | None:
     """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
 
     This is the cost of today's fragmentation; nothing is ever moved. It is computed on a copy of the ledger without
     those replicas, which are then placed again before any new ones.
 
-    `most` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
+    `bound` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
     if the gain is unknown. A live replica is not movable if it does not have its model's current shape, if its cards
     are unknown, or if one of its nodes takes no new replicas.
     """
-    running = replace(occupants, replicas=[one for one in occupants.replicas if not one.planned])
+    running = replace(occupants, replicas=[occupant for occupant in occupants.replicas if not occupant.planned])
     movable = dict(_movable(demands, running, before))
     lifted = Counter(demand.place for demand in movable.values())
     if not lifted:
         return None
-    kept = Counter(one.demand.place for one in placed)
-    places = {place for number in movable for place in running.replicas[number].places}
+    kept = Counter(replica.demand.place for replica in placed)
+    indices = {index for number in movable for index in running.replicas[number].places}
     emptied = before.copied(
-        offers={place: running.offer_without(place, movable, sure=False)[0] for place in places},
+        offers={index: running.offer_without(index, movable, sure=False)[0] for index in indices},
         ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
     try:
         moved = _maximum_with_moves(demands, lifted, kept, emptied)
-        if moved <= most:
+        if moved <= bound:
             return None
         return moved if moved > _maximum_with_moves(demands, Counter(), kept, before) else None
     except InfeasibleError:  # a replica runs where the file no longer allows it
@@ -419,31 +420,31 @@ def repacked_bound(
 
 
 def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: Counter[int], ledger: Ledger) -> int:
-    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by place."""
+    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by model."""
     raised = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
     raised = [demand for demand in raised if demand.missing]
     reduced = reduce_problem(state_problem(raised, ledger), raised)
     relaxation = relax(state_problem(reduced.demands, reduced.ledger))
-    for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
-        required = sum(lifted[demand.place] + kept[demand.place] for demand in one.demands)
+    for column, demand_class in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
+        required = sum(lifted[demand.place] + kept[demand.place] for demand in demand_class.demands)
         relaxation.model.lows[column] = min(required, relaxation.model.highs[column])
-    return most_replicas(relaxation) - lifted.total()
+    return max_replicas(relaxation) - lifted.total()
 
 
 def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:
     """Yield the number of each movable live replica, with the demand of its model."""
     demand_of = {demand.shape.key: demand for demand in demands}
-    for number, one in enumerate(running.replicas):
-        demand = demand_of.get(one.model) if one.counted else None
-        if demand is not None and _can_move(one, demand.shape, running, ledger):
+    for number, occupant in enumerate(running.replicas):
+        demand = demand_of.get(occupant.model) if occupant.counted else None
+        if demand is not None and _can_move(occupant, demand.shape, running, ledger):
             yield number, demand
 
 
-def _can_move(one: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
-    members = [(place, member) for place, there in one.live.items() for member in there]
+def _can_move(occupant: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
+    members = [(index, member) for index, there in occupant.live.items() for member in there]
     if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != sorted(
             (seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats):
         return False
-    return all(ledger.nodes[place].open and (
-        not member.gpus or len(card_indices(member, running.nodes[place].gpus)) == -(-member.gpus // SHARE))
-        for place, member in members)
+    return all(ledger.nodes[index].open and (
+        not member.gpus or len(card_indices(member, running.nodes[index].gpus)) == -(-member.gpus // SHARE))
+        for index, member in members)

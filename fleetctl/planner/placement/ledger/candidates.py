@@ -103,14 +103,14 @@ class Buckets:
     def nodes(self, bucket: int) -> Iterator[int]:
         """Yield the nodes of a bucket in ledger order, and drop the entries of nodes that have left."""
         entries = self._nodes[bucket]
-        place = len(entries) - 1
-        while place >= 0:
-            node = -entries[place]
+        index = len(entries) - 1
+        while index >= 0:
+            node = -entries[index]
             if self._bucket_of[node] == bucket:
                 yield node
             else:
-                del entries[place]
-            place -= 1
+                del entries[index]
+            index -= 1
 
     def _enter(self, node: int, tag: int, number: int) -> None:
         bucket = self._ids.get((tag, number), NO_BUCKET)
@@ -139,13 +139,13 @@ class Buckets:
         tags: dict[tuple[bytes, int], int] = {}
         first: list[int] = []
         self._tag_of = [NO_BUCKET] * len(nodes)
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             if node.open:
-                traits = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
+                traits = packed[index].tobytes(), self.areas[index] if self.areas is not None else 0
                 if traits not in tags:
                     tags[traits] = len(tags)
-                    first.append(place)
-                self._tag_of[place] = tags[traits]
+                    first.append(index)
+                self._tag_of[index] = tags[traits]
         self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
                            for column, selector in enumerate(selectors)}
@@ -153,9 +153,9 @@ class Buckets:
         self.filled, self.non_empty, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._bucket_of = [NO_BUCKET] * len(nodes)
-        for place in reversed(range(len(nodes))):
-            if self._tag_of[place] != NO_BUCKET:
-                self._enter(place, self._tag_of[place], self.ledger.numbers[place])
+        for index in reversed(range(len(nodes))):
+            if self._tag_of[index] != NO_BUCKET:
+                self._enter(index, self._tag_of[index], self.ledger.numbers[index])
         self._cursor = len(self.ledger.changes)
 
 
@@ -208,16 +208,16 @@ class Fits:
 
     def of(self, number: int, area: int) -> FitKey | None:
         """Return the rank of a fit on the offer with this number."""
-        known = self._known.get((number, area), UNKNOWN)
-        if known is UNKNOWN:
-            known = None
+        key = self._known.get((number, area), UNKNOWN)
+        if key is UNKNOWN:
+            key = None
             fit = self.ledger.fit(number, self.claim)
             if fit is not None:
-                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                key = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
-                    known = (*known[:2], self.worth.harm(number, fit[1], area), *known[2:])
-            self._known[number, area] = known
-        return known
+                    key = (*key[:2], self.worth.harm(number, fit[1], area), *key[2:])
+            self._known[number, area] = key
+        return key
 
     def on(self, node: int) -> FitKey | None:
         """Return the rank of a fit on a node in its present state."""
@@ -303,9 +303,9 @@ class FleetCandidates:
 
 @dataclass(slots=True)
 class DomainCandidates:
-    """The candidates among `places`, the nodes of one domain that a selector allows, ascending."""
+    """The candidates among `nodes`, those of one domain that a selector allows, ascending."""
 
-    places: Sequence[int]
+    nodes: Sequence[int]
     fits: Fits
 
     def __len__(self) -> int:
@@ -326,7 +326,7 @@ class DomainCandidates:
         return iter(sorted(self._fitting()))
 
     def _fitting(self) -> Iterator[tuple[FitKey, int]]:
-        for node in self.places:
+        for node in self.nodes:
             key = self.fits.on(node)
             if key is not None:
                 yield key, node
@@ -340,11 +340,11 @@ def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
-        found = spread(node), node
-        if not found[0]:
-            return found
-        if best is None or found < best:
-            best = found
+        candidate = spread(node), node
+        if not candidate[0]:
+            return candidate
+        if best is None or candidate < best:
+            best = candidate
     return best
 
 
@@ -369,7 +369,7 @@ class Crowding:
         return self.of(self.value_of(node))
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """A lower bound on how crowded any value is."""
         if self.mine:
             return 0
@@ -390,7 +390,7 @@ class Spreading:
         """By value: a heap of the nodes examined."""
         self._first: list[tuple[int, int, FitKey, int, int]] = []
         """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
-        self._least = crowding.least
+        self._minimum = crowding.minimum
 
     def best(self) -> int | None:
         """Return the best node; None if none fits."""
@@ -399,8 +399,8 @@ class Spreading:
             top = self._top()
             if top is None and self._next is None:
                 return None
-            if top is not None and top[1] > self._least and not fresh:
-                self._least, fresh = self.crowding.least, True
+            if top is not None and top[1] > self._minimum and not fresh:
+                self._minimum, fresh = self.crowding.minimum, True
             if top is not None and self._comes_first(top):
                 return top[4]
             self._examine_next()
@@ -420,7 +420,7 @@ class Spreading:
             return True
         risk, crowd, fit, count, _ = top
         next_fit = self._next[0]
-        return risk < next_fit[0] or (crowd <= self._least and (fit < next_fit or (fit == next_fit and not count)))
+        return risk < next_fit[0] or (crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
 
     def _examine_next(self) -> None:
         if self._next is None:

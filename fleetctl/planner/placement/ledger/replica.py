@@ -41,16 +41,16 @@ class Domains:
     def __init__(self, ledger: Ledger, label: str) -> None:
         self.ledger = ledger
         values: dict[str, set[int]] = {}
-        for place, node in enumerate(ledger.nodes):
+        for index, node in enumerate(ledger.nodes):
             if label in node.labels:
-                values.setdefault(node.labels[label], set()).add(place)
+                values.setdefault(node.labels[label], set()).add(index)
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
-        self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
+        self._of = {index: domain for domain in self.by_value.values() for index in domain.nodes}
         self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
         """The number of values; nodes without the label count as one more."""
-        self._known = {place: ledger.offer(place).free_gpus for place in self._of}
+        self._known = {index: ledger.offer(index).free_gpus for index in self._of}
         """By node: its free GPU share when it was last read."""
-        self._free = {value: sum(self._known[place] for place in domain.nodes)
+        self._free = {value: sum(self._known[index] for index in domain.nodes)
                       for value, domain in self.by_value.items()}
         self._order = sorted((free, value) for value, free in self._free.items())
         self._cursor = len(ledger.changes)
@@ -141,16 +141,16 @@ class Placer:
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, of the fleet or of a domain, that can take one kind of member now."""
-        found = self._candidates.get((kind, domain))
-        if found is None:
+        candidates = self._candidates.get((kind, domain))
+        if candidates is None:
             claim, selector = kind
             fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
             if domain is None:
-                found = FleetCandidates(self.expect([selector]), selector, fits)
+                candidates = FleetCandidates(self.expect([selector]), selector, fits)
             else:
-                found = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
-            self._candidates[kind, domain] = found
-        return found
+                candidates = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
+            self._candidates[kind, domain] = candidates
+        return candidates
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
         """Prepare for members with these selectors, so that nodes are not sorted again for each."""
@@ -164,8 +164,8 @@ class Placer:
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
-            most = group.most_ranks
-            if not all(self.candidates(kind).has(-(-count // most)) for kind, count in group.classes().items()):
+            ranks = group.most_ranks
+            if not all(self.candidates(kind).has(-(-count // ranks)) for kind, count in group.classes().items()):
                 return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
@@ -233,8 +233,8 @@ class Placer:
         if caps is not None:
             tests.append(lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched)
         if shape.spread is not None and shape.spread.most is not None:
-            most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most)
+            limit, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < limit)
         if len(tests) < 2:
             return tests[0] if tests else None
         has_slot, has_room = tests
@@ -262,10 +262,10 @@ class Placer:
         mark, nodes = self.ledger.mark(), SeatNodes()
         try:
             for seats in gangs:
-                found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
-                if found is None:
+                gang = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
+                if gang is None:
                     return None
-                nodes |= found
+                nodes |= gang
             return nodes
         finally:
             self.ledger.undo(mark)
@@ -279,11 +279,11 @@ class Placer:
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
         gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         by_name = {group.name: group.most_ranks for group in shape.groups}
-        most = [by_name[seats[0].group] for seats in gangs]
-        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, most, strict=True))
+        ranks = [by_name[seats[0].group] for seats in gangs]
+        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, ranks, strict=True))
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
                     if all(self.candidates(kind, domain).has(-(-count // per_node))
-                           for counts, per_node in zip(kinds, most, strict=True) for kind, count in counts.items()))
+                           for counts, per_node in zip(kinds, ranks, strict=True) for kind, count in counts.items()))
         if crowding is None:
             return possible
         return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))

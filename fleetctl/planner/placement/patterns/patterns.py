@@ -29,7 +29,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.pricing import Pricer
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.realize import Layout, Piece, creation_order
+from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
 from fleetctl.planner.placement.tally import Floats, Ints, Tally
 
 Pattern = tuple[tuple[int, int], ...]
@@ -58,8 +58,8 @@ class StageWorth:
 
     first: Floats
     further: Floats
-    most_first: Ints
-    most_further: Ints
+    max_first: Ints
+    max_further: Ints
     scale: float
     """The worth of all replicas of the present priority, to which a gap is relative."""
 
@@ -104,13 +104,13 @@ class Master:
         items, worth = len(supply), self.worth
         offset, total = 2 * items, 2 * items + len(self.columns)
         entries = [(item, item + part, 1) for part in (0, items) for item in range(items)]
-        for place, (node_class, pattern) in enumerate(self.columns, start=offset):
-            entries += [(item, place, -count) for item, count in pattern]
-            entries.append((items + node_class, place, 1))
+        for index, (node_class, pattern) in enumerate(self.columns, start=offset):
+            entries += [(item, index, -count) for item, count in pattern]
+            entries.append((items + node_class, index, 1))
         rows, columns, values = np.array(entries, np.int64).reshape(-1, 3).T
         matrix = csr_array((values.astype(np.float64), (rows, columns)), shape=(items + len(left), total))
         none = np.zeros(len(self.columns))
-        upper = np.concatenate([worth.most_first, worth.most_further, none + np.inf])
+        upper = np.concatenate([worth.max_first, worth.max_further, none + np.inf])
         solved = linprog(-np.concatenate([worth.first, worth.further, none]), A_ub=matrix,
                          b_ub=np.concatenate([supply, left]), bounds=np.column_stack([np.zeros(total), upper]),
                          method="highs-ds")
@@ -122,9 +122,9 @@ class Master:
 
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> StageWorth:
     """Return the worth of replicas while one priority is maximized; `reached` = replicas placed, by class of demand."""
-    most_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
+    max_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
     ranks = problem.priorities
-    first, further, most_first, most_further = [], [], [], []
+    first, further, max_first, max_further = [], [], [], []
     scale = 0.0
     for demand, have in zip(problem.demands, reached, strict=True):
         size = sum(gang.size * gang.copies for gang in demand.gangs)
@@ -133,24 +133,24 @@ def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Stag
         top = demand.missing
         if above and (have == top or above > EXCHANGED or not demand.gpu_units):
             top = have
-            values = (2 * most_cards) ** min(above, EXCHANGED) * size, (2 * most_cards) ** min(above, EXCHANGED) * size
+            values = (2 * max_cards) ** min(above, EXCHANGED) * size, (2 * max_cards) ** min(above, EXCHANGED) * size
         elif above:
-            values = (2 * most_cards) ** above * (own + most_cards * size), (2 * most_cards) ** above * own
+            values = (2 * max_cards) ** above * (own + max_cards * size), (2 * max_cards) ** above * own
         elif demand.priority == priority:
-            values = own + most_cards * size, own
+            values = own + max_cards * size, own
             scale += own * demand.missing
         else:
-            values = BELOW * (own + most_cards * size), BELOW * own
+            values = BELOW * (own + max_cards * size), BELOW * own
         served = min(top, demand.unserved)
         first.append(values[0])
         further.append(values[1])
-        most_first.append(served)
-        most_further.append(top - served)
-    return StageWorth(np.array(first), np.array(further), np.array(most_first, np.int64),
-                      np.array(most_further, np.int64), scale)
+        max_first.append(served)
+        max_further.append(top - served)
+    return StageWorth(np.array(first), np.array(further), np.array(max_first, np.int64),
+                      np.array(max_further, np.int64), scale)
 
 
-def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout:
+def pack_by_patterns(problem: Problem, *, steps: int, incumbent: PackingLayout | None = None) -> PackingLayout:
     """Return a layout that is nearly best by the objective; the last one found if none is better than `incumbent`.
 
     All replicas have one member. `steps` = the most pricings of a class of nodes, which take most of the time. A layout
@@ -158,7 +158,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     """
     tally = Tally(problem)
     pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
-    best = found = incumbent or Layout((0,) * len(problem.demands), {})
+    best = layout = incumbent or PackingLayout((0,) * len(problem.demands), {})
     for priority in problem.priorities:
         if all(count >= demand.missing for demand, count in zip(problem.demands, best.replicas, strict=True)
                if demand.priority >= priority):
@@ -166,20 +166,20 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         worth = stage_worth(problem, priority, best.replicas)
         master = Master(worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
-                    np.zeros(len(problem.demands), np.int64), worth.most_first + worth.most_further, steps)
+                    np.zeros(len(problem.demands), np.int64), worth.max_first + worth.max_further, steps)
         for number, pattern in _patterns_of(problem, best):
             master.add(number, pattern)
         dive.run()
         steps = dive.steps
-        found = _layout(problem, dive.used)
-        if layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
-            best = found
+        layout = _layout(problem, dive.used)
+        if layout_levels(problem, layout.replicas) > layout_levels(problem, best.replicas):
+            best = layout
         if steps <= 0:
             break
-    return found if best is incumbent else best
+    return layout if best is incumbent else best
 
 
-def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Pattern]]:
+def _patterns_of(problem: Problem, layout: PackingLayout) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of each node that a layout uses, with the number of its class."""
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
@@ -188,23 +188,23 @@ def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Patter
                 yield number, tuple(sorted(held.items()))
 
 
-def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> Layout:
+def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> PackingLayout:
     """Make a layout of patterns, `used` = how many times by (class, pattern), without members that no order takes."""
     claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     by_class: dict[int, list[tuple[Pattern, int]]] = defaultdict(list)
     for (number, pattern), count in sorted(used.items()):
         by_class[number].append((pattern, count))
-    replicas, assignments = [0] * len(problem.demands), dict[int, tuple[Piece, ...]]()
+    replicas, assignments = [0] * len(problem.demands), dict[int, tuple[PlacedMember, ...]]()
     for number, uses in by_class.items():
         nodes = iter(problem.nodes[number].nodes)
         for pattern, count in uses:
             order = creation_order(problem.nodes[number].offer, pattern, claims)
-            pieces = tuple([Piece(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
+            pieces = tuple([PlacedMember(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
             for _ in range(count):
                 assignments[next(nodes)] = pieces
             for item in order:
                 replicas[item] += count
-    return Layout(tuple(replicas), assignments)
+    return PackingLayout(tuple(replicas), assignments)
 
 
 @dataclass(slots=True)
@@ -251,8 +251,8 @@ class Dive:
         """Add the best columns at `price`; return how many are new, and a bound on the value of the master."""
         wanted = self._still_wanted()
         worth, added = self.master.worth, 0
-        bound = float(np.maximum(worth.first - price, 0) @ worth.most_first
-                      + np.maximum(worth.further - price, 0) @ worth.most_further + price @ self.supply)
+        bound = float(np.maximum(worth.first - price, 0) @ worth.max_first
+                      + np.maximum(worth.further - price, 0) @ worth.max_further + price @ self.supply)
         for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
             items = pricer.items
@@ -261,8 +261,8 @@ class Dive:
             if found:
                 bound += float(self.left[number]) * float(found[0] @ price[items])
             for counts in found:
-                places = np.flatnonzero(counts)
-                added += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))
+                indices = np.flatnonzero(counts)
+                added += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in indices))
         return added, bound
 
     def _still_wanted(self) -> Ints:
@@ -281,19 +281,19 @@ class Dive:
         """Fix the whole uses, or if there are none, the largest fractions; return how many nodes."""
         whole = np.floor(solution.used + 1e-6).astype(np.int64)
         fixed = 0
-        for place in np.flatnonzero(whole).tolist():
-            fixed += self._use(place, int(whole[place]))
+        for index in np.flatnonzero(whole).tolist():
+            fixed += self._use(index, int(whole[index]))
         if fixed:
             return fixed
         order = np.argsort(-solution.used, kind="stable")
-        for place in order.tolist():
-            if solution.used[place] < (0.75 if fixed else 1e-6):
+        for index in order.tolist():
+            if solution.used[index] < (0.75 if fixed else 1e-6):
                 break
-            fixed += self._use(place, 1)
+            fixed += self._use(index, 1)
         return fixed
 
-    def _use(self, place: int, count: int) -> int:
-        number, pattern = self.master.columns[place]
+    def _use(self, index: int, count: int) -> int:
+        number, pattern = self.master.columns[index]
         wanted = self._still_wanted()
         proper = min((int(wanted[item]) // held for item, held in pattern), default=0)
         count = min(count, int(self.left[number]), max(proper, 0))

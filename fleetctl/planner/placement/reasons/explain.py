@@ -15,7 +15,7 @@ from fleetctl.documents.names import nearest
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.claims import ReplicaShape, without_left_out
+from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Domain, Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -188,7 +188,7 @@ def _explain_mismatch(missing: Shortfall) -> tuple[str, bool]:
 
     Also returns whether that part looks misspelled.
     """
-    selector, table, counts = without_left_out(missing.selector), missing.table, list[tuple[str, int]]()
+    selector, table, counts = missing.selector.labels, missing.table, list[tuple[str, int]]()
     if missing.within is not None:
         return f"needs a node with {', '.join(f'{key}={value}' for key, value in selector)}; there is none", False
     for key, expression in selector:

@@ -134,11 +134,11 @@ def empty(node: Node, name: str = "") -> Node:
 
 
 def _required_labels(selector: Selector) -> dict[str, str]:
-    parsed = {key: parse_requirement(expression) for key, expression in selector}
+    parsed = {key: parse_requirement(expression) for key, expression in selector.labels}
     return {key: min(requirement.values) for key, requirement in parsed.items() if not requirement.negated}
 
 
 def names_a_node(selector: Selector) -> bool:
     """Return whether a selector requires one node by its id."""
-    expression = dict(selector).get(NODE_ID_LABEL)
+    expression = dict(selector.labels).get(NODE_ID_LABEL)
     return expression is not None and not parse_requirement(expression).negated

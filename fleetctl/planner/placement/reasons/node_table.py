@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
 from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
@@ -39,7 +39,7 @@ class NodeTable:
         offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
-        kinds: dict[tuple[tuple[Card, ...], int], int] = {}
+        kinds: dict[tuple[tuple[OfferedCard, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
         self._offers = [Offer(*kind) for kind in kinds]
@@ -74,8 +74,7 @@ class NodeTable:
 
     def label_keys(self) -> list[str]:
         """Return the label keys of all nodes that are not dead, sorted."""
-        keys = {key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels}
-        return sorted(key for key in keys if not key.startswith(LEFT_OUT_LABEL))
+        return sorted({key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels})
 
     def column(self, key: str) -> Column:
         """Return the values of one label."""
@@ -101,8 +100,10 @@ class NodeTable:
         """Return which nodes a selector allows, including dead and closed nodes."""
         if selector not in self._selected:
             allowed = np.ones(len(self), dtype=bool)
-            for key, expression in selector:
+            for key, expression in selector.labels:
                 allowed &= self.allowed_by(key, expression)
+            if without := frozenset(selector.without):
+                allowed &= np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
             self._selected[selector] = allowed
         return self._selected[selector]
 
@@ -128,12 +129,14 @@ class NodeTable:
             for place, slots in self.ledger.slots_of(shape.key).items():
                 full[place] = slots.bit_count() >= caps[place]
             found[places[full[places]]] = Check(Code.SLOTS_FULL, need=1)
+        if shape.avoided:
+            codes = {one.node_id: one.code for one in shape.avoided}
+            places = np.flatnonzero(self.selected(Selector(selector.labels)) & self.alive)
+            for place in places[~selected[places]].tolist():
+                found[place] = Check(Code[codes[self.ledger.nodes[place].id]])
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
-        if (anywhere := without_left_out(selector)) != selector:
-            left_out = self.selected(anywhere) & ~selected & (self.closed == Code.FITS)
-            found[left_out] = Check(Code.NODE_COOLING)
         return found
 
     def _closed_by_cap(self, caps: Sequence[int], *, wants_cards: bool) -> Flags:

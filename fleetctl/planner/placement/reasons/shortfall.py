@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE, format_bytes
-from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.check import Check, Checks, Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.words import amount, need_text, users_text
@@ -112,16 +112,17 @@ class Shortfall:
         if code == Code.SPREAD_FULL and self.shape.spread is not None:
             label, most = self.shape.spread
             return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
-        if code in (Code.NODE_COOLING, Code.CORDONED):
-            why = (policy.cordoned_by or "left out for this model").removeprefix("cooling ")
-            return f"a node that is not {code.words} ({why})"
+        if policy.cordoned_by is not None and code in (Code.NODE_COOLING, Code.CORDONED):
+            return f"a node that is not {code.words} ({policy.cordoned_by.removeprefix('cooling ')})"
         if code == Code.NODE_DRAINING:
             return "a node that is not draining"
         if code == Code.NODE_SELECTOR_MISMATCH:
             inside = () if self.within is None else ((self.shape.same_label, self.within),)
-            labels = (*without_left_out(self.selector), *inside)
+            labels = (*self.selector.labels, *inside)
             return f"a node with {', '.join(f'{key}={value}' for key, value in labels)}"
-        return need_text(code.name, need, self.claim, card)
+        node_id = self.table.ledger.nodes[place].id
+        avoided = (one.need for one in self.shape.avoided if (one.node_id, one.code) == (node_id, code.name))
+        return next(avoided, None) or need_text(code.name, need, self.claim, card)
 
 
 def hardest_member(

@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Crowds, Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger, LedgerNode, SpreadCounts
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -32,7 +32,7 @@ def ledger_with(
     return Ledger.opened(
         nodes, [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
         lambda key: {number_of[place]: held for place, held in ledger.slots_of(key).items() if place in number_of},
-        Crowds(nodes, spread, _known={key: dict(ledger.crowd(key)) for key in spread}))
+        SpreadCounts(nodes, spread, _known={key: dict(ledger.crowd(key)) for key in spread}))
 
 
 def count_placed(

@@ -40,7 +40,7 @@ def spread_text(counted: Counted, wanted: int) -> str:
 
 def node_kind(selector: Selector) -> str:
     """Return the card that a selector requires by Ray's label: `H200`, `L4 or A10G`; empty if it requires none."""
-    wanted = dict(selector).get(ACCELERATOR_LABEL)
+    wanted = dict(selector.labels).get(ACCELERATOR_LABEL)
     requirement = None if wanted is None else parse_requirement(wanted)
     return "" if requirement is None or requirement.negated else " or ".join(sorted(requirement.values))
 

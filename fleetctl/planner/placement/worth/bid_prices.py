@@ -36,10 +36,10 @@ GAP = 0.05
 Trace default, 100 tasks per plan, seed 42: 96.17 % with it, 95.60 with the prices of a corner (HiGHS), 93.01 without
 prices.
 """
-MOST_PATTERNS = 300
+MAX_PATTERNS = 300
 PACKING_STEPS = 20_000
 """The most steps of a search for all packings of one card."""
-MOST_SIZES = 8
+MAX_SIZES = 8
 STEPS = 80
 CENTRED = 0.3
 """The least product of a variable and its slack, relative to the mean, for a point that counts as on the path."""
@@ -63,8 +63,8 @@ def bid_prices(claims: Sequence[Claim], counts: Floats, room: Floats, shares: In
     program = _program(counts, room * scale, need * scale[:2], shares, sizes, packings)
     x, price = _interior_point(program, len(claims), len(sizes), len(program.gain) - len(packings))
     prices = balanced_prices(program, x, price, GAP)[: len(claims)]
-    most = shares.max(axis=0)
-    own = np.where(most == 0, (need * scale[:2]).max(axis=1), np.maximum(most, 0) / SHARE)
+    share = shares.max(axis=0)
+    own = np.where(share == 0, (need * scale[:2]).max(axis=1), np.maximum(share, 0) / SHARE)
     worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
     return worth
 
@@ -77,10 +77,10 @@ def _program(counts: Floats, room: Floats, need: Floats, shares: Ints, sizes: In
     kinds, cards = len(counts), float(room[:, 2].sum())
     first_size = kinds + room.size
     rows, values, gain, width = list[Ints](), list[Floats](), list[Floats](), list[int]()
-    for place, group in enumerate(shares):
+    for index, group in enumerate(shares):
         hosted = np.flatnonzero(group >= 0)
         share, known = group[hosted] / SHARE, np.isin(group[hosted], sizes)
-        own = np.tile(kinds + 3 * place + np.arange(3), (len(hosted), 1))
+        own = np.tile(kinds + 3 * index + np.arange(3), (len(hosted), 1))
         of_cards = first_size + np.where(known, np.searchsorted(sizes, group[hosted]), len(sizes))
         rows.append(np.column_stack([hosted, own, of_cards]).ravel())
         values.append(np.column_stack([share >= 0, need[hosted], share, np.where(known, 1.0, share)]).ravel())
@@ -102,12 +102,12 @@ def _interior_point(program: LinearProgram, kinds: int, sizes: int, demand_colum
     The constants only have to leave some slack everywhere; the end of the path does not depend on them.
     """
     entry = program.columns < demand_columns
-    ways = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
+    groups = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
     cover = -np.bincount(program.rows[~entry], program.values[~entry], len(program.limit))
     sized = slice(len(program.limit) - 1 - sizes, len(program.limit) - 1)
     x = np.zeros(len(program.gain))
     first = entry & (program.rows < kinds)
-    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(ways, 1))[program.rows[first]]
+    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(groups, 1))[program.rows[first]]
     for _ in range(200):
         if sizes:
             x[demand_columns:] = 0.0
@@ -138,11 +138,11 @@ def _packings(counts: Floats, shares: Ints) -> tuple[Ints, Ints]:
         for count, share in zip(counts.tolist(), group, strict=True):
             if 0 < share < SHARE:
                 weight[share] = weight.get(share, 0.0) + count * share
-    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
-    for most in range(len(sizes), 0, -2):
-        kept = sorted(sizes[:most])
+    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MAX_SIZES]
+    for count in range(len(sizes), 0, -2):
+        kept = sorted(sizes[:count])
         with suppress(TooManyError):
-            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
+            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MAX_PATTERNS)
             return np.array(kept, np.int64), np.array(packings, np.int64)
     return np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
@@ -167,9 +167,9 @@ class LinearProgram:
 
     def normal(self, weight: Floats) -> Floats:
         """Return A diag(weight) A' as a dense matrix, shape (rows, rows)."""
-        place, product, column = self._pairs
+        index, product, column = self._pairs
         size = len(self.limit)
-        return _summed(place, product * weight[column], size * size).reshape(size, size)
+        return _summed(index, product * weight[column], size * size).reshape(size, size)
 
     @cached_property
     def _pairs(self) -> tuple[Ints, Floats, Ints]:
@@ -183,9 +183,9 @@ class LinearProgram:
         return rows[first] * len(self.limit) + rows[second], values[first] * values[second], columns[first]
 
 
-def _summed(places: Ints, values: Floats, size: int) -> Floats:
+def _summed(indices: Ints, values: Floats, size: int) -> Floats:
     """Sum values by place, in the given order, so that the last bit is always the same."""
-    return np.bincount(places, values, size).astype(np.float64, copy=False)
+    return np.bincount(indices, values, size).astype(np.float64, copy=False)
 
 
 @dataclass(slots=True)
@@ -256,16 +256,16 @@ def maximal_packings(pieces: Sequence[CardShare], share: int, vram: int, limit: 
     Each packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
     """
     steps = iter(range(PACKING_STEPS))
-    found: list[tuple[int, ...]] = []
+    packings: list[tuple[int, ...]] = []
     order = sorted((index for index, piece in enumerate(pieces) if _maximum(piece, share, vram)),
                    key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
     ordered = [pieces[index] for index in order]
     for counts in _fillings(ordered, 0, share, vram, steps):
-        if len(found) == limit:
+        if len(packings) == limit:
             raise TooManyError
         by_piece = dict(zip(order, counts, strict=True))
-        found.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
-    return tuple(sorted(found))
+        packings.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
+    return tuple(sorted(packings))
 
 
 def _fillings(
@@ -279,8 +279,8 @@ def _fillings(
         return
     piece = pieces[start]
     for count in range(_maximum(piece, share, vram), -1, -1):
-        for rest in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
-            yield (count, *rest)
+        for others in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
+            yield (count, *others)
 
 
 def _maximum(piece: CardShare, share: int, vram: int) -> int:
