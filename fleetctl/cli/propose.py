@@ -23,8 +23,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.forge.change import ForgeName
-from fleetctl.forge.forges import find_forge
+from fleetctl.forge.forges import ForgeName, find_forge
 from fleetctl.planner.options import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
