@@ -179,18 +179,19 @@ class Placer:
 
         `touched` = nodes it is already on.
         """
-        has_slot, has_room = self._has_slot(shape, touched), self._has_room(shape)
+        has_slot, has_room = self.has_slot(shape, touched), self.has_room(shape)
         if has_slot is None or has_room is None:
             return has_slot or has_room
         return lambda node: has_slot(node) and has_room(node)
 
-    def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
+    def has_slot(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
+        """Return a test for nodes with a free slot, or that the replica has `touched` already; None without caps."""
         caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
         if caps is None:
             return None
         return lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched
 
-    def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
+    def has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
         """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""
         if shape.spread is None or shape.spread.most is None:
             return None

@@ -29,17 +29,20 @@ from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.explain import Explanation, explain, fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import (
     ANY_VALUE,
+    MAX_MEMBERS,
     NO_LABELS,
+    Fresh,
     Labels,
     NodeShape,
     NodeShapes,
+    count_placed,
     empty,
+    fewest,
+    helpful_places,
     names_a_node,
 )
-from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.node_table import NodeTable, Shortfall
 from fleetctl.planner.placement.reasons.removal import HOPELESS, Removal, RemovalSearch
-from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, fewest, helpful_places
 
 MAX_TRIED_TOGETHER, BATCH = 200, 64
 """Up to 200 members are tried together. More are tried in batches of 64, and the nodes of the batches are added up."""
