@@ -210,28 +210,29 @@ class _Seeker:
         return gone, places
 
     def _smallest(self, place: int) -> Gone | None:
-        """Return the smallest set found without which one more member fits on a node.
-
-        Of all that may go, each replica that need not is left out, the smallest first; then smaller sets are tried.
-        """
+        """Return the smallest set found without which one more member fits on a node."""
         occupants, key = self.search.occupants, self.missing.shape.key
         here = sorted((number for number in occupants.here(place) if self.pool.members[number]
                        and not (occupants.replicas[number].ours and occupants.replicas[number].model == key)),
                       key=lambda number: self._regret(number, place))
+        least = int(self._least[place])
+        if least == 1 and (single := self._first_of(place, here, 1)) is not None:
+            return single
         found = frozenset(here)
         if not here or not self._fits(place, found):
             return None
         hardest_first = here[::-1]
         for number in sorted(hardest_first, key=lambda number: occupants.replicas[number].units(place)):
-            if len(found) > 1 and self._fits(place, found - {number}):
+            if self._fits(place, found - {number}):
                 found -= {number}
-        another = len(found) == 1 < len(here)  # a single one that is easier to spare
-        for size in range(int(self._least[place]), len(found) + another):
-            if comb(len(here), size) <= SETS_TRIED:
-                for gone in map(frozenset, combinations(here, size)):
-                    if self._fits(place, gone):
-                        return gone
-        return found
+        sets = (self._first_of(place, here, size) for size in range(max(2, least), len(found)))
+        return next((smaller for smaller in sets if smaller is not None), found)
+
+    def _first_of(self, place: int, here: Sequence[int], size: int) -> Gone | None:
+        if comb(len(here), size) > SETS_TRIED:
+            return None
+        sets = map(frozenset, combinations(here, size))
+        return next((gone for gone in sets if self._fits(place, gone)), None)
 
     def _regret(self, number: int, place: int) -> tuple[int, ...]:
         """Rank an occupant, the easiest to spare first: of this fleet, spare, of low priority, not started yet."""
