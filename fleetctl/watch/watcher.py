@@ -395,6 +395,6 @@ def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
 def _cooling(cooled: Cooled) -> dict[str, Cooling]:
     found = {f"model {key}": one for key, one in cooled.models.items()}
     found |= {f"card {uuid}": one for uuid, one in cooled.cards.items()}
-    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items(), *cooled.no_image.items()):
+    for model_key, nodes in (("", cooled.nodes), *cooled.avoided.items(), *cooled.no_image.items()):
         found |= {f"node {node_id} {model_key}": one for node_id, one in nodes.items()}
     return found
