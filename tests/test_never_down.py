@@ -47,7 +47,7 @@ ALLOWED = {
     },
     "agent/evict.py": {
         "Evict._end_all": "the explicit verb: ends the replicas it names",
-        "Restart._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
+        "RestartTask._restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
     "agent/warm.py": {
         "Demotion._take_back": "the explicit verb: a WARM replica that it has just created for one that stays HOT",
@@ -118,7 +118,7 @@ ALLOWED = {
         "stop": "stops a job of the agent, never a replica",
     },
     "apply/follow.py": {
-        "Follower.stop": "stops a job of the agent, never a replica",
+        "RunFollower.stop": "stops a job of the agent, never a replica",
     },
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
@@ -349,20 +349,21 @@ def test_imports_inside_functions_are_followed() -> None:
 
 
 def test_replace_and_rollout_end_only_by_the_explicit_verb() -> None:
-    """Their rounds decide, and the commands act: one call of `act_on` each, for one replica of a model."""
-    [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
-    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
+    """Their rounds decide, and one call of `act_on` acts, on replicas that only their steps name."""
+    acting = {(path.name, function, ast.unparse(call.args[3])) for path in SOURCES for function, call in
+              calls(path, "act_on")}
+    assert acting == {("drain.py", "_let_go", "end"), ("replace.py", "end_replicas", "replicas"),
+                      ("explicit.py", "_carry_out", "chosen"), ("explicit.py", "act", "chosen")}
+    ending = [(path.name, function, ast.unparse(call.args[0])) for path in SOURCES for function, call in
+              calls(path, "end_replicas")]
+    assert ending == [("replace.py", "_rounds", "[replica]"), ("rollout.py", "_end", "replicas")]
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
 
 
 def test_a_rollout_ends_only_by_the_explicit_verb_and_what_the_rounds_of_replace_name() -> None:
-    [(function, call)] = calls(PACKAGE / "cli" / "rollout.py", "act_on")
-    assert (function, ast.unparse(call.args[3])) == ("_end", "ones")
-    [(_, added)] = [one for one in calls(PACKAGE / "cli" / "rollout.py", "append") if "ones" in ast.unparse(one[1])]
-    assert ast.unparse(added) == "ones.append(one)"
+    [(_, added)] = [one for one in calls(PACKAGE / "cli" / "rollout.py", "append") if "replicas" in ast.unparse(one[1])]
+    assert ast.unparse(added) == "replicas.append(replica)"
     [(chooses, _)] = calls(PACKAGE / "cli" / "rollout.py", "next_to_end")
     assert chooses == "_end"
     using = {str(path.relative_to(PACKAGE)) for path in SOURCES if calls(path, "roll_out")}
@@ -375,10 +376,18 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
         assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
     agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
     assert agent == {"leftovers.py"}
-    [(function, call)] = calls(PACKAGE / "cli" / "doctor.py", "repair")
-    [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "confirm")
-    assert function == asking == "_repaired"
-    assert question.lineno < call.lineno
+    assert [function for function, _ in calls(PACKAGE / "cli" / "doctor.py", "repair")] == ["_repaired", "remove"]
+    [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "perform")
+    assert (asking, ast.unparse(question.args[0])) == ("_repaired", "remove")
+
+
+def test_only_the_frame_of_the_verbs_asks_and_it_asks_before_it_acts() -> None:
+    asking = [(path.name, function) for path in SOURCES for function, _ in calls(path, "confirm")]
+    assert asking == [("apply_run.py", "offer_new_plan"), ("verb.py", "perform")]
+    frame = PACKAGE / "cli" / "verb.py"
+    [(_, question)], [(function, act)] = calls(frame, "confirm"), calls(frame, "act")
+    assert function == "perform"
+    assert question.lineno < act.lineno
 
 
 def test_a_plan_has_no_operation_that_ends_anything() -> None:

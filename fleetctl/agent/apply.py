@@ -13,7 +13,7 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster, run_messages
-from .attempt import Attempt, Context, EarlierAttempt
+from .attempt import Attempt, EarlierAttempt, SharedState
 from .create import CardTurns, Grants, replica_of
 from .lock import LockBusy
 from .messages import Replica
@@ -23,7 +23,7 @@ from .processes import MISSING
 from .records import DRAINING, add, why_paused
 from .reload import Reloads, forget_dead_actors
 from .report import CARD_FAILURES, KV_NAMESPACE, actor_name
-from .run import PAUSED, Ended, OnNodes, Run, Task, outcome_of
+from .run import PAUSED, OnNodes, Run, RunEnded, Task, outcome_of
 from .run_messages import ApplyRequest, EventStream, PlanRequest, ReplanAnswer
 from .wire import document_of, parse
 
@@ -37,13 +37,13 @@ LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
 """The level of the event of each outcome; any other is an error."""
 
 
-class Apply(Run):
+class ApplyRun(Run):
     """One apply, from its request to its summary."""
 
     def __init__(self, request: ApplyRequest, events: EventStream) -> None:
         super().__init__(request, events, planId=request.plan.plan_id)
         self._request, self._plan = request, request.plan
-        self._context: Context
+        self._context: SharedState
         self._blocked = list(self._plan.blocked)
         self._promoted: Set[str] = set()
         self._refused: List[Attempt] = []
@@ -65,15 +65,15 @@ class Apply(Run):
             raise
         earlier = claim_single_use(self._plan.plan_id, request.job) if request.single_use else None
         if earlier:
-            raise Ended(6, f"this plan was already applied by job {earlier}", usedBy=earlier)
+            raise RunEnded(6, f"this plan was already applied by job {earlier}", usedBy=earlier)
         self.events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
         for node_id in sorted(cluster.draining_nodes()):
             add(DRAINING, node_id, {})  # no GET shows this, and a drain is never undone
         self._rounds = ask_for_nodes(self._plan, self.events)
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}
-        self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock, CardTurns(()),
-                                request.parallelism, set(), self.why_paused)
+        self._context = SharedState(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock,
+                                    CardTurns(()), request.parallelism, set(), self.why_paused)
 
     def why_paused(self, model: str) -> str:
         """Return why this run may begin nothing more for a model; "" = it may."""
@@ -246,4 +246,4 @@ def claim_single_use(plan_id: str, job: str) -> Optional[str]:
 
 def run_apply(request: ApplyRequest, events: EventStream) -> int:
     """Run one apply and return its exit code."""
-    return Apply(request, events).carry_out()
+    return ApplyRun(request, events).carry_out()

@@ -32,7 +32,7 @@ MARGIN_S = 120.0
 """Constructors enforce their own timeout; the agent waits this much longer, then reports `starting`."""
 
 
-class Context(NamedTuple):
+class SharedState(NamedTuple):
     """State that all attempts of a run share.
 
     `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the keys of the replicas that wait
@@ -54,7 +54,7 @@ class Context(NamedTuple):
 class Attempt(Task):
     """The creation of one planned replica. `granted` = Ray has chosen its cards, or never will."""
 
-    def __init__(self, replica: Replica, context: Context) -> None:
+    def __init__(self, replica: Replica, context: SharedState) -> None:
         super().__init__(replica.id, replica)
         self.replica = replica
         self.created: Optional[CreatedHere] = None
@@ -317,7 +317,7 @@ class Attempt(Task):
 class EarlierAttempt(Attempt):
     """A replica that was starting before this run: awaited, never taken back. A user can evict it."""
 
-    def __init__(self, replica: Replica, context: Context) -> None:
+    def __init__(self, replica: Replica, context: SharedState) -> None:
         super().__init__(replica, context)
         self.granted = True
         self._phase = self._find

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cluster, node
 from .cluster import SHARE
-from .driver import MIB, Answer, Card, query_driver
+from .driver import MIB, CardReport, DriverCard, query_driver
 from .messages import Member, Resident
 from .node import node_environment
 from .processes import is_called, users_text
@@ -41,7 +41,7 @@ class CardCheck(NamedTuple):
     the host can be opened, so CUDA may number the others anew.
     """
 
-    cards: Sequence[Optional[Card]] = ()
+    cards: Sequence[Optional[DriverCard]] = ()
     objection: Optional[str] = None
     unchecked: Optional[str] = None
     code: str = "CARD_IN_USE"
@@ -54,7 +54,7 @@ class CardCheck(NamedTuple):
         return self.objection is not None and self.code != "CARD_IN_USE"
 
 
-def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
+def find(cards: Sequence[DriverCard], granted: str) -> Optional[DriverCard]:
     """Return the card that CUDA uses for an id: a number, a UUID, or a prefix of exactly one UUID."""
     if granted.isdigit():
         return next((card for card in cards if card.number == granted and not card.is_part), None)
@@ -64,7 +64,7 @@ def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
 
 
 def check_granted(
-    answer: Answer, granted: Sequence[str], gpu_share: int, vram_bytes: int, cooling: Sequence[str] = (),
+    answer: CardReport, granted: Sequence[str], gpu_share: int, vram_bytes: int, cooling: Sequence[str] = (),
     residents: Sequence[Resident] = (), *, restarted: bool = False,
 ) -> CardCheck:
     """Check the granted cards against the driver's report; `cooling` = the UUIDs of cards that take nothing new.
@@ -89,7 +89,7 @@ def check_granted(
     return check._replace(objection=objection(checked, gpu_share, vram_bytes, residents))
 
 
-def _lost(answer: Answer, granted: str) -> Optional[str]:
+def _lost(answer: CardReport, granted: str) -> Optional[str]:
     """Return the id if it is that of a card which cannot be opened: by its number, or since no card has this UUID."""
     by_uuid = granted[:4] in ("GPU-", "MIG-") and bool(answer.lost) and not answer.trouble
     return granted if granted in answer.lost or by_uuid else None
@@ -99,7 +99,7 @@ def _named(card_id: str) -> str:
     return f"card {card_id}" if card_id.isdigit() else card_id
 
 
-def _unchecked(answer: Answer, granted: Sequence[str], found: Sequence[Optional[Card]]) -> Optional[str]:
+def _unchecked(answer: CardReport, granted: Sequence[str], found: Sequence[Optional[DriverCard]]) -> Optional[str]:
     reported = answer.cards or answer.lost
     unknown = [card_id for card_id, card in zip(granted, found) if card is None] if reported else list(granted)
     if unknown and answer.trouble:
@@ -111,7 +111,7 @@ def _unchecked(answer: Answer, granted: Sequence[str], found: Sequence[Optional[
 
 
 def objection(
-    cards: Sequence[Card], gpu_share: int, vram_bytes: int, residents: Sequence[Resident] = ()
+    cards: Sequence[DriverCard], gpu_share: int, vram_bytes: int, residents: Sequence[Resident] = ()
 ) -> Optional[str]:
     """Return why no engine may start on `cards`, with the arithmetic, or None.
 
@@ -124,7 +124,7 @@ def objection(
             return f"{card} has {card.free // MIB}Mi of {card.total // MIB}Mi free, {need}Mi needed"
         if gpu_share < 10_000 or card.is_unified:
             continue
-        known = sum(one.memory for one in residents if _is_there(one, card))
+        known = sum(resident.memory for resident in residents if _is_there(resident, card))
         if card.used > known + max(1 << 30, card.total // 50):
             by = users_text(card.pids) or " by another process"
             beside = f", {known // MIB}Mi belong to its residents" if known else ""
@@ -132,13 +132,13 @@ def objection(
     return None
 
 
-def _is_there(resident: Resident, card: Card) -> bool:
+def _is_there(resident: Resident, card: DriverCard) -> bool:
     """Return whether a resident's memory belongs on a card; one with a name only while such a process uses the card.
 
     If the processes of the card are not known, any use counts as the resident's.
     """
     called = [is_called(pid, resident.process) for pid in card.pids] if resident.process else [True]
-    return any(called) or all(one is None for one in called)
+    return any(called) or all(name is None for name in called)
 
 
 def names_for_engine(granted: Sequence[str], check: CardCheck) -> List[str]:

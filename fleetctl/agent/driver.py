@@ -26,7 +26,7 @@ NOT_FAILED = ("[n/a]", "[not supported]", "[insufficient permissions]")
 """Values of `nvidia-smi` for what a card does not have or we may not see. Any other text is a failure of the card."""
 
 
-class Card(NamedTuple):
+class DriverCard(NamedTuple):
     """A card, or a MIG device with the `number` of its card. Amounts in bytes; `uuid` empty = not reported.
 
     `is_unified` = no memory of its own, so the amounts are the host's. `pids` = processes that use its memory. `fault`
@@ -48,29 +48,29 @@ class Card(NamedTuple):
         return f"{self.uuid} of card {self.number}" if self.is_part else f"card {self.number}"
 
 
-class Answer(NamedTuple):
+class CardReport(NamedTuple):
     """The cards of this host as the driver reports them, or why there is no report. Neither = the host has no card.
 
     `lost` = the reasons, by number, for cards that the driver counts and cannot open. If there is `trouble` as well,
     the driver has reported only some of the cards.
     """
 
-    cards: List[Card]
+    cards: List[DriverCard]
     trouble: Optional[str] = None
     lost: Mapping[str, str] = {}
 
 
-def query_driver(env: Mapping[str, str]) -> Answer:
+def query_driver(env: Mapping[str, str]) -> CardReport:
     """Return the driver's report of all cards of this host, in the order of their numbers."""
     nvml = load_nvml()
     if nvml is None:
-        return query_nvidia_smi(env) or Answer([], NO_DRIVER if has_devices() else None)
-    cards: List[Card] = []
+        return query_nvidia_smi(env) or CardReport([], NO_DRIVER if has_devices() else None)
+    cards: List[DriverCard] = []
     lost: Dict[str, str] = {}
     try:
         answer = in_thread(lambda: query_nvml(nvml, cards, lost), TIMEOUT_S, "fleetctl-cards")
     except Late:
-        return Answer(cards[:], f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s", dict(lost))
+        return CardReport(cards[:], f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s", dict(lost))
     return (query_nvidia_smi(env) or answer) if answer.trouble else answer
 
 
@@ -89,7 +89,9 @@ def load_nvml() -> Any:
     return nvml
 
 
-def query_nvml(nvml: Any, cards: Optional[List[Card]] = None, lost: Optional[Dict[str, str]] = None) -> Answer:
+def query_nvml(
+    nvml: Any, cards: Optional[List[DriverCard]] = None, lost: Optional[Dict[str, str]] = None
+) -> CardReport:
     """Read all cards, and the MIG devices of divided ones. A failing card is `lost`; the others are read all the same.
 
     A host's only card has the host's memory if it has none of its own. Other cards without a report are omitted.
@@ -99,7 +101,7 @@ def query_nvml(nvml: Any, cards: Optional[List[Card]] = None, lost: Optional[Dic
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Answer([], f"NVML: {error}")
+        return CardReport([], f"NVML: {error}")
     try:
         count = nvml.nvmlDeviceGetCount()
         for index in range(count):
@@ -112,19 +114,19 @@ def query_nvml(nvml: Any, cards: Optional[List[Card]] = None, lost: Optional[Dic
         if count == 1 and not cards and not lost:
             cards.extend(_unified(nvml))
     except nvml.NVMLError as error:
-        return Answer(cards, f"NVML: {error}", lost)
+        return CardReport(cards, f"NVML: {error}", lost)
     finally:
         nvml.nvmlShutdown()
-    return Answer(cards, None if cards or lost else "the NVIDIA driver reports no card", lost)
+    return CardReport(cards, None if cards or lost else "the NVIDIA driver reports no card", lost)
 
 
-def _card_and_parts(nvml: Any, index: int) -> List[Card]:
+def _card_and_parts(nvml: Any, index: int) -> List[DriverCard]:
     """Return the card and its MIG devices; raises NVMLError if neither it nor any of these can be read."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     mode = _ask(nvml, "nvmlDeviceGetMigMode", handle)  # of a card that cannot be divided: none
     is_divided = bool(mode and mode[0])
     slots = _ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) if is_divided else 0
-    parts: List[Card] = []
+    parts: List[DriverCard] = []
     for slot in range(MOST_PARTS if slots is None else slots):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
@@ -141,11 +143,11 @@ def _card_and_parts(nvml: Any, index: int) -> List[Card]:
         return parts
 
 
-def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided: bool = False) -> Card:
+def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided: bool = False) -> DriverCard:
     """Read a card or a MIG device; raises NVMLError without its memory."""
     memory = _memory(nvml, handle)
-    return Card(str(index), _uuid(nvml, handle), memory.total, memory.used, memory.free, is_part, is_divided,
-                pids=_pids(nvml, handle), fault="" if is_part else _fault(nvml, handle))
+    return DriverCard(str(index), _uuid(nvml, handle), memory.total, memory.used, memory.free, is_part, is_divided,
+                      pids=_pids(nvml, handle), fault="" if is_part else _fault(nvml, handle))
 
 
 def _ask(nvml: Any, query: str, *given: Any) -> Any:
@@ -179,14 +181,14 @@ def _fault(nvml: Any, handle: Any) -> str:
         ("memory that waits for a reset of the card to be replaced", pending)) if is_so)
 
 
-def _unified(nvml: Any) -> List[Card]:
+def _unified(nvml: Any) -> List[DriverCard]:
     """Return the only card with the host's memory, if the driver does not support a report of its memory."""
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     try:
         _memory(nvml, handle)
     except nvml.NVMLError_NotSupported:
         total, free = host_memory()
-        return [Card("0", _uuid(nvml, handle), total, total - free, free, is_unified=True)]
+        return [DriverCard("0", _uuid(nvml, handle), total, total - free, free, is_unified=True)]
     except nvml.NVMLError:
         pass
     return []
@@ -210,14 +212,14 @@ def _memory(nvml: Any, handle: Any) -> Any:
     return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
-def query_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
+def query_nvidia_smi(env: Mapping[str, str]) -> Optional[CardReport]:
     """Read all whole cards, row by row: it also exits with an error because of one card. None = it lists no card."""
     try:
         done = subprocess.run(["nvidia-smi", QUERY, "--format=csv,noheader,nounits"], env=dict(env),
                               capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    cards: List[Card] = []
+    cards: List[DriverCard] = []
     lost: Dict[str, str] = {}
     others = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     for row in csv.reader(done.stdout.splitlines(), skipinitialspace=True):
@@ -226,13 +228,13 @@ def query_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
             others.append(", ".join(cells))
         elif all(amount.isdigit() for amount in cells[2:]):
             total, used, free = (int(amount) * MIB for amount in cells[2:])
-            cards.append(Card(cells[0], cells[1], total, used, free))
+            cards.append(DriverCard(cells[0], cells[1], total, used, free))
         else:
             failed = next((cell for cell in cells[2:] if not cell.isdigit() and cell.lower() not in NOT_FAILED), None)
             if failed is not None:
                 lost[cells[0]] = failed.strip("[]")
     if done.returncode == 0:
-        return Answer(cards, None, lost)
+        return CardReport(cards, None, lost)
     if not cards and not lost:
         return None
-    return Answer(cards, f"nvidia-smi: {'; '.join(others)[:200] or f'exit code {done.returncode}'}", lost)
+    return CardReport(cards, f"nvidia-smi: {'; '.join(others)[:200] or f'exit code {done.returncode}'}", lost)

@@ -13,7 +13,7 @@ import time
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import node, ports, processes
-from .driver import NO_DRIVER, Answer, query_driver
+from .driver import NO_DRIVER, CardReport, query_driver
 from .leftovers import find_orphans, mark_of
 from .lock import left_locks
 from .node import expand, node_environment
@@ -117,7 +117,7 @@ def examine_node(needs: Sequence[Need]) -> Examined:
                     cards.trouble if cards.trouble and cards.trouble != NO_DRIVER else "")
 
 
-def failed_cards(answer: Answer) -> List[FailedCard]:
+def failed_cards(answer: CardReport) -> List[FailedCard]:
     """Return the cards that have failed themselves, as the driver tells."""
     lost = [FailedCard(number, "", "CARD_LOST", f"the driver counts it and cannot open it ({why})")
             for number, why in answer.lost.items()]

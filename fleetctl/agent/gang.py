@@ -55,7 +55,7 @@ class OutOfReach(StartFailed):
     """A member's process cannot be reached; only Ray knows whether it has died."""
 
 
-class Report(NamedTuple):
+class MemberReport(NamedTuple):
     """What a member says of its engine, or of its latest step. `code` = it has failed, and is no longer at it.
 
     `is_done` = the engine of a leader is ready, with its port as `answer`, or the step has ended. `not_ready` = the
@@ -79,7 +79,7 @@ class GangMember:
             cards = failure.places[0] if failure.places else Place()
             raise RuntimeError(encode_failure(FailedStart(
                 failure.code, str(failure), gpu_uuids=cards.gpu_uuids, gpu_indices=cards.gpu_indices))) from None
-        self._report = self._step = Report()
+        self._report = self._step = MemberReport()
         self._serving = threading.Event()
         self._not_ready: Optional[NotReady] = None
 
@@ -97,13 +97,14 @@ class GangMember:
         try:
             if self._seat.member.rank == 0:
                 engine.become_ready(deadline, lifecycle.startup_timeout)
-                self._report = Report(True, engine.served_port())
+                self._report = MemberReport(True, engine.served_port())
             reason, code = engine.watch(self._serving), engine.code_of_end()
         except Exception as error:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
         log_of(self._seat.member).end(reason)
-        self._report = Report(code=code, reason=reason)  # at once, so that the others' end does not wait for this one's
+        # at once, so that the others' end does not wait for this one's
+        self._report = MemberReport(code=code, reason=reason)
         engine.stop()
 
     def serve(self) -> Optional[ServedWeights]:
@@ -123,17 +124,17 @@ class GangMember:
 
     def take_step(self, step: str, *given: Any) -> None:
         """Run a step of a start or a reload, a method of the seat, in a thread; `step` reports its end."""
-        self._step = Report()
+        self._step = MemberReport()
         threading.Thread(target=self._take_step, args=(step, given), daemon=True).start()
 
     def _take_step(self, step: str, given: Tuple[Any, ...]) -> None:
         try:
-            self._step = Report(True, getattr(self._seat, step)(*given))
+            self._step = MemberReport(True, getattr(self._seat, step)(*given))
         except Exception as error:
             failure = start_failure(error)
-            self._step = Report(True, code=failure.code, reason=str(failure))
+            self._step = MemberReport(True, code=failure.code, reason=str(failure))
 
-    def step(self) -> Report:
+    def step(self) -> MemberReport:
         """Return the report of the latest step."""
         return self._step
 
@@ -141,7 +142,7 @@ class GangMember:
         """End the engine and return when all its processes are gone and its cards are free."""
         self._seat.end_engine()
 
-    def poll(self) -> Report:
+    def poll(self) -> MemberReport:
         """Return the report of the engine."""
         return self._report._replace(not_ready=self._not_ready)
 
@@ -275,7 +276,7 @@ class GangCoordinator(ReplicaActor):
                 refusals.append(failure)
         if refusals:
             refused = [place for refusal in refusals for place in refusal.places]
-            first = next((one for one in refusals if one.code in CARD_FAILURES), refusals[0])
+            first = next((refusal for refusal in refusals if refusal.code in CARD_FAILURES), refusals[0])
             raise StartFailed(first.code, str(first), refused)
         self._places = [place for place, _ in seats]
         self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats
@@ -299,7 +300,7 @@ class GangCoordinator(ReplicaActor):
         """Return when every gang's leader is ready; raises StartFailed if any member ends."""
         leaders = [index for index, place in enumerate(self._places) if place.rank == 0]
         while time.monotonic() < deadline:
-            reports: List[Report] = self._call_all("poll")
+            reports: List[MemberReport] = self._call_all("poll")
             self._raise_if_failed(reports)
             if all(reports[index].is_done for index in leaders):
                 for index in leaders:
@@ -309,7 +310,7 @@ class GangCoordinator(ReplicaActor):
         allowed_s = self._replica.lifecycle.startup_timeout
         raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s:g} s")
 
-    def _raise_if_failed(self, reports: Sequence[Report]) -> None:
+    def _raise_if_failed(self, reports: Sequence[MemberReport]) -> None:
         """Raise StartFailed for the first failure among the reports of all members."""
         for report, place in zip(reports, self._places):
             if report.code:
@@ -376,7 +377,8 @@ class GangCoordinator(ReplicaActor):
         """Let members run a step; each bounds its own time. A reload waits for all, a start fails with the first."""
         self._get([self._members[index].take_step.remote(step, *arguments) for index, arguments in given.items()])
         while True:
-            reports = [report if index in given else Report() for index, report in enumerate(self._call_all("step"))]
+            reports = [report if index in given else MemberReport()
+                       for index, report in enumerate(self._call_all("step"))]
             all_done = all(reports[index].is_done for index in given)
             if all_done or not self._ready_at:
                 self._raise_if_failed(reports)
@@ -394,7 +396,7 @@ class GangCoordinator(ReplicaActor):
         while True:
             try:
                 time.sleep(POLL_S)
-                reports: List[Report] = self._call_all("poll")
+                reports: List[MemberReport] = self._call_all("poll")
                 self._raise_if_failed(reports)
                 self._see_readiness(next(
                     (found._replace(reason=f"{_named(place)}: {found.reason}")

@@ -23,8 +23,8 @@ from .node import engine_environment, expand, log_path
 from .own_files import replace_own
 from .ports import host_port
 from .report import KV_NAMESPACE, StartFailed, read_mark, utc_now
-from .weights.check import BackgroundCheck, Finding, Held, Verified
-from .weights.fetch import Fetch, Fetched, Serving, Wanted
+from .weights.check import BackgroundCheck, CheckedEntry, CheckResult, Verified
+from .weights.fetch import Fetch, Fetched, ServingNow, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import Entry, OutOfTime, cache_root
@@ -80,7 +80,7 @@ class ModelFiles:
         note_cold(self._root, self._fetched, self._verified)
         say(_log_line(self._fetched))
 
-    def _look(self, replicas: Sequence[str]) -> Serving:
+    def _look(self, replicas: Sequence[str]) -> ServingNow:
         return serving_now(self._wanted.artifact, replicas, but=self._replica)
 
     @property
@@ -101,10 +101,10 @@ class ModelFiles:
         """Check the files from now on, in the background: the engine is ready."""
         self._check.start()
 
-    def _held(self) -> List[Held]:
+    def _held(self) -> List[CheckedEntry]:
         """Return what is checked: the member's files, the artifact's if they are here, and views made for others."""
         got = self._fetched
-        return self._source.checked(own=True) if self._source is not None else [Held(got.entry, got.held)]
+        return self._source.checked(own=True) if self._source is not None else [CheckedEntry(got.entry, got.held)]
 
     def _fetch_again(self, entry: Entry) -> None:
         """Fetch a wrong file again; raises WeightsError. Processes that have the old file open keep it."""
@@ -118,7 +118,7 @@ class ModelFiles:
             if self._source is not None:
                 self._source.replace_held(got.held)
 
-    def _take(self, finding: Finding) -> None:
+    def _take(self, finding: CheckResult) -> None:
         """Report what a check has found or done, in the engine's log and in a note that the dashboard serves."""
         self._say(f"weights: {finding}")
         note_wrong(finding)
@@ -158,7 +158,7 @@ def noted(fetch: Fetch) -> Fetched:
             note_wrong(finding._replace(what="unfetched", trouble=trouble) if trouble else finding)
 
 
-def serving_now(artifact: str, replicas: Sequence[str], but: str = "") -> Serving:
+def serving_now(artifact: str, replicas: Sequence[str], but: str = "") -> ServingNow:
     """Return which replicas of this namespace serve an artifact, by Ray's table; () = look at all, without `but`."""
     serving, restarting = list[Tuple[WeightSource, str]](), list[str]()
     with contextlib.suppress(Exception):  # Ray's head does not answer: what the plan says is as good as any
@@ -173,7 +173,7 @@ def serving_now(artifact: str, replicas: Sequence[str], but: str = "") -> Servin
                 serving += [(WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole),
                              mark.ready_at) for place, weights in held
                             if weights.port and at.get(place.node_id) == place.ip]
-    return Serving(serving, restarting)
+    return ServingNow(serving, restarting)
 
 
 def _replicas(wanted: Sequence[str]) -> Iterator[Tuple[str, cluster.ActorRecord]]:
@@ -248,7 +248,7 @@ def note_cold(root: str, got: Fetched, verified: Verified) -> None:
         _write(NOTE, ColdNote(entry.artifact, entry.view, utc_now(), held.size, root, verified.since(entry, held)))
 
 
-def note_wrong(finding: Finding) -> None:
+def note_wrong(finding: CheckResult) -> None:
     """Note a wrong file, and what came of it. Never fails."""
     entry, wrong = finding.entry, finding.wrong
     if wrong is not None:

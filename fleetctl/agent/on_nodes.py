@@ -18,7 +18,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Answer(Generic[Found]):
+class NodeAnswer(Generic[Found]):
     """The answer of one node, or why there is none."""
 
     node_id: str
@@ -28,7 +28,7 @@ class Answer(Generic[Found]):
 
 def ask_nodes(
     task: Callable[[Argument], Found], arguments: Mapping[str, Argument], timeout_s: float
-) -> Iterator[Answer[Found]]:
+) -> Iterator[NodeAnswer[Found]]:
     """Run `task` on nodes and yield their answers as they arrive; `arguments` = its argument by node id.
 
     The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
@@ -53,7 +53,7 @@ class Asked(Generic[Found]):
         self._ref = _ask(_run_once(task), node_id, argument)
         self._deadline = time.monotonic() + timeout_s
 
-    def answer(self) -> Optional[Answer[Found]]:
+    def answer(self) -> Optional[NodeAnswer[Found]]:
         """Return the node's answer, or that it has given none in time; None = it still may."""
         if ray.wait([self._ref], timeout=0)[0]:
             return _answer(self._ref, self._node_id)
@@ -87,13 +87,13 @@ def _ask(remote: Any, node_id: str, argument: Any) -> Any:
         node_id, soft=False)).remote(argument)
 
 
-def _answer(ref: Any, node_id: str) -> Answer[Any]:
+def _answer(ref: Any, node_id: str) -> NodeAnswer[Any]:
     try:
-        return Answer(node_id, ray.get(ref))
+        return NodeAnswer(node_id, ray.get(ref))
     except Exception as error:  # any error concerns this node alone
         lines = str(error).strip().splitlines()
-        return Answer(node_id, None, lines[-1][:300] if lines else type(error).__name__)
+        return NodeAnswer(node_id, None, lines[-1][:300] if lines else type(error).__name__)
 
 
-def _late(node_id: str, timeout_s: float) -> Answer[Any]:
-    return Answer(node_id, None, f"no worker answered there within {timeout_s:g} s")
+def _late(node_id: str, timeout_s: float) -> NodeAnswer[Any]:
+    return NodeAnswer(node_id, None, f"no worker answered there within {timeout_s:g} s")

@@ -25,7 +25,7 @@ HEADER, HEADER_BYTES = "=IHHII", 16  # not a compiled Struct, which cannot be pi
 TIMEOUT_S = 5.0
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """A socket in state LISTEN: its packed local address, its port, and its link text in /proc/PID/fd."""
 
     address: bytes
@@ -37,9 +37,9 @@ class Listener(NamedTuple):
         return self.address in (ANY_V6, host, MAPPED + host) or (self.address == ANY_V4 and len(host) == 4)
 
 
-def listeners(port: Optional[int] = None) -> List[Listener]:
+def listeners(port: Optional[int] = None) -> List[ListeningSocket]:
     """Return the listening sockets, all or those on one port."""
-    found: List[Listener] = []
+    found: List[ListeningSocket] = []
     for family in TABLES:
         try:
             found.extend(_ask_kernel(family, port or 0))
@@ -48,10 +48,10 @@ def listeners(port: Optional[int] = None) -> List[Listener]:
     return [listener for listener in found if port in (None, listener.port)]
 
 
-def _ask_kernel(family: int, port: int) -> List[Listener]:
+def _ask_kernel(family: int, port: int) -> List[ListeningSocket]:
     """Dump the listening sockets of one family through netlink (sock_diag(7)); raises OSError."""
     query = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN) + port.to_bytes(2, "big") + bytes(46)
-    found: List[Listener] = []
+    found: List[ListeningSocket] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
         kernel.settimeout(TIMEOUT_S)
         kernel.send(struct.pack(HEADER, HEADER_BYTES + len(query), BY_FAMILY, REQUEST_A_DUMP, 1, 0) + query)
@@ -63,7 +63,7 @@ def _ask_kernel(family: int, port: int) -> List[Listener]:
                     raise OSError(f"netlink answered with a message of type {kind}")
                 address = answer[8:12] if answer[0] == socket.AF_INET else answer[8:24]
                 inode = int.from_bytes(answer[68:72], sys.byteorder)
-                found.append(Listener(address, int.from_bytes(answer[4:6], "big"), f"socket:[{inode}]"))
+                found.append(ListeningSocket(address, int.from_bytes(answer[4:6], "big"), f"socket:[{inode}]"))
 
 
 def _messages(data: bytes) -> Iterator["tuple[int, bytes]"]:
@@ -73,7 +73,7 @@ def _messages(data: bytes) -> Iterator["tuple[int, bytes]"]:
         data = data[(size + 3) & ~3:]
 
 
-def _read_table(family: socket.AddressFamily) -> Iterator[Listener]:
+def _read_table(family: socket.AddressFamily) -> Iterator[ListeningSocket]:
     try:
         with open(TABLES[family], "rb") as lines:
             rows = [line.decode("ascii").split() for line in lines if b" %02X " % LISTEN in line]
@@ -83,7 +83,8 @@ def _read_table(family: socket.AddressFamily) -> Iterator[Listener]:
         address, _, port = row[1].partition(":")
         if int(row[3], 16) == LISTEN:
             words = (int(address[at:at + 8], 16) for at in range(0, len(address), 8))
-            yield Listener(b"".join(struct.pack("=I", word) for word in words), int(port, 16), f"socket:[{row[9]}]")
+            yield ListeningSocket(b"".join(struct.pack("=I", word) for word in words), int(port, 16),
+                                  f"socket:[{row[9]}]")
 
 
 def packed(host: str) -> Optional[bytes]:
@@ -94,7 +95,7 @@ def packed(host: str) -> Optional[bytes]:
         return None
 
 
-def answering(port: int, host: str) -> Sequence[Listener]:
+def answering(port: int, host: str) -> Sequence[ListeningSocket]:
     """Return the sockets that answer at host and port: those bound to exactly that address, else the wildcard ones."""
     address = packed(host)
     found = [listener for listener in listeners(port) if listener.answers_at(address)] if address else []
@@ -102,7 +103,7 @@ def answering(port: int, host: str) -> Sequence[Listener]:
     return exact or [listener for listener in found if listener.address == ANY_V4] or found
 
 
-class Holder(NamedTuple):
+class SocketHolder(NamedTuple):
     """A process that has a socket open. `path` = the link in /proc to the socket, for as long as it is open."""
 
     pid: int
@@ -131,9 +132,9 @@ def _read_link(path: str) -> Optional[str]:
         return None
 
 
-def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
+def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, SocketHolder]:
     """Return the holder of each socket among `pids`, if /proc shows it; stops once all are found."""
-    found: Dict[str, Holder] = {}
+    found: Dict[str, SocketHolder] = {}
     for pid in pids if links else ():
         if len(found) == len(links):
             break
@@ -145,7 +146,7 @@ def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
             path = f"/proc/{pid}/fd/{descriptor}"
             link = _read_link(path)
             if link in links:
-                found.setdefault(str(link), Holder(pid, path, str(link)))
+                found.setdefault(str(link), SocketHolder(pid, path, str(link)))
     return found
 
 
@@ -172,7 +173,7 @@ def visible_processes() -> Iterator[int]:
             yield int(entry)
 
 
-def name_holder(found: Sequence[Listener]) -> str:
+def name_holder(found: Sequence[ListeningSocket]) -> str:
     """Return the process that holds one of these sockets, for a message."""
     for holder in holders({listener.link for listener in found}, visible_processes()).values():
         return str(holder)
@@ -270,8 +271,8 @@ class Ownership:
     def __init__(self, port: int, engine: Tree) -> None:
         self._port = port
         self._engine = engine
-        self._proof: Dict[str, Holder] = {}
-        self._others: Dict[str, Holder] = {}
+        self._proof: Dict[str, SocketHolder] = {}
+        self._others: Dict[str, SocketHolder] = {}
 
     def objection(self, host: str) -> Optional[str]:
         """Return None if the engine answers at `host`, or the owner was always unknown; raises PortTaken.
@@ -295,7 +296,7 @@ class Ownership:
             return text
         raise PortTaken(text)
 
-    def _find_other(self, links: Set[str]) -> Optional[Holder]:
+    def _find_other(self, links: Set[str]) -> Optional[SocketHolder]:
         """Return a process outside the engine that holds one of these sockets, if /proc shows one."""
         for link in links:
             if not (link in self._others and self._others[link].still()):

@@ -34,7 +34,7 @@ class Order(NamedTuple):
     timeout: float
 
 
-class Row(NamedTuple):
+class PrefetchResult(NamedTuple):
     """The result for one artifact on a node: what was fetched, or the trouble."""
 
     artifact: str
@@ -47,8 +47,8 @@ class _Node:
 
     def __init__(self, node_id: str, order: Order, busy: Set[str], at_once: int) -> None:
         self.id, self._order, self._busy, self._at_once = node_id, order, busy, at_once
-        self._asked: Optional[Asked[List[Row]]] = None
-        self._rows: Optional[List[Row]] = None
+        self._asked: Optional[Asked[List[PrefetchResult]]] = None
+        self._rows: Optional[List[PrefetchResult]] = None
 
     def begin(self) -> bool:
         """Ask the node, if its turn has come; returns whether it has."""
@@ -57,13 +57,13 @@ class _Node:
             self._asked = Asked(fetch_here, self.id, self._order, self._order.timeout + MARGIN_S)
         return self._asked is not None
 
-    def rows(self) -> Optional[List[Row]]:
+    def rows(self) -> Optional[List[PrefetchResult]]:
         """Return the result for each member of the order, or None while the node has not answered."""
         answer = self._asked.answer() if self._asked is not None and self._rows is None else None
         if answer is not None:
             self._busy.discard(self.id)
             self._rows = answer.content or [
-                Row(member.weights.artifact, trouble=answer.trouble) for member in self._order.members]
+                PrefetchResult(member.weights.artifact, trouble=answer.trouble) for member in self._order.members]
         return self._rows
 
 
@@ -123,12 +123,12 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
     tasks: List[Task] = []
     busy: Set[str] = set()
     nodes = [(prefetch, node) for prefetch in request.plan.prefetches for node in prefetch.nodes]
-    for number, (prefetch, one) in enumerate(nodes):
+    for number, (prefetch, planned) in enumerate(nodes):
         spec = request.plan.specs[prefetch.spec_hash]
         members = [member._replace(engine=spec.engine(
-            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in one.members]
-        node = _Node(one.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
-        subject, left = OnNodes(prefetch.model, (one.node,)), not request.wait and number >= MAX_PARALLEL
+            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in planned.members]
+        node = _Node(planned.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
+        subject, left = OnNodes(prefetch.model, (planned.node,)), not request.wait and number >= MAX_PARALLEL
         fleet = request.plan.fleet.name
         tasks += [FetchTask(run, subject, node, index, fleet, left) for index in range(len(members))]
     return tasks
@@ -156,13 +156,13 @@ class PrefetchRun(Run):
                                interrupted=self.stop.is_set())
 
 
-def fetch_here(order: Order) -> List[Row]:
+def fetch_here(order: Order) -> List[PrefetchResult]:
     """Fetch the weights of the members in the order, one after another, to the node on which this runs."""
     deadline = time.monotonic() + order.timeout
     return [_fetched(member, deadline) for member in order.members]
 
 
-def _fetched(member: PrefetchMember, deadline: float) -> Row:
+def _fetched(member: PrefetchMember, deadline: float) -> PrefetchResult:
     artifact = member.weights.artifact
     try:
         wanted = wanted_by(member.weights, member.engine, member.variables, session_secret())
@@ -172,6 +172,6 @@ def _fetched(member: PrefetchMember, deadline: float) -> Row:
         if check_changed(got.entry, got.held, verified):  # no engine waits for this
             got = noted(Fetch(root, wanted, deadline, lambda _: None, look=partial(serving_now, artifact)))
         note_cold(root, got, verified)
-        return Row(artifact, fetch_document(got))
+        return PrefetchResult(artifact, fetch_document(got))
     except (StartFailed, WeightsError) as error:
-        return Row(artifact, trouble=str(error))
+        return PrefetchResult(artifact, trouble=str(error))

@@ -290,15 +290,15 @@ class Reloads:
     def __init__(self, request: ApplyRequest, run: Run) -> None:
         self.run, self._request = run, request
         self.waits = request.wait
-        self.tasks: List[Reload] = []
+        self.tasks: List[ReloadTask] = []
         self.failed: Dict[str, str] = {}
         """By model, the id of the replica whose reload did not succeed."""
         self.busy: Optional[LockBusy] = None
         self._lock: Optional[HeldLock] = None
         self._sources: Dict[str, List[WeightSource]] = {}
-        latest: Dict[str, Reload] = {}
+        latest: Dict[str, ReloadTask] = {}
         for row in request.plan.reloads:
-            latest[row.model] = Reload(row, latest.get(row.model), self)
+            latest[row.model] = ReloadTask(row, latest.get(row.model), self)
             self.tasks.append(latest[row.model])
 
     def take_lock(self) -> None:
@@ -341,13 +341,13 @@ class Reloads:
         return member._replace(weights=member.weights._replace(sources=[*more, *member.weights.sources]))
 
 
-class Reload(Task):
+class ReloadTask(Task):
     """One replica's reload: asks its actor to reload, then polls it until the reload has ended.
 
     `before` = the reload of the same model before it.
     """
 
-    def __init__(self, row: PlannedReload, before: Optional[Reload], shared: Reloads) -> None:
+    def __init__(self, row: PlannedReload, before: Optional[ReloadTask], shared: Reloads) -> None:
         super().__init__(row.id, row)
         self.row, self._before, self._shared = row, before, shared
         self._clock = shared.run.clock

@@ -120,7 +120,7 @@ def step_all(tasks: Sequence[Task], is_over: Callable[[], bool] = lambda: False)
     return ended
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """The run ends before any of its tasks has begun: the exit code, the message, and further fields of its summary."""
 
     def __init__(self, code: int, message: str, **fields: Any) -> None:
@@ -188,7 +188,7 @@ class Run:
             return self.events.end(5, str(busy), holder=busy.holder)
         except Interrupted:
             return self.events.end(3, "interrupted before anything was begun", interrupted=True)
-        except Ended as early:
+        except RunEnded as early:
             return self.events.end(early.code, str(early), **early.fields)
         self._work_in_thread()
         return self.end()

@@ -390,7 +390,7 @@ def exit_like(status: int) -> None:
     os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
 
 
-class Engine:
+class SupervisedEngine:
     """An engine's command, environment and working directory, and its end. `fresh_dir` = its own, removed at the end.
 
     `stop` = the number of the signal that its first process gets, and its grace period in seconds.
@@ -402,7 +402,7 @@ class Engine:
         self.stop_signal, self.grace_s = stop
 
 
-def run_engine(engine: Engine) -> None:
+def run_engine(engine: SupervisedEngine) -> None:
     """Become the engine; if its command cannot start, the log says why."""
     signal.set_wakeup_fd(-1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -423,7 +423,7 @@ def run_engine(engine: Engine) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def remove_fresh_dir(engine: Engine) -> None:
+def remove_fresh_dir(engine: SupervisedEngine) -> None:
     """Remove the engine's own working directory, if it has one: the actor that created it may be gone."""
     if engine.fresh_dir:
         import shutil  # here, because it is slow to import
@@ -431,7 +431,7 @@ def remove_fresh_dir(engine: Engine) -> None:
         shutil.rmtree(engine.fresh_dir, ignore_errors=True)
 
 
-def run_inner(engine: Engine, parent: int, output: Output) -> None:
+def run_inner(engine: SupervisedEngine, parent: int, output: Output) -> None:
     """The inner guard: starts the engine, reports its pid, moves its output, and alone gives it its stop signal."""
     reader = become_guard(parent)
     runs, closed_by_exec = os.pipe()
@@ -459,7 +459,7 @@ def run_inner(engine: Engine, parent: int, output: Output) -> None:
 def main(argv: List[str], env: Dict[str, str], cwd: str, fresh_dir: Optional[str], stop: Tuple[int, float], log: str,
          output_pipe: int, parent: int, question: List[str]) -> None:
     """The outer guard: starts the inner one and reports its exit status. `parent` = the pid of the actor."""
-    engine, outer = Engine(argv, env, cwd, fresh_dir, stop), os.getpid()
+    engine, outer = SupervisedEngine(argv, env, cwd, fresh_dir, stop), os.getpid()
     os.set_inheritable(output_pipe, False)
     output = Output(output_pipe, log)
     reader = become_guard(parent)

@@ -37,6 +37,7 @@ from fleetctl.documents.events import (
 )
 from fleetctl.documents.inventory import LIVE_STATES, Level
 from fleetctl.documents.mask import MASK
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import count_of, number_in
 from fleetctl.documents.record import RecordedModel
@@ -149,11 +150,11 @@ def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
     summary = summary_of(log)
     if summary is not None:
         return [log.later.get((row.model, row.replica_id), row) for row in summary.outcomes]
-    known: dict[tuple[str, int | None], ReplicaOutcome] = {}
+    reported: dict[tuple[str, int | None], ReplicaOutcome] = {}
     for event in log.events:
         if (row := _reported(event)) is not None:
-            known[row.model, row.replica_id] = row
-    return [log.later.get(key, row) for key, row in known.items()]
+            reported[row.model, row.replica_id] = row
+    return [log.later.get(key, row) for key, row in reported.items()]
 
 
 def _from_summary(summary: RunSummary, outcomes: Sequence[ReplicaOutcome], *, idle: bool, later: bool) -> RunStatus:
@@ -172,10 +173,10 @@ def _from_summary(summary: RunSummary, outcomes: Sequence[ReplicaOutcome], *, id
     count = sum(row.replicas for row in outcomes)
     is_ready = sum(row.replicas for row in outcomes if row.outcome == "ready")
     status = RunStatus("ok", f"{is_ready} of {count} ready" if later else summary.message)
-    known = [row for row in outcomes if row.code != NO_LONGER_KNOWN]
-    if final_exit_code(known, interrupted=False) != FINE:
+    remembered = [row for row in outcomes if row.code != NO_LONGER_KNOWN]
+    if final_exit_code(remembered, interrupted=False) != FINE:
         return replace(status, state="partial", code="INTERRUPTED" if summary.interrupted else None)
-    if forgotten := count - sum(row.replicas for row in known):
+    if forgotten := count - sum(row.replicas for row in remembered):
         why = f"what became of {count_of(forgotten, 'replica')} is no longer known"
         status = RunStatus("unknown", why, NO_LONGER_KNOWN)
     return status
@@ -233,10 +234,10 @@ def recent_runs(client: DashboardClient, fleet: str | None) -> list[Job]:
 
     Raises InventoryError if no run is known.
     """
-    known = read_records(client)
-    if known.unknown:
-        raise InventoryError(known.unknown)
-    return [job for job in reversed(known.runs) if fleet in (None, job.metadata.get("fleet"))
+    records = read_records(client)
+    if records.unknown:
+        raise InventoryError(records.unknown)
+    return [job for job in reversed(records.runs) if fleet in (None, job.metadata.get("fleet"))
             and job.metadata.get("verb") not in READ_ONLY]
 
 
@@ -266,6 +267,20 @@ def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> History
     [log] = _with_later(client, [job], read_logs(client, [job]), fleet)
     return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
                       events=list(log.events))
+
+
+def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
+    """Return the failed replicas of the latest apply whose models are still short of their target in the plan.
+
+    Raises InventoryError when neither records nor list can be read.
+    """
+    name = plan.fleet.name
+    latest = next((job for job in recent_runs(client, name) if job.ended and job.metadata.get("verb") == "apply"), None)
+    if latest is None:
+        return []
+    short = {row.key for row in plan.models if row.create or row.blocked}
+    outcomes = read_run(client, latest.submission_id, name).outcomes
+    return [row for row in outcomes if row.outcome == "failed" and row.model in short]
 
 
 def pick(runs: Sequence[Job], wanted: str) -> Job:
@@ -318,38 +333,62 @@ def _with_later(client: DashboardClient, shown: Sequence[Job], logs: Sequence[Ru
                 runs: Sequence[Job] | None = None) -> list[RunLog]:
     """Return the logs with what became of the replicas that ended applies have left starting.
 
-    `runs` = all runs, newest first; None = they are listed if needed: what an apply has waited for, without creating
-    it, is from an earlier one. Where Ray's actors cannot be read, a run stays as its log has it.
+    `runs` as in `_Creations`. Where Ray's actors cannot be read, a run stays as its log has it.
     """
-    def created_by(job: Job) -> Mapping[tuple[str, int], Became] | None:
+    left = [_left_starting(log) if _is_over(job) else {} for job, log in zip(shown, logs, strict=True)]
+    creations = _Creations(client, fleet, runs)
+    creations.read([job for job, rows in zip(shown, left, strict=True) if rows])
+    return [replace(log, later=dict(_later(job, log, rows, creations)))
+            for job, log, rows in zip(shown, logs, left, strict=True)]
+
+
+class _Creations:
+    """What became of the replicas that runs have created; each run is asked about once.
+
+    `runs` = all runs, newest first; None = they are listed if needed.
+    """
+
+    def __init__(self, client: DashboardClient, fleet: str | None, runs: Sequence[Job] | None) -> None:
+        self._client, self._fleet, self._runs = client, fleet, runs
+        self._by_run: dict[str, Mapping[tuple[str, int], Became] | None] = {}
+
+    def read(self, jobs: Sequence[Job]) -> None:
+        """Ask about these runs, in parallel."""
+        for job, created in zip(jobs, ask_all(self._ask, jobs), strict=True):
+            self._by_run[job.submission_id] = created
+
+    def of(self, job: Job, row: ReplicaOutcome) -> Became | None:
+        """Return what became of a replica that this run has created; None = Ray does not remember that it has."""
+        if job.submission_id not in self._by_run:
+            self._by_run[job.submission_id] = self._ask(job)
+        created = self._by_run[job.submission_id]
+        return UNREAD if created is None else created.get((row.model, row.replica_id or 0))
+
+    def awaited_by(self, job: Job, row: ReplicaOutcome) -> Became | None:
+        """Return what became of a replica that this run has only waited for: it is from an earlier one."""
+        if (became := self.of(job, row)) is not None:
+            return became
+        self._runs = runs_of(self._client, self._fleet) if self._runs is None else self._runs
+        earlier = islice((run for run in self._runs if _is_over(run) and _is_of_same_fleet(run, job)
+                          and run.start_time_ms <= job.start_time_ms), LOOKED_BACK)
+        return next((became for run in earlier if (became := self.of(run, row))), None)
+
+    def _ask(self, job: Job) -> Mapping[tuple[str, int], Became] | None:
         try:
-            return list_created(client, job.driver_id)
+            return list_created(self._client, job.driver_id)
         except InventoryError:
             return None
 
-    left = [_left_starting(log) if _is_over(job) else {} for job, log in zip(shown, logs, strict=True)]
-    asked = [job for job, rows in zip(shown, left, strict=True) if rows]
-    known = {job.submission_id: found for job, found in zip(asked, ask_all(created_by, asked), strict=True)}
-    told = list[RunLog]()
-    for job, log, rows in zip(shown, logs, left, strict=True):
-        later, begun = dict[tuple[str, int | None], ReplicaOutcome](), _named_by(log, "replicaCreated")
-        for key, row in rows.items():
-            makers = [job]
-            if key not in begun and known[job.submission_id] is not None:  # it has only waited for it
-                runs = runs_of(client, fleet) if runs is None else runs
-                makers = list(islice((one for one in runs if _is_over(one) and _same_place(one, job)
-                                      and one.start_time_ms <= job.start_time_ms), LOOKED_BACK))
-            became = None
-            for one in makers:
-                if one.submission_id not in known:
-                    known[one.submission_id] = created_by(one)
-                found = known[one.submission_id]
-                if became := UNREAD if found is None else found.get((row.model, row.replica_id or 0)):
-                    break
-            if became is None or became.outcome != "starting":
-                later[key] = _row_later(row, became, begun.get(key))
-        told.append(replace(log, later=later))
-    return told
+
+def _later(
+    job: Job, log: RunLog, rows: Mapping[tuple[str, int | None], ReplicaOutcome], creations: _Creations
+) -> Iterator[tuple[tuple[str, int | None], ReplicaOutcome]]:
+    """Yield the outcome of each of these replicas that is not starting anymore, or is no longer known."""
+    began = _named_by(log, "replicaCreated")
+    for key, row in rows.items():
+        became = creations.of(job, row) if key in began else creations.awaited_by(job, row)
+        if became is None or became.outcome != "starting":
+            yield key, _row_later(row, became, began.get(key))
 
 
 def _left_starting(log: RunLog) -> dict[tuple[str, int | None], ReplicaOutcome]:
@@ -370,8 +409,8 @@ def _is_over(job: Job) -> bool:
     return job.ended and bool(job.driver_id) and job.metadata.get("verb") == "apply"
 
 
-def _same_place(one: Job, other: Job) -> bool:
-    return all(one.metadata.get(key) == other.metadata.get(key) for key in ("fleet", "namespace"))
+def _is_of_same_fleet(run: Job, other: Job) -> bool:
+    return all(run.metadata.get(key) == other.metadata.get(key) for key in ("fleet", "namespace"))
 
 
 def _row_later(row: ReplicaOutcome, became: Became | None, began: str | None) -> ReplicaOutcome:
@@ -452,14 +491,14 @@ def find_recorded(
     Stops reading logs when all are found. `all_runs` = wait for the list of jobs, however long it is: replicas may be
     older than the newest runs. Raises InventoryError if no run is known.
     """
-    found: dict[SpecOf, Recorded] = {}
+    newest: dict[SpecOf, Recorded] = {}
     applies = filter(may_record, (runs_of if all_runs else recent_runs)(client, fleet))
-    while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
+    while len(newest) < len(wanted) and (batch := list(islice(applies, BATCH))):
         for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
             for recorded in recorded_in(text or "", job.submission_id):
                 if (key := (recorded.model.key, recorded.model.spec_hash)) in wanted:
-                    found.setdefault(key, recorded)
-    return found
+                    newest.setdefault(key, recorded)
+    return newest
 
 
 def may_record(job: Job) -> bool:

@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
 
 from fleetctl.apply.history import find_run
-from fleetctl.apply.jobs import Patience
 from fleetctl.apply.old_runs import delete_old_runs
 from fleetctl.apply.outcome import (
     INTERRUPTED,
@@ -29,10 +29,11 @@ from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli import console
 from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report, working, write_result
-from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.process import now_text
+from fleetctl.cli.reporting import Formats, Reports
+from fleetctl.cli.verb import new_job_id, patient, starter, verb_of
 from fleetctl.documents.base import FORMAT_VERSION
-from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+from fleetctl.documents.events import Event, HistoryRun, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, PlanStale, UsageError
@@ -42,7 +43,7 @@ from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.render.report.of_runs import outcomes_report, totals
+from fleetctl.render.report.of_runs import outcomes_report, run_report, totals
 from fleetctl.version import __version__
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
@@ -127,13 +128,31 @@ class ApplyOutput:
         self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
 
+    def report_to(self, reports: Reports, code: int, fleet: str = "") -> None:
+        """Report the run, which ended with `code`, as `history show` has it; `fleet` = its name if there is no plan."""
+        plan = self.plan
+        name, git = (plan.fleet.name, plan.fleet.git) if plan else (fleet, None)
+        conclusion = totals(self.outcomes, interrupted=code == INTERRUPTED, verb=self.verb)
+        report = run_report(HistoryRun(
+            id=f"{self.verb}:{plan.plan_id if plan else name}", verb=self.verb, fleet=name, message=conclusion,
+            state="ok" if code == 0 else "partial", plan_id=plan.plan_id if plan else None,
+            commit=git.commit if git else None, branch=git.branch if git else None,
+            tool_version=plan.tool_version if plan else __version__, files=plan.fleet.files if plan else [],
+            outcomes=self.outcomes))
+        report = replace(report, identity=f"{self.verb}:{name}", title=f"{self.verb.capitalize()} of fleet {name}",
+                         conclusion=conclusion, exit_code=code, facts=report.facts[1:])  # without the id
+        formats = Formats(json=str, report=lambda: report, plan_id=plan.plan_id if plan else "",
+                          acts=plan.acts if plan else bool(self.outcomes))
+        reports.write(formats)
+        reports.publish(formats)
+
     def show_dry_run(self) -> int:
         """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""
-        say("note", NOTHING_DONE)
         blocked = all_outcomes(self.plan, None)
-        would = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code="DRY_RUN",
-                                nodes=list(dict.fromkeys(member.node for member in one.members)),
-                                message="it would be created") for one in (self.plan.actions if self.plan else ())]
+        would = [ReplicaOutcome(model=action.model, replica_id=action.replica_id, outcome="skipped", code="DRY_RUN",
+                                nodes=list(dict.fromkeys(member.node for member in action.members)),
+                                message="it would be created")
+                 for action in (self.plan.actions if self.plan else ())]
         code = final_exit_code(blocked, interrupted=False)
         self._write_last(NOTHING_DONE, code, [*would, *blocked])
         return code
@@ -201,12 +220,12 @@ class CollectedOutput(ApplyOutput):
             self._whole.relay(event)
 
 
-def agreed_to(
+def show_proposal(
     invocation: Invocation, proposal: Proposal, output_format: ApplyFormat, *, force: bool, yes: bool
-) -> bool:
-    """Show the plan, refuse it if policy forbids it, and ask if there is something to create; with `yes`, do not ask.
+) -> str:
+    """Show the plan, refuse it if policy forbids it, and return the question to ask.
 
-    Raises PolicyRefused, and UsageError if there is no terminal to ask on.
+    The question is empty with `yes`, and if there is nothing to create. Raises PolicyRefused.
     """
     plan = proposal.task.plan
     asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
@@ -216,10 +235,10 @@ def agreed_to(
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
     elif not proposal.agreed:
-        say("warning", *(f"{one.source}: {one.code}: {one.message}" for one in plan.file_warnings))
+        say("warning", *(f"{found.source}: {found.code}: {found.message}" for found in plan.file_warnings))
     refuse_by_policy(invocation, plan, force=force)
     if not asks:
-        return True
+        return ""
     if proposal.task.single_use:
         say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
@@ -232,7 +251,7 @@ def agreed_to(
     if plan.new_nodes:
         steps.append(f"request {plan.new_nodes} from the autoscaler")
     question = " and ".join(steps)
-    return confirm(f"{question[0].upper()}{question[1:]}?", yes=False, otherwise="nothing was done")
+    return f"{question[0].upper()}{question[1:]}?"
 
 
 def offer_new_plan(
@@ -271,7 +290,7 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     say("job", f"{job}; it continues if this command is closed")
     say("hint", f"`fleetctl apply --attach {job}` follows it again")
     with working("submitting the apply"):
-        started = start_apply(task, job, starter(), options, Patience(report=lambda line: say("note", line)))
+        started = start_apply(task, job, starter(), options, patient())
     code = _follow(started, output, wait_timeout_s)
     if code != INTERRUPTED and not output.goes_on and not isinstance(output, CollectedOutput):
         with suppress(KeyboardInterrupt):  # the apply has ended, and its result is known
@@ -303,14 +322,14 @@ def attach_to(
         return _follow(Started(client, job), output, wait_timeout_s)
 
 
-def only(found: Sequence[Job], command: str) -> Job:
+def only(applies: Sequence[Job], command: str) -> Job:
     """Return the only running apply. Raises ApplyError for none, UsageError for several, with the `command` to use."""
-    if not found:
+    if not applies:
         raise ApplyError("no apply is running", hint="`fleetctl status` shows what runs")
-    if len(found) > 1:
-        listed = ", ".join(f"{one.submission_id} (fleet {one.metadata.get('fleet')})" for one in found)
+    if len(applies) > 1:
+        listed = ", ".join(f"{job.submission_id} (fleet {job.metadata.get('fleet')})" for job in applies)
         raise UsageError(f"several applies are running: {listed}", hint=f"name one: {command}")
-    return found[0]
+    return applies[0]
 
 
 def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None) -> int:

@@ -18,8 +18,16 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.inventory.access import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
-from fleetctl.workflow.contexts import LIST_OR_ADD, find_context, named_context
-from fleetctl.workflow.contexts_file import Context, Contexts, change_contexts, config_path, read_contexts
+from fleetctl.workflow.contexts import (
+    LIST_OR_ADD,
+    Context,
+    Contexts,
+    change_contexts,
+    config_path,
+    find_context,
+    named_context,
+    read_contexts,
+)
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
 
 EPILOG = epilog(

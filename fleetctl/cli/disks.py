@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from fleetctl.apply.follow import Wording
-from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, PRUNE, JobRunner, ask_caches
+from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, PRUNE, ask_caches
 from fleetctl.apply.node_jobs import prefetch as fetch_onto
 from fleetctl.apply.old_runs import Deletion, default_history, delete_runs, find_old
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import confirm, say
-from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.nodes import node_of
+from fleetctl.cli.console import say
+from fleetctl.cli.nodes import job_runner, node_of
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.cli.verb import OnCluster, new_job_id, on_cluster, perform
 from fleetctl.doctor.fleet import candidates
 from fleetctl.documents.answers import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
 from fleetctl.documents.inventory import Inventory, Node
@@ -31,11 +31,9 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.planner.cold import Part, orders_for, parts_of
-from fleetctl.planner.options import file_flags, require_complete
+from fleetctl.planner.cold import WeightsPart, orders_for, parts_of
+from fleetctl.planner.options import file_flags
 from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
-from fleetctl.workflow.cluster import read
-from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.scaling import model_of
 
@@ -78,38 +76,33 @@ def prefetch(
     invocation = this_invocation()
     fleet = load_fleet(files, stdin=invocation.stdin)
     wanted = model_of(fleet, model)
-    model = wanted.key
-    with live_source(invocation, where, fleet.cluster) as source:
-        seen = read(invocation, source)
-        require_complete(seen)
-        chosen = selected(seen, nodes) if nodes else None
-        if node:
-            chosen = list({one.id: one for one in (node_of(seen, name) for name in node)}.values())
-            if gone := [one.name for one in chosen if one.state != "ALIVE"]:
-                raise FleetctlError(f"{', '.join(gone)}: not alive")
-        places = nodes_for(fleet, wanted, seen, chosen)
-        if not places:
-            raise FleetctlError(f"no node may run {model} now",
+    with on_cluster(invocation, where, fleet) as here:
+        seen = here.read(whole=True)
+        parts = nodes_for(fleet, wanted, seen, _named_nodes(seen, node) if node else
+                          selected(seen, nodes) if nodes else None)
+        if not parts:
+            raise FleetctlError(f"no node may run {wanted.key} now",
                                 hint="`fleetctl inventory` lists the nodes")
-        names = {one.id: one.name for one in seen.nodes}
-        say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
+        names = {seen_node.id: seen_node.name for seen_node in seen.nodes}
+        say("note", f"{wanted.key}: fetching onto {count_of(len(parts), 'node')}")
         with invocation.working("fetching"):
-            asker = JobRunner(source.client, source.namespace, starter(), PREFETCH_WORDING)
             try:
-                rows = fetch_onto(asker, new_job_id(PREFETCH), orders_for(wanted, places, find_ready(seen)), timeout,
-                                 lambda row: _report(row, names))
+                rows = fetch_onto(job_runner(here, PREFETCH_WORDING), new_job_id(PREFETCH),
+                                  orders_for(wanted, parts, find_ready(seen)), timeout,
+                                  lambda row: _report(row, names))
             except KeyboardInterrupt:
                 say("note", "stopped: nodes keep what they have fetched; the same command continues")
                 raise
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
-    answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
+    answer = Prefetched(fleet=fleet.name, model=wanted.key,
+                        rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)
     return answer.exit_code
 
 
 def nodes_for(
     fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
-) -> Mapping[str, Sequence[Part]]:
+) -> Mapping[str, Sequence[WeightsPart]]:
     """Return the parts of a model's weights to fetch, by node id.
 
     All parts on the `chosen` nodes, if given; otherwise the parts of the members that may run on each node.
@@ -120,23 +113,31 @@ def nodes_for(
                             hint="see `fleetctl explain spec.models.workers.members.weights`")
     if chosen is not None:
         return {node.id: parts for node in chosen}
-    found: dict[str, list[Part]] = {}
+    by_node: dict[str, list[WeightsPart]] = {}
     for part in parts:
         members = [member for group in model.workers for member in group.members
                    if member.weights and member.weights.index == part.weights.index]
         for node in {node.id: node for member in members for node in candidates(fleet, member, seen.nodes)}.values():
-            found.setdefault(node.id, []).append(part)
-    return {node.id: found[node.id] for node in seen.nodes if node.id in found}
+            by_node.setdefault(node.id, []).append(part)
+    return {node.id: by_node[node.id] for node in seen.nodes if node.id in by_node}
+
+
+def _named_nodes(seen: Inventory, names: Sequence[str]) -> list[Node]:
+    """Return the nodes with these names or ids, each once; raises FleetctlError if one of them is not alive."""
+    nodes = list({node.id: node for node in (node_of(seen, name) for name in names)}.values())
+    if gone := [node.name for node in nodes if node.state != "ALIVE"]:
+        raise FleetctlError(f"{', '.join(gone)}: not alive")
+    return nodes
 
 
 def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
     """Return the living nodes with these labels; raises FleetctlError if none has them."""
-    found = [node for node in seen.nodes
+    nodes = [node for node in seen.nodes
              if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
-    if selector is not None and not found:
+    if selector is not None and not nodes:
         raise FleetctlError(f"no node with the labels {selector.text} is alive",
                             hint="`fleetctl inventory` lists the nodes")
-    return found
+    return nodes
 
 
 def _report(row: FetchedWeights, names: dict[str, str]) -> None:
@@ -173,32 +174,45 @@ def prune(
         raise UsageError("--runs and --nodes: runs belong to no node")
     invocation = invocation_on_one_cluster(where.address)
     fleets = fleets_in(invocation, files)
-    with live_source(invocation, where, fleets[0].cluster) as source:
-        if runs:
-            pruned = _prune_runs(invocation, source.client, fleets, source.namespace, dry_run=dry_run, yes=yes)
-            if pruned is None:
-                return 1
+    with on_cluster(invocation, where, fleets[0]) as here:
+        def tell(pruned: Pruned) -> int:
             show_answer(pruned, output_format, pruned_report)
             return pruned.exit_code
-        seen = read(invocation, source)
-        require_complete(seen)
-        names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)
-        left = f"`fleetctl prune {file_flags(files)} --dry-run` shows what is still there"
-        wording = Wording("prune job", left, left)
-        asker = JobRunner(source.client, source.namespace, starter(), wording)
-        with invocation.working("asking the nodes"):
-            found = ask_caches(asker, CACHES, new_job_id(CACHES), {node.id: kept for node in selected(seen, nodes)})
-        removable = {node.node_id: [one.artifact for one in node.artifacts if not one.used] for node in found}
-        removable = {node_id: artifacts for node_id, artifacts in removable.items() if artifacts}
-        if removable and not dry_run:
-            if not _agreed(found, names, yes=yes):
-                return 1
-            done = {node.node_id: node for node in ask_caches(asker, PRUNE, new_job_id(PRUNE), removable)}
-            found = [_after(node, done[node.node_id]) if node.node_id in removable else node for node in found]
-    answer = Pruned(dry_run=dry_run, nodes=sorted(
-        (node.model_copy(update={"node": names[node.node_id]}) for node in found), key=lambda node: node.node))
-    show_answer(answer, output_format, pruned_report)
-    return answer.exit_code
+
+        if runs:
+            return _prune_runs(here, fleets, tell, dry_run=dry_run, yes=yes)
+        return _prune_weights(here, fleets, nodes, file_flags(files), tell, dry_run=dry_run, yes=yes)
+
+
+def _prune_weights(
+    here: OnCluster, fleets: Sequence[ResolvedFleet], selector: LabelSelector | None, files: str,
+    tell: Callable[[Pruned], int], *, dry_run: bool, yes: bool,
+) -> int:
+    """Ask the nodes what they keep, list what nothing needs, ask, and remove it; `files` = the flags with the files."""
+    seen = here.read(whole=True)
+    names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)
+    left = f"`fleetctl prune {files} --dry-run` shows what is still there"
+    runner = job_runner(here, Wording("prune job", left, left))
+    with here.invocation.working("asking the nodes"):
+        caches = ask_caches(runner, CACHES, new_job_id(CACHES), {node.id: kept for node in selected(seen, selector)})
+    unused = [(cache, artifact) for cache in caches for artifact in cache.artifacts if not artifact.used]
+    removable = grouped((cache.node_id, artifact.artifact) for cache, artifact in unused)
+
+    def told(now: Sequence[NodeCache]) -> int:
+        return tell(Pruned(dry_run=dry_run, nodes=sorted(
+            (cache.model_copy(update={"node": names[cache.node_id]}) for cache in now), key=lambda cache: cache.node)))
+
+    def remove() -> int:
+        after = {cache.node_id: cache for cache in ask_caches(runner, PRUNE, new_job_id(PRUNE), removable)}
+        return told([_after(cache, after[cache.node_id]) if cache.node_id in removable else cache for cache in caches])
+
+    if dry_run or not removable:
+        return told(caches)
+    whole = format_bytes(sum(artifact.bytes for _, artifact in unused))
+    return perform(
+        remove, f"Remove {whole} from {count_of(len(removable), 'node')}?", yes=yes, otherwise="nothing was removed",
+        shown=[("remove", f"{format_bytes(artifact.bytes)} of {names[cache.node_id]}: {cache.root}/{short}...")
+               for cache, artifact in unused for short in [artifact.artifact[:ID_SHOWN]]])
 
 
 def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:
@@ -220,57 +234,53 @@ def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]
     return list(dict.fromkeys((*files, *served)))
 
 
-def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool:
-    going = [(node, one) for node in found for one in node.artifacts if not one.used]
-    for node, one in going:
-        say("remove", f"{format_bytes(one.bytes)} of {names[node.node_id]}: {node.root}/{one.artifact[:ID_SHOWN]}...")
-    whole = format_bytes(sum(one.bytes for _, one in going))
-    nodes = count_of(len({node.node_id for node, _ in going}), "node")
-    return confirm(f"Remove {whole} from {nodes}?", yes=yes, otherwise="nothing was removed")
-
-
 def _after(before: NodeCache, after: NodeCache) -> NodeCache:
     """Return the cache of a node after the removal; artifacts that `after` does not list were already gone."""
     if after.trouble:
         return before.model_copy(update={"trouble": after.trouble})
-    now = {one.artifact: one for one in after.artifacts}
+    now = {artifact.artifact: artifact for artifact in after.artifacts}
     return before.model_copy(update={"artifacts": [
-        one if one.used else now.get(one.artifact, one.model_copy(update={"removed": True}))
-        for one in before.artifacts]})
+        artifact if artifact.used else now.get(artifact.artifact, artifact.model_copy(update={"removed": True}))
+        for artifact in before.artifacts]})
 
 
 def _prune_runs(
-    invocation: Invocation, client: DashboardClient, fleets: Sequence[ResolvedFleet], namespace: str, *,
-    dry_run: bool, yes: bool,
-) -> Pruned | None:
-    """Find the runs that the histories of `fleets` do not keep, ask, and delete them; None = not confirmed.
+    here: OnCluster, fleets: Sequence[ResolvedFleet], tell: Callable[[Pruned], int], *, dry_run: bool, yes: bool,
+) -> int:
+    """Find the runs that the histories of `fleets` do not keep, ask, and delete them; returns the exit code.
 
     Raises InventoryError, and ApplyError if the cluster deletes no jobs.
     """
-    found = dict[str, Job]()  # each once: those of no fleet are found for every fleet
-    with invocation.working("reading the list of jobs and what needs them"):
+    client = here.source.client
+    by_id = dict[str, Job]()  # each once: those of no fleet are found for every fleet
+    with here.invocation.working("reading the list of jobs and what needs them"):
         for fleet in fleets:
             keep = PlanHistory(**fleet.history.model_dump()) if fleet.history else default_history()
-            for job in find_old(client, fleet.name, namespace, keep, time.time()):
-                found.setdefault(job.submission_id, job)
-    old = list(found.values())
-    removed: frozenset[str] = frozenset()
-    if old and not dry_run:
-        if not confirm(f"Delete {count_of(len(old), 'ended run')} and their place in the history?", yes=yes,
-                       otherwise="nothing was deleted"):
-            return None
-        with invocation.working(f"deleting {count_of(len(old), 'run')}"):
+            for job in find_old(client, fleet.name, here.source.namespace, keep, time.time()):
+                by_id.setdefault(job.submission_id, job)
+    old = list(by_id.values())
+
+    def told(removed: Collection[str] = ()) -> int:
+        rows = grouped(((job.metadata.get("fleet") or "", job.metadata.get("verb") or ""), job) for job in old)
+        return tell(Pruned(dry_run=dry_run, nodes=[], runs=[
+            PrunedRuns(fleet=name, verb=verb, found=len(jobs), newest=moment_of_ms(jobs[-1].start_time_ms),
+                       removed=sum(job.submission_id in removed for job in jobs))
+            for (name, verb), jobs in sorted(rows.items())]))
+
+    def delete() -> int:
+        with here.invocation.working(f"deleting {count_of(len(old), 'run')}"):
             done = _deleted(client, old)
         if done.problem and not done.deleted:
             raise ApplyError(f"no run was deleted: {done.problem}",
                              hint="give an --address that passes DELETE to Ray's dashboard")
         if done.problem:
             say("warning", f"not all runs were deleted: {done.problem}")
-        removed = frozenset(done.deleted)
-    rows = grouped(((job.metadata.get("fleet") or "", job.metadata.get("verb") or ""), job) for job in old)
-    return Pruned(dry_run=dry_run, nodes=[], runs=[
-        PrunedRuns(fleet=name, verb=verb, found=len(runs), removed=sum(job.submission_id in removed for job in runs),
-                   newest=moment_of_ms(runs[-1].start_time_ms)) for (name, verb), runs in sorted(rows.items())])
+        return told(frozenset(done.deleted))
+
+    if dry_run or not old:
+        return told()
+    return perform(delete, f"Delete {count_of(len(old), 'ended run')} and their place in the history?", yes=yes,
+                   otherwise="nothing was deleted")
 
 
 def _deleted(client: DashboardClient, old: Sequence[Job]) -> Deletion:

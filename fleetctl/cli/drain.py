@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
-from fleetctl.apply.prepare import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import explicit, flags
-from fleetctl.cli.apply_run import CollectedOutput, agreed_to, carry_out
+from fleetctl.cli.apply_run import CollectedOutput, carry_out, show_proposal
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import NOTHING_DONE, confirm, say
+from fleetctl.cli.console import say
 from fleetctl.cli.explicit import DrainTime
-from fleetctl.cli.identity import one_command, starter
-from fleetctl.cli.nodes import Lasting, NodeArgument, Reason, lasting_note, node_of, write
+from fleetctl.cli.nodes import CordonFor, CordonReason, NodeArgument, lasting_note, node_of, write
 from fleetctl.cli.process import invocation_on_one_cluster
+from fleetctl.cli.verb import OnCluster, on_cluster, one_command, perform, starter
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.inventory import Cordon, Replica
+from fleetctl.documents.inventory import (
+    STARTING_STATES,
+    Cordon,
+    Inventory,
+    Node,
+    Replica,
+    ReplicaMember,
+    dead_node_ids,
+    is_live,
+    serves,
+)
 from fleetctl.documents.names import command_line
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import Action, Plan
 from fleetctl.documents.quantity import count_of
-from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.inventory.dashboard import Live
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.records import CORDON
 from fleetctl.planner.options import PlanOptions, require_complete
-from fleetctl.render.place_text import name_of
-from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.draining import Draining
-from fleetctl.workflow.invocation import Invocation
+from fleetctl.render.replica_text import name_of
 from fleetctl.workflow.proposal import proposed_by_fleet
 
 app = command_app(
@@ -43,16 +51,97 @@ app = command_app(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was requested."""
+class Draining:
+    """A node to drain; `before` is the inventory before the drain began."""
 
-    files: Sequence[str]
-    evict: bool
-    drain_s: float
-    cordon: dict[str, str] | None
-    """The note to write; None = keep the cordon that is in force."""
-    start: flags.StartFlags
-    output_format: flags.OutputFormat
+    loaded: LoadedFleet
+    before: Inventory
+    node: Node
+
+    @property
+    def fleet(self) -> ResolvedFleet:
+        """The fleet whose replicas leave."""
+        return self.loaded.sound()
+
+    def on_node(self) -> list[Replica]:
+        """Return all live replicas with a member on the node, of any fleet."""
+        dead = dead_node_ids(self.before)
+        return [replica for replica in self.before.replicas
+                if is_live(replica, dead) and any(member.node_id == self.node.id for member in replica.members)]
+
+    def warm(self) -> list[Replica]:
+        """Return the WARM replicas on the node, of any fleet: no drain moves them."""
+        return [replica for replica in self.before.replicas
+                if replica.level == "WARM" and any(member.node_id == self.node.id for member in replica.members)]
+
+    def staying(self) -> list[Replica]:
+        """Return the replicas on the node that a drain of this fleet leaves alone."""
+        leaving = self.leaving()
+        return [replica for replica in self.on_node() if replica not in leaving]
+
+    def leaving(self) -> list[Replica]:
+        """Return the replicas on the node whose model is in the fleet file: they can be replaced."""
+        keys = {model.key for model in self.fleet.models}
+        return [replica for replica in self.on_node() if _is_of(self.fleet, replica) and replica.model in keys]
+
+    def with_replacements(self) -> LoadedFleet:
+        """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones."""
+        live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
+        changed = {
+            model.key: replace(model, surge=0, replicas=max(
+                live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
+            for model in self.fleet.models if leaving[model.key]}
+        return replace(self.loaded, fleet=self.fleet.only_creating(changed))
+
+    def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
+        """Return the inventory with the node cordoned."""
+        nodes = [node.model_copy(update={"cordon": cordon}) if node.id == self.node.id else node
+                 for node in inventory.nodes]
+        return inventory.model_copy(update={"nodes": nodes})
+
+    def may_end(self, now: Inventory) -> tuple[list[Replica], list[Replica]]:
+        """Return which of the leaving replicas may end `now`, and which must stay.
+
+        Of each model min(target, before) stay live, and min(target, ready before) stay ready.
+        """
+        dead = dead_node_ids(now)
+        agreed = {(replica.model, replica.replica_id, replica.actor_id) for replica in self.leaving()}
+        remaining = [replica for replica in now.replicas
+                     if (replica.model, replica.replica_id, replica.actor_id) in agreed and _is_of(self.fleet, replica)
+                     and is_live(replica, dead)]
+        spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
+        end, stay = list[Replica](), list[Replica]()
+        for replica in sorted(remaining, key=serves):
+            counts = (spare, spare_ready) if serves(replica) else (spare,)
+            if all(count[replica.model] > 0 for count in counts):
+                end.append(replica)
+                for count in counts:
+                    count[replica.model] -= 1
+            else:
+                stay.append(replica)
+        return end, stay
+
+    def foreseen(self, actions: Iterable[Action]) -> tuple[list[Replica], list[Replica]]:
+        """Return what `may_end` will once all that the actions create, and all that starts elsewhere, is ready."""
+        leaving = self.leaving()
+        then = [replica.model_copy(update={"state": "ALIVE"})
+                if replica.state in STARTING_STATES and replica not in leaving else replica
+                for replica in self.before.replicas]
+        then += [Replica(model=action.model, replica_id=action.replica_id, fleet=self.fleet.name,
+                         members=[ReplicaMember(node_id=member.node_id) for member in action.members])
+                 for action in actions]
+        return self.may_end(self.before.model_copy(update={"replicas": then}))
+
+    def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
+        """Return the number of replicas of each model beyond those that must stay."""
+        spare = Counter(_live(self.fleet, now, ready=ready))
+        spare.subtract(self.least(ready=ready))
+        return spare
+
+    def least(self, *, ready: bool = True) -> dict[str, int]:
+        """Return the number of replicas of each model that must stay: min(target, before)."""
+        before = Counter(_live(self.fleet, self.before, ready=ready))
+        return {model.key: min(model.replicas, before[model.key]) for model in self.fleet.models}
 
 
 @app.command()
@@ -63,8 +152,8 @@ def drain(
     evict: Annotated[bool, typer.Option(
         "--evict", help="End the replicas there once their replacements are ready.")] = False,
     drain_time: DrainTime = 0,
-    lasting: Lasting = None,
-    reason: Reason = "",
+    lasting: CordonFor = None,
+    reason: CordonReason = "",
     start: flags.Starting,
     output_format: flags.Format = "table",
 ) -> int:
@@ -75,97 +164,120 @@ def drain(
     """
     invocation = invocation_on_one_cluster(start.where.address)
     loaded = inspect_fleet(files, stdin=invocation.stdin)
-    with live_source(invocation, start.where, loaded.sound().cluster) as source:
-        before = source.read()
-        found = Draining(loaded, before, node_of(before, node))
+    with on_cluster(invocation, start.where, loaded.sound()) as here:
+        before = here.read()
+        draining = Draining(loaded, before, node_of(before, node))
         require_complete(before)
-        held = found.node.cordon
+        held = draining.node.cordon
         keeps = held is not None and not reason and lasting is None
         cordon = None if keeps else lasting_note(reason or (held.reason if held else ""), lasting, before.observed_at)
-        wanted = Wanted(files, evict, drain_time, cordon, start, output_format)
-        explicit.refuse_protected(found.fleet if evict else None, found.leaving())
-        for one in found.staying():
-            whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
-            say("stays", f"{name_of(one)}: {whose if one.fleet else 'not started by a fleet'}")
-        for one in found.warm():
-            say("stays", f"{name_of(one)}: it is WARM and ends with the node; `fleetctl evict` ends it earlier")
+        explicit.refuse_protected(draining.fleet if evict else None, draining.leaving())
+        for replica in draining.staying():
+            whose = (f"of fleet {replica.fleet}" if replica.fleet != draining.fleet.name
+                     else "of no model in the fleet file")
+            say("stays", f"{name_of(replica)}: {whose if replica.fleet else 'not started by a fleet'}")
+        for replica in draining.warm():
+            say("stays", f"{name_of(replica)}: it is WARM and ends with the node; `fleetctl evict` ends it earlier")
         with one_command("drain"):
-            return _drain(invocation, source, found, wanted)
+            return _Drain(here, draining, files, evict, drain_time, cordon, start, output_format).run()
 
 
-def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted) -> int:
-    """Show the steps, ask once, and carry them out; returns the exit code."""
-    models = tuple(sorted({one.model for one in found.leaving()}))
-    if not models:
-        say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
-        if (refused := _agreed(found, wanted, None)) is not None:
-            return refused
-        write(source, CORDON, found.node, wanted.cordon)
-        return 0 if wanted.output_format == "table" else explicit.show_steps((), 0, "drain", wanted.output_format)
-    options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
-                          ignore_cooldown=wanted.start.ignore_cooldown)
-    new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter().name})
-    cordon = new if wanted.cordon is not None else found.node.cordon or new
-    say("note", f"the plan wants all running replicas, and a replacement for each that leaves {found.node.name}")
-    with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.start.where,
-                           lambda seen: found.cordoned(seen, cordon)) as proposal:
-        plan = proposal.task.plan
-        agreed_to(invocation, proposal, wanted.output_format, force=wanted.start.force, yes=True)
-        if (refused := _agreed(found, wanted, plan)) is not None:
-            return refused
-        write(source, CORDON, found.node, wanted.cordon)
-        output = CollectedOutput(plan)
-        code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.start.lock_timeout), output,
-                         wanted.start.wait_timeout)
-    if code not in (0, PARTIAL):
-        return explicit.show_steps(output.outcomes, code, "drain", wanted.output_format)
-    let_go, code = _let_go(source, found, wanted)
-    return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
-
-
-def _agreed(found: Draining, wanted: Wanted, plan: Plan | None) -> int | None:
-    """List what leaves the node and what has to stay, and ask; returns None after a yes, else the exit code.
-
-    `plan` = that of the replacements; None = none are needed.
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    """One drain. `evict` = end what is no longer needed, within `drain_s`; `cordon` = the note to write, None = keep
+    the cordon that is in force.
     """
-    go, stay = found.foreseen(plan.actions if plan else ())
-    no_room = {one.model: f"there is no room for its replacement ({one.code}), and "
-               for one in (plan.blocked if plan else ())}
-    say("end" if wanted.evict else "leaves", *map(name_of, go))
-    say("stays", *(f"{name_of(one)}: {no_room.get(one.model, '')}{_needed(one)}" for one in stay))
-    if wanted.start.dry_run:
-        say("note", NOTHING_DONE)
-        return PARTIAL if stay else 0
-    starts = count_of(len(plan.actions), "replica") if plan and plan.actions else "nothing"
-    first = f"cordon it, start {starts} elsewhere" if plan else "cordon it"
-    then = f", then end {count_of(len(go), 'replica')} there" if wanted.evict and go else ""
-    asked = f"Drain {found.node.name}: {first}{then}?"
-    return None if confirm(asked, yes=wanted.start.yes, otherwise="nothing was done") else 1
+
+    here: OnCluster
+    draining: Draining
+    files: Sequence[str]
+    evict: bool
+    drain_s: float
+    cordon: dict[str, str] | None
+    start: flags.StartFlags
+    output_format: flags.OutputFormat
+
+    def run(self) -> int:
+        """Plan the replacements, show the steps, ask once, and carry them out; returns the exit code."""
+        node, start = self.draining.node, self.start
+        models = tuple(sorted({replica.model for replica in self.draining.leaving()}))
+        if not models:
+            say("note", f"no replica of a model in the fleet file runs on {node.name}")
+            return self._perform(self._only_cordon, None)
+        options = PlanOptions(models, force=start.force, files=tuple(self.files), ignore_cooldown=start.ignore_cooldown)
+        new = Cordon.model_validate({**(self.cordon or {}), "by": starter().name})
+        cordon = new if self.cordon is not None else node.cordon or new
+        say("note", f"the plan wants all running replicas, and a replacement for each that leaves {node.name}")
+        with proposed_by_fleet(self.here.invocation, self.draining.with_replacements(), options, start.where,
+                               lambda seen: self.draining.cordoned(seen, cordon)) as proposal:
+            show_proposal(self.here.invocation, proposal, self.output_format, force=start.force, yes=True)
+            return self._perform(lambda: self._replace(proposal.task), proposal.task.plan)
+
+    def _perform(self, act: Callable[[], int], plan: Plan | None) -> int:
+        """List what leaves the node and what has to stay, ask, and act.
+
+        `plan` = that of the replacements; None = none are needed.
+        """
+        end, stay = self.draining.foreseen(plan.actions if plan else ())
+        no_room = {row.model: f"there is no room for its replacement ({row.code}), and "
+                   for row in (plan.blocked if plan else ())}
+        shown = [*(("end" if self.evict else "leaves", name_of(replica)) for replica in end),
+                 *(("stays", f"{name_of(replica)}: {no_room.get(replica.model, '')}{_needed(replica)}")
+                   for replica in stay)]
+        starts = count_of(len(plan.actions), "replica") if plan and plan.actions else "nothing"
+        first = f"cordon it, start {starts} elsewhere" if plan else "cordon it"
+        then = f", then end {count_of(len(end), 'replica')} there" if self.evict and end else ""
+        return perform(act, f"Drain {self.draining.node.name}: {first}{then}?", yes=self.start.yes, shown=shown,
+                       dry_run=self.start.dry_run, foreseen=lambda: PARTIAL if stay else 0)
+
+    def _only_cordon(self) -> int:
+        write(self.here, CORDON, self.draining.node, self.cordon)
+        return 0 if self.output_format == "table" else explicit.show_steps((), 0, "drain", self.output_format)
+
+    def _replace(self, task: ApplyTask) -> int:
+        """Cordon the node, start the replacements, and end or list what is no longer needed."""
+        write(self.here, CORDON, self.draining.node, self.cordon)
+        output = CollectedOutput(task.plan)
+        code = carry_out(task, ApplyOptions(lock_timeout_s=self.start.lock_timeout), output, self.start.wait_timeout)
+        rows = output.outcomes
+        if code in (0, PARTIAL):
+            ended, code = self._let_go()
+            rows = [*rows, *ended]
+        return explicit.show_steps(rows, code, "drain", self.output_format)
+
+    def _let_go(self) -> tuple[list[ReplicaOutcome], int]:
+        """End or list the replicas that are no longer needed; returns their outcomes and the exit code."""
+        now = self.here.read(whole=True)
+        end, stay = self.draining.may_end(now)
+        rows = [_left_alone(replica, "NEEDED", _needed(replica)) for replica in stay]
+        code = PARTIAL if stay else 0
+        if end and self.evict:
+            ending = explicit.VerbRequest("evict", "End", True, False, self.output_format, self.start.lock_timeout,
+                                          self.drain_s, self.draining.least())
+            summaries = explicit.act_on(ending, self.here, now, end)
+            rows = [*explicit.ended_by(summaries), *rows]
+            return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in summaries))
+        if end:
+            files = shlex.join(word for file in self.files for word in ("-f", file))
+            say("next", "to end them: " + command_line(
+                "fleetctl evict", [f"{replica.model}/{replica.replica_id}" for replica in end], files))
+        return [*(_left_alone(replica, "MAY_GO", "it is no longer needed here") for replica in end), *rows], code
 
 
-def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:
-    """End or list the replicas that are no longer needed; returns their outcomes and the exit code."""
-    now = source.read()
-    require_complete(now)
-    go, stay = found.may_end(now)
-    rows = [_left_alone(one, "NEEDED", _needed(one)) for one in stay]
-    code = PARTIAL if stay else 0
-    if go and wanted.evict:
-        ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.start.lock_timeout,
-                                 wanted.drain_s, found.least())
-        ended = explicit.act_on(ending, source, now, go, found.fleet)
-        rows = [*explicit.ended_by(ended), *rows]
-        return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in ended))
-    if go:
-        files = shlex.join(word for file in wanted.files for word in ("-f", file))
-        say("next", "to end them: "
-                    + command_line("fleetctl evict", [f"{one.model}/{one.replica_id}" for one in go], files))
-    return [*(_left_alone(one, "MAY_GO", "it is no longer needed here") for one in go), *rows], code
+def _needed(replica: Replica) -> str:
+    return f"without it fewer replicas of {replica.model} would be ready than before"
 
 
-def _needed(one: Replica) -> str:
-    return f"without it fewer replicas of {one.model} would be ready than before"
+def _left_alone(replica: Replica, code: str, why: str) -> ReplicaOutcome:
+    return ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="skipped", code=code, message=why)
 
 
-def _left_alone(one: Replica, code: str, why: str) -> ReplicaOutcome:
-    return ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code=code, message=why)
+def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
+    return replica.fleet == fleet.name and replica.replica_id is not None
+
+
+def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
+    """Yield the model of each live replica of the fleet, or only of each ready one."""
+    dead = dead_node_ids(seen)
+    yield from (replica.model for replica in seen.replicas
+                if _is_of(fleet, replica) and is_live(replica, dead) and (serves(replica) or not ready))

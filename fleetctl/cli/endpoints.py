@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -19,15 +19,25 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, show_report, write_document
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.documents.answers import Endpoints, ServedModel
-from fleetctl.documents.inventory import host_port
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.base import is_model_key, is_served_name
+from fleetctl.documents.fleet import Serving
+from fleetctl.documents.inventory import (
+    Inventory,
+    Replica,
+    address_of,
+    dead_node_ids,
+    host_port,
+    is_live,
+    is_port,
+    serves,
+)
+from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
-from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
 from fleetctl.render.endpoint_formats import FORMATS, endpoints_report, left_out
 from fleetctl.workflow.cluster import fleet_of, read_from
@@ -48,7 +58,7 @@ EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "ngi
 AT_A_TIME = 16
 TIMEOUT_S = 5.0
 BOUNDS = Bounds(answer_bytes=1 << 20, total_s=TIMEOUT_S, silent_s=TIMEOUT_S)
-Endpoint = tuple[str, int, str | None]
+Asked = tuple[str, int, str | None]
 """Address, port, and the path of a GET; None = only connect."""
 
 
@@ -117,9 +127,38 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
     if not follow:
         say("warning", *refused_claims(seen.replicas))
     if fleet and not follow:
-        say("note", *(f"{one.name}: {one.why}" for one in what_cools(fleet, seen)))
+        say("note", *(f"{cooling.name}: {cooling.why}" for cooling in what_cools(fleet, seen)))
     served = endpoints_of(seen, fleet)
     return _checked(served, fleet, silent) if silent is not None else served
+
+
+def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
+    """Return the endpoints of the fleet's replicas that are ready and not draining; without a fleet, of any fleet's."""
+    dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
+    wanted = [replica for replica in seen.replicas
+              if (replica.fleet if fleet is None else replica.fleet == fleet.name) and is_model_key(replica.model)]
+    ready = grouped((replica.model, replica) for replica in wanted if serves(replica) and is_live(replica, dead))
+    written = {model.key: model.serving for model in fleet.models} if fleet else {}
+    models = []
+    for key in [*written, *sorted(ready.keys() - written.keys())]:
+        serving = written.get(key, Serving())
+        served = [endpoint for replica in sorted(ready.get(key, []), key=lambda replica: replica.replica_id or 0)
+                  for endpoint in _of_replica(replica, serving, names)]
+        name = serving.name or (key if is_served_name(key) else "")
+        models.append(ServedModel(key=key, name=name, path=serving.path, weight=serving.weight, endpoints=served))
+    return Endpoints(observed_at=seen.observed_at, source=seen.source, fleet=fleet.name if fleet else None,
+                     models=models)
+
+
+def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) -> Iterator[Endpoint]:
+    for member in replica.members:
+        is_serving = member.rank == 0 and (serving.groups is None or member.group in serving.groups)
+        address, port = address_of(member.address), member.port
+        if is_serving and address and is_port(port) and replica.replica_id is not None:
+            yield Endpoint(
+                replica_id=replica.replica_id, group=member.group or "", copy_index=member.copy_index,
+                role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=address,
+                port=port, path=serving.path)
 
 
 def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -> Endpoints:
@@ -230,18 +269,18 @@ def why_failed(command: Sequence[str]) -> str:
     return f"{name} ended with exit code {code}" if code else ""
 
 
-def answering(endpoints: Sequence[Endpoint]) -> list[bool]:
+def answering(endpoints: Sequence[Asked]) -> list[bool]:
     """Return for each endpoint, in order, whether it answers."""
     return ask_all(_answers, endpoints, AT_A_TIME)
 
 
-def via_of(endpoint: Endpoint) -> str:
+def via_of(endpoint: Asked) -> str:
     """Return the mention of the proxy through which an endpoint is asked, if any."""
     address, port, path = endpoint
     return Route(f"http://{host_port(address, port)}").via if path is not None else ""
 
 
-def _answers(endpoint: Endpoint) -> bool:
+def _answers(endpoint: Asked) -> bool:
     address, port, path = endpoint
     try:
         if path is None:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.explicit import NOUNS, STATUS_HINT, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import NOTHING_DONE, confirm, say, show_report, write_result
+from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
-from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import invocation_on_one_cluster, now_text
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
+from fleetctl.cli.verb import OnCluster, new_job_id, on_cluster, perform, starter
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.fleet import NodePolicy
@@ -30,15 +30,13 @@ from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.dashboard import Live
-from fleetctl.planner.notes import policy_of
+from fleetctl.planner.placement.policies import policy_of
 from fleetctl.planner.policy import protection_of
-from fleetctl.planner.startup import with_startup_times
-from fleetctl.render.place_text import node_text, replica_name, status_word
+from fleetctl.planner.weights import with_startup_times
+from fleetctl.render.replica_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import cluster_of, fleet_of, read
-from fleetctl.workflow.dashboard import live_source
+from fleetctl.workflow.cluster import fleet_of
 from fleetctl.workflow.invocation import Where
 
 app = command_app()
@@ -65,8 +63,8 @@ class WarmRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was requested: the verb, the first words of its question, and its flags; the other fields as in `Order`."""
+class VerbRequest:
+    """What was requested: the verb, the first words of its question, and its flags; the rest as in `ExplicitOrder`."""
 
     verb: Verb
     asks: str
@@ -121,9 +119,11 @@ def evict(
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:
         raise UsageError("--all needs -f FLEET, and ends the replicas of that fleet only")
-    with _opened(where, files) as (source, seen, fleet):
+    with _on_one_cluster(where, files) as here:
+        seen, fleet = here.read(), here.fleet
         if every and fleet:
-            chosen = [one for one in seen.replicas if one.fleet == fleet.name and one.replica_id is not None]
+            chosen = [replica for replica in seen.replicas
+                      if replica.fleet == fleet.name and replica.replica_id is not None]
             if not chosen:
                 raise absent(seen, f"no replica of fleet {fleet.name} runs", hint="`fleetctl status` lists what runs")
         else:
@@ -131,16 +131,16 @@ def evict(
         chosen = _at_level(seen, chosen, level) if level else chosen
         refuse_protected(fleet, chosen)
         if to == "warm":
-            for one in (one for one in chosen if one.level == "WARM"):
-                say("note", f"{replica_name(one.model, one.replica_id)} is already WARM")
-            chosen = [one for one in chosen if one.level == "HOT"]
+            for replica in (replica for replica in chosen if replica.level == "WARM"):
+                say("note", f"{replica_name(replica.model, replica.replica_id)} is already WARM")
+            chosen = [replica for replica in chosen if replica.level == "HOT"]
             if not chosen:
                 return 0
         rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to == "warm" else []
         kept = LEVELS[to] if to else None
-        wanted = Wanted("evict", f"Evict to {kept}" if kept else "End", yes, dry_run, output_format, lock_timeout,
-                        drain, level=kept, rooms=rooms)
-        return _carry_out(wanted, source, seen, chosen, fleet)
+        wanted = VerbRequest("evict", f"Evict to {kept}" if kept else "End", yes, dry_run, output_format, lock_timeout,
+                             drain, level=kept, rooms=rooms)
+        return _carry_out(wanted, here, seen, chosen)
 
 
 @app.command(epilog=epilog(
@@ -167,21 +167,22 @@ def restart(
     """
     if not replicas:
         raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
-    with _opened(where, files) as (source, seen, fleet):
-        named = named_replicas(seen, replicas, replica_id, fleet.name if fleet else None)
-        chosen = [one for one in named if one.level == "HOT"]
+    with _on_one_cluster(where, files) as here:
+        seen = here.read()
+        named = named_replicas(seen, replicas, replica_id, here.fleet.name if here.fleet else None)
+        chosen = [replica for replica in named if replica.level == "HOT"]
         if not chosen:
             raise FleetctlError("a WARM replica has no engine", hint="the next apply promotes it if it is wanted")
-        refuse_protected(fleet, chosen)
-        wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
-        return _carry_out(wanted, source, seen, chosen, fleet)
+        refuse_protected(here.fleet, chosen)
+        wanted = VerbRequest("restart", "Restart", yes, dry_run, output_format, lock_timeout)
+        return _carry_out(wanted, here, seen, chosen)
 
 
 def _at_level(seen: Inventory, named: Sequence[Replica], level: str) -> list[Replica]:
     """Return those at this level, and report how many are not; raises FleetctlError if none is."""
-    chosen = [one for one in named if one.level == level.upper()]
+    chosen = [replica for replica in named if replica.level == level.upper()]
     if not chosen:
-        names = first_few([replica_name(one.model, one.replica_id) for one in named], LISTED)
+        names = first_few([replica_name(replica.model, replica.replica_id) for replica in named], LISTED)
         raise absent(seen, f"none of these is {level.upper()}: {', '.join(names)}",
                      hint="`fleetctl status` shows the level of each")
     if others := len(named) - len(chosen):
@@ -223,13 +224,10 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
     return rooms
 
 
-@contextmanager
-def _opened(where: Where, files: Sequence[str] | None) -> Iterator[tuple[Live, Inventory, ResolvedFleet | None]]:
-    """Yield the cluster, its inventory and the fleet in `files`. Raises UsageError if two clusters are named."""
+def _on_one_cluster(where: Where, files: Sequence[str] | None) -> AbstractContextManager[OnCluster]:
+    """Connect to the cluster of a verb that ends something. Raises UsageError if two clusters are named."""
     invocation = invocation_on_one_cluster(where.address)
-    fleet = fleet_of(invocation, files)
-    with live_source(invocation, where, cluster_of(fleet)) as source:
-        yield source, read(invocation, source), fleet
+    return on_cluster(invocation, where, fleet_of(invocation, files))
 
 
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
@@ -240,37 +238,36 @@ def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> 
                                 hint="no flag lifts this; change spec.policy in a separate review")
 
 
-def _carry_out(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
-) -> int:
+def _carry_out(wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica]) -> int:
     """List the replicas, ask, act and show the result; returns the exit code."""
-    refused = agreed_to(wanted, seen, chosen, [*map(str, wanted.rooms), *_afterwards(wanted, seen, chosen, fleet)])
-    if refused is not None:
-        return refused
-    summaries = act_on(wanted, source, seen, chosen, fleet)
-    outcomes = [row for summary in summaries for row in summary.outcomes]
-    code = final_exit_code(outcomes, interrupted=any(summary.interrupted for summary in summaries))
-    return show_steps(outcomes, code, wanted.verb, wanted.output_format, summaries[-1])
+    def act() -> int:
+        summaries = act_on(wanted, here, seen, chosen)
+        outcomes = [row for summary in summaries for row in summary.outcomes]
+        code = final_exit_code(outcomes, interrupted=any(summary.interrupted for summary in summaries))
+        return show_steps(outcomes, code, wanted.verb, wanted.output_format, summaries[-1])
+
+    return perform_on(chosen, wanted, seen, act,
+                      [*map(str, wanted.rooms), *_afterwards(wanted, seen, chosen, here.fleet)])
 
 
-def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes: Iterable[str]) -> int | None:
-    """List the replicas and ask; returns None after a yes, else the exit code."""
+def perform_on(
+    chosen: Sequence[Replica], wanted: VerbRequest, seen: Inventory, act: Callable[[], int], notes: Iterable[str],
+    foreseen: Callable[[], int] = lambda: 0,
+) -> int:
+    """List the replicas and notes about them, ask, and act; otherwise as `perform`."""
     names, dead = {node.id: node.name for node in seen.nodes}, dead_node_ids(seen)
-    described = [(replica_name(one.model, one.replica_id),
-                  f"fleet {visible(one.fleet or '')}, {status_word(one, dead)}, on {node_text(one, names)}")
-                 for one in chosen]
-    if len(chosen) > 1 or wanted.dry_run:
-        say(wanted.asks.lower(), *first_few([f"{name} ({text})" for name, text in described], LISTED))
-    say("note", *notes)
-    if wanted.dry_run:
-        say("note", NOTHING_DONE)
-        return 0
+    described = [(replica_name(replica.model, replica.replica_id),
+                  f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead)}, on {node_text(replica, names)}")
+                 for replica in chosen]
+    listed = first_few([f"{name} ({text})" for name, text in described], LISTED)
+    shown = [(wanted.asks.lower(), line) for line in listed if len(chosen) > 1 or wanted.dry_run]
     what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
-    return None if confirm(f"{wanted.asks} {what}?", yes=wanted.yes, otherwise="nothing was done") else 1
+    return perform(act, f"{wanted.asks} {what}?", yes=wanted.yes, dry_run=wanted.dry_run, foreseen=foreseen,
+                   shown=[*shown, *(("note", note) for note in notes)])
 
 
 def act_on(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None,
+    wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica],
     also: Callable[[Event], None] = lambda _: None,
 ) -> list[RunSummary]:
     """Carry out the verb for the replicas, and return a summary per fleet; `also` gets each event, too.
@@ -284,17 +281,18 @@ def act_on(
             say("note", event.message)
 
     summaries: list[RunSummary] = []
-    for order in _orders(wanted, source, seen, chosen, fleet):
+    for order in _orders(wanted, here, seen, chosen):
         try:
-            summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(), relay))
+            summaries.append(run_explicit(here.source.client, order, new_job_id(wanted.verb), starter(), relay))
         except KeyboardInterrupt:
             say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STATUS_HINT}")
             raise
         except FleetctlError as error:
             if not summaries:
                 raise
-            rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="failed", code="NOT_DONE",
-                                   nodes=order.nodes_of(one), message=error.message) for one in order.replicas]
+            rows = [ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="failed",
+                                   code="NOT_DONE", nodes=order.nodes_of(replica), message=error.message)
+                    for replica in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
         if summaries[-1].interrupted:
             if not summaries[-1].outcomes:
@@ -312,16 +310,16 @@ def ended_by(summaries: Sequence[RunSummary]) -> list[ReplicaOutcome]:
 
 
 def _orders(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
-) -> Iterator[Order]:
+    wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica]
+) -> Iterator[ExplicitOrder]:
     """Yield an order per fleet, since each fleet has its own lock."""
     names = {node.id: node.name for node in seen.nodes}
-    models = with_startup_times(fleet, seen).models if fleet else ()
+    models = with_startup_times(here.fleet, seen).models if here.fleet else ()
     timeouts = {model.key: model.startup_timeout_s for model in models}
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
-    for name, replicas in grouped((one.fleet or "", one) for one in chosen).items():
-        yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,
-                    wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
+    for name, replicas in grouped((replica.fleet or "", replica) for replica in chosen).items():
+        yield ExplicitOrder(wanted.verb, name, here.source.namespace, replicas, names, timeouts, wanted.drain_s,
+                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
 
 
 def show_steps(
@@ -340,16 +338,16 @@ def show_steps(
 
 
 def _afterwards(
-    wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+    wanted: VerbRequest, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[str]:
     """Yield what the next apply of the file will do about it, a line per model."""
     if wanted.verb != "evict" or fleet is None:
         return
-    dead, ended = dead_node_ids(seen), {(one.model, one.replica_id) for one in chosen}
-    left = Counter(one.model for one in seen.replicas
-                   if is_live(one, dead) and (one.model, one.replica_id) not in ended)
+    dead, ended = dead_node_ids(seen), {(replica.model, replica.replica_id) for replica in chosen}
+    left = Counter(replica.model for replica in seen.replicas
+                   if is_live(replica, dead) and (replica.model, replica.replica_id) not in ended)
     for model in fleet.models:
-        if any(one.model == model.key for one in chosen):
+        if any(replica.model == model.key for replica in chosen):
             again = model.replicas - left[model.key]
             yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,15 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_document, write_file_diff, write_result
 from fleetctl.cli.process import read_stdin
-from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, formats_of, parse_reports, show
+from fleetctl.cli.reporting import (
+    Formats,
+    ReportFormatOption,
+    ReportOption,
+    Reports,
+    formats_of,
+    parse_reports,
+    show,
+)
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.extends import join
@@ -21,6 +30,7 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.sources import STDIN_NAME, fleet_files
 from fleetctl.render.problems import problems_conclusion, problems_report
+from fleetctl.render.report.formats import ReportFormat
 from fleetctl.workflow.output_files import write_file
 
 app = command_app()
@@ -41,9 +51,13 @@ def validate(
     Reads only files and contacts no cluster. Each problem is one line on standard output that begins with
     FILE:LINE:COLUMN, followed by the allowed values and the nearest spelling. `fleetctl explain CODE` explains a code.
     """
-    wanted = parse_reports(report, reading=files)
+    return check_files(files, output_format, parse_reports(report, reading=files))
+
+
+def check_files(files: Sequence[str], output_format: ReportFormat, reports: Reports) -> int:
+    """Check the files, show their problems and report them; returns the exit code."""
     loaded = inspect_fleet(files, stdin=read_stdin)
-    show(problem_formats(loaded), output_format, wanted)
+    show(problem_formats(loaded), output_format, reports)
     if output_format == "table":
         say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
         for folder in files:
@@ -56,7 +70,7 @@ def _folders_below(folder: str) -> list[str]:
     """Return the names of the subfolders with YAML files, which are not part of this fleet."""
     try:
         below = Path(folder).iterdir() if Path(folder).is_dir() else ()
-        return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
+        return sorted(path.name for path in below if path.is_dir() and fleet_files(str(path), DISK))
     except OSError:  # a folder that cannot be listed needs no note
         return []
 
@@ -90,18 +104,18 @@ def fmt(
     from fleetctl.fleetfile.format import format_sources  # keeps the layout, which no other command needs
 
     formatted, problems = format_sources(files, stdin=read_stdin)
-    changed = [one for one in formatted if one.changed]
+    changed = [file for file in formatted if file.changed]
     if diff:
-        for one in changed:
-            write_file_diff(one.file, one.before, one.after, f"{one.file} (formatted)")
+        for file in changed:
+            write_file_diff(file.file, file.before, file.after, f"{file.file} (formatted)")
     elif check:
-        write_result("".join(f"{one.file}\n" for one in changed))
+        write_result("".join(f"{file.file}\n" for file in changed))
     else:
-        for one in formatted:
-            if one.file == STDIN_NAME:
-                write_document(one.after)
-            elif one.changed:
-                write_file(Path(one.file), one.after, mode=None)
+        for file in formatted:
+            if file.file == STDIN_NAME:
+                write_document(file.after)
+            elif file.changed:
+                write_file(Path(file.file), file.after, mode=None)
     did = "would change" if check or diff else "formatted"
     say("fmt", f"{count_of(len(formatted), 'file')}, {len(changed)} {did}")
     if problems:
@@ -173,8 +187,9 @@ def diff(
         read_sides,
     )
 
-    wanted = parse_reports(report, reading=(base, head, *(files or ())))
-    old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
-    found = compare(old, new)
-    show(formats_of(found, diff_report), output_format, wanted)
-    return found.exit_code if detailed_exitcode else 0
+    reports = parse_reports(report, reading=(base, head, *(files or ())))
+    with reports.of_error("diff", "diff of", files or [path for path in (head, base) if path]):
+        old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
+        difference = compare(old, new)
+        show(formats_of(difference, diff_report), output_format, reports)
+    return difference.exit_code if detailed_exitcode else 0

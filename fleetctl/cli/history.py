@@ -12,7 +12,7 @@ from fleetctl.apply.history import read_history, read_run
 from fleetctl.cli import flags
 from fleetctl.cli.commands import Group, command_app, epilog
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
+from fleetctl.cli.reporting import RUN_FORMATS, RunFormatOption, RunReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.render.report.of_runs import history_report, run_report
@@ -44,8 +44,8 @@ def history(
     address: flags.Address = None,
     fleet: FleetOption = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many runs.")] = 20,
-    output_format: ReportFormatOption = "table",
-    report: ReportOption = None,
+    output_format: RunFormatOption = "table",
+    report: RunReportOption = None,
 ) -> int:
     """Show what was applied, restarted or evicted, and how it ended.
 
@@ -61,10 +61,10 @@ def history(
             raise UsageError(f"{', '.join(given)} before `show` has no effect",
                              hint="put flags after it: fleetctl history show RUN [flags]")
         return 0
-    wanted = parse_reports(report, reading=files or ())
+    reports = parse_reports(report, formats=RUN_FORMATS, reading=files or ())
     with _opened(files, address, fleet, "reading the runs") as (client, name):
-        found = read_history(client, name, limit)
-    show(formats_of(found, history_report), output_format, wanted)
+        runs = read_history(client, name, limit)
+    show(formats_of(runs, history_report), output_format, reports)
     return 0
 
 
@@ -75,14 +75,14 @@ def show_run(
     files: FleetFilesOption = None,
     address: flags.Address = None,
     fleet: FleetOption = None,
-    output_format: ReportFormatOption = "table",
-    report: ReportOption = None,
+    output_format: RunFormatOption = "table",
+    report: RunReportOption = None,
 ) -> int:
     """Show one run: its starter, its log, its replicas."""
-    wanted = parse_reports(report, reading=files or ())
+    reports = parse_reports(report, formats=RUN_FORMATS, reading=files or ())
     with _opened(files, address, fleet, "reading the run") as (client, name):
-        found = read_run(client, wanted_run, name)
-    show(formats_of(found, run_report), output_format, wanted)
+        run = read_run(client, wanted_run, name)
+    show(formats_of(run, run_report), output_format, reports)
     return 0
 
 

@@ -36,7 +36,7 @@ def inventory(
     Reads the Ray dashboard, or an inventory document. Parts that could not be read are listed on standard error, and
     the rest is shown. With --add-node no cluster is contacted.
     """
-    from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
+    from fleetctl.planner.placement.policies import policy_of, slot_notes  # NumPy, which --help does not need
     from fleetctl.planner.questions.new_node import has_plenty, new_nodes
 
     refuse_two_readers(files or (), where.inventory)

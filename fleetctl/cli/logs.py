@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Annotated
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app
+from fleetctl.cli.commands import MadeBy, command_app
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import end_with_reader, say, write_output_of_others
 from fleetctl.cli.process import this_invocation
@@ -37,11 +37,49 @@ app = command_app(
     exit_codes="0 shown, 1 error, something could not be read, or no such log, 64 usage, 130 Ctrl-C, 143 "
                "terminated")
 LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
-MOST_ENDED = 20
+ENDED_SHOWN = 20
 """How many ended replicas of a model are shown next to the running ones."""
 
 ABSENT_LISTINGS = 2
 """A replica that restarts may be missing from one listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFlags:
+    """Which lines are shown. Seconds."""
+
+    since: Annotated[float | None, flags.option(
+        "--since", metavar="DURATION", parser=flags.duration,
+        help="Show only lines newer than this, such as 10m.")] = None
+    tail: Annotated[int | None, flags.option(
+        "--tail", metavar="N", min=0, max=MOST_LINES,
+        help="Show only the last N lines. [default: 1000; with --since: 100000]")] = None
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line.")] = False
+
+    @property
+    def number(self) -> int:
+        """How many lines are shown at most."""
+        return (TAIL if self.since is None else SINCE_TAIL) if self.tail is None else self.tail
+
+    def begin(self, now: str) -> str:
+        """Return the time of the first line to show, in the format of the logs; empty = any."""
+        if self.since is None:
+            return ""
+        return f"{as_datetime(now) - timedelta(seconds=self.since):%Y-%m-%dT%H:%M:%S.000Z}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFlags:
+    """Whose logs are shown; None = of all members."""
+
+    group: Annotated[str | None, flags.option("--group", metavar="NAME", help="Show only this worker group.")] = None
+    copy: Annotated[int | None, flags.option("--copy", metavar="N", help="Show only this copy of a group.")] = None
+    rank: Annotated[int | None, flags.option("--rank", metavar="N", help="Show only this rank of a gang.")] = None
+
+    def of(self, logs: Sequence[EngineLog]) -> list[EngineLog]:
+        """Return the logs of these members."""
+        return [log for log in logs if self.group in (None, log.group) and self.copy in (None, log.copy_index)
+                and self.rank in (None, log.rank)]
 
 
 @app.command()
@@ -53,19 +91,11 @@ def logs(
     replica_id: ReplicaId = None,
     follow: Annotated[bool, typer.Option(
         "--follow", "-f", help="Keep printing new lines, also of replicas that start later.")] = False,
-    since: Annotated[float | None, flags.option(
-        "--since", metavar="DURATION", parser=flags.duration,
-        help="Show only lines newer than this, such as 10m.")] = None,
-    tail: Annotated[int | None, flags.option(
-        "--tail", metavar="N", min=0, max=MOST_LINES,
-        help="Show only the last N lines. [default: 1000; with --since: 100000]")] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line.")] = False,
+    lines: Annotated[LineFlags, MadeBy(LineFlags)],
     files: Annotated[list[str] | None, flags.option(
         "--file", metavar="PATH", help=flags.CLUSTER_FILES_HELP)] = None,
     where: flags.Cluster,
-    group: Annotated[str | None, flags.option("--group", metavar="NAME", help="Show only this worker group.")] = None,
-    copy: Annotated[int | None, flags.option("--copy", metavar="N", help="Show only this copy of a group.")] = None,
-    rank: Annotated[int | None, flags.option("--rank", metavar="N", help="Show only this rank of a gang.")] = None,
+    members: Annotated[MemberFlags, MadeBy(MemberFlags)],
 ) -> int:
     """Show the engine logs of a model or a replica, in time order.
 
@@ -77,42 +107,36 @@ def logs(
             "-f means --follow here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
-    begin, lines = "", (TAIL if since is None else SINCE_TAIL) if tail is None else tail
-
-    def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
-        return [log for log in logs
-                if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
-
     with live_source(invocation, where, cluster) as source:
         seen = read(invocation, source)
-        if since is not None:  # in the time format of the logs
-            begin = f"{as_datetime(seen.observed_at) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
+        begin = lines.begin(seen.observed_at)
         [name] = with_keys(seen, names)
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)
-        if search.logs and not search.failed and not chosen(search.logs):
+        if search.logs and not search.failed and not members.of(search.logs):
             raise absent(seen, f"{name} has no member of that --group, --copy and --rank",
                          hint="it has " + ", ".join(_listed(sorted({log.label for log in search.logs}))))
-        ends = _read(source, chosen(search.logs), lines, begin)
+        ends = _read(source, members.of(search.logs), lines.number, begin)
         failed = [*(f"node {failure}" for failure in search.failed),
                   *(f"{end.log.replica_id} {end.log.label}: {failure}" for end in ends for failure in end.failed)]
         if not any(end.exists for end in ends) and not (follow and running and ends):
             raise _missing(seen, name if replica_id is None else f"{name}/{replica_id}", failed)
-        page = LogPage(model, number, timestamps=timestamps)
+        page = LogPage(model, number, timestamps=lines.timestamps)
         page.record([end.log for end in ends if end.exists])
-        page.ended = {end.log.replica_id for end in ends} - {one.replica_id for one in running} if running else set()
+        page.ended = {end.log.replica_id for end in ends} - {
+            replica.replica_id for replica in running} if running else set()
         if follow and running:  # the last line of a running engine may be incomplete
             ends = [replace(end, lines=end.lines[:-1]) if end.unfinished else end for end in ends]
         if begin and any(end.lines and not end.lines[-1].time for end in ends):
             say("note", "a replica was started by an earlier fleetctl, and its log has no times: all of it is shown")
-        page.show_earlier(*merged(ends, lines, begin))
+        page.show_earlier(*merged(ends, lines.number, begin))
         say("warning", *(f"not everything could be read: {failure}" for failure in _listed(failed)))
         if follow:
             ends = [end for end in ends if end.log.replica_id not in page.ended]
 
             def listed() -> Listing:
                 now = source.read()
-                return Listing(chosen(logs_of(now, source.namespace, model, number)), now.complete)
+                return Listing(members.of(logs_of(now, source.namespace, model, number)), now.complete)
 
             follow_logs(source.client, page, ends, bool(running), listed)
     return 1 if failed else 0
@@ -133,19 +157,20 @@ def _find(
     if replica_id is None:
         with suppress(UsageError):
             readings.insert(0, parse_replica(name))
-    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in readings]
-    return next((one for one in found if one[2].logs), found[0])
+    searches = [(*reading, search_logs(source.client, seen, source.namespace, *reading)) for reading in readings]
+    return next((search for search in searches if search[2].logs), searches[0])
 
 
 def _left_beside(source: Live, seen: Inventory, model: str, running: Set[int]) -> Search:
     """Return the logs of ended replicas of a model, from the nodes where it runs or has failed."""
-    places = {member.node_id for one in seen.replicas if one.model == model for member in one.members if member.node_id}
-    places |= {node_id for one in seen.failures if one.model == model for node_id in one.node_ids}
-    found = search_logs(source.client, seen, source.namespace, model, None, places)
-    ended = sorted({log.replica_id for log in found.logs} - running)
-    if more := ended[:-MOST_ENDED]:
+    node_ids = {member.node_id for replica in seen.replicas if replica.model == model
+                for member in replica.members if member.node_id}
+    node_ids |= {node_id for failure in seen.failures if failure.model == model for node_id in failure.node_ids}
+    search = search_logs(source.client, seen, source.namespace, model, None, node_ids)
+    ended = sorted({log.replica_id for log in search.logs} - running)
+    if more := ended[:-ENDED_SHOWN]:
         say("note", f"{count_of(len(more), 'older ended replica')} not shown; to see one: {model}/{more[-1]}")
-    return replace(found, logs=tuple(log for log in found.logs if log.replica_id in ended[-MOST_ENDED:]))
+    return replace(search, logs=tuple(log for log in search.logs if log.replica_id in ended[-ENDED_SHOWN:]))
 
 
 def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> list[LogEnd]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,21 +17,22 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, Reports, parse_reports, show
 from fleetctl.documents.plan import MaskedPlan, Plan
-from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.planner.options import USUAL_EXPIRY_S
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.planner.options import USUAL_EXPIRY_S, PlanOptions
 from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
-from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.saved_plan import origin_of, read_saved_plan, save_plan
+from fleetctl.workflow.saved_plan import CheckedPlan, check_plan, origin_of, read_saved_plan, save_plan
 
 if TYPE_CHECKING:
     from fleetctl.documents.answers import PlacementMap
-    from fleetctl.workflow.plan_check import Checked
+    from fleetctl.review.inputs import Side
 
 app = command_app()
 
@@ -61,40 +64,54 @@ def plan(
     """
     refuse_two_readers(files, where.inventory)
     reading = (*files, where.inventory)
-    check_out(out, reading)
+    if out:
+        check_out(out, reading)
     reports = parse_reports(report, beside=out, reading=reading)
     invocation = this_invocation()
-    loaded = inspect_fleet(files, stdin=invocation.stdin)
-    loaded.sound()
-    before = None
-    if base is not None:
-        from fleetctl.review.inputs import load_base  # slow: comparing two fleets
+    with reports.of_error("plan", "plan for", files, base=lambda: base):
+        loaded = inspect_fleet(files, stdin=invocation.stdin)
+        loaded.sound()
+        before = None
+        if base is not None:
+            from fleetctl.review.inputs import load_base  # slow: comparing two fleets
 
-        # before the slow reading of the cluster, as a revision may be mistyped
-        before = load_base(files, base, invocation.environ)
-    options = replace(planning, files=tuple(files))
-    planned = plan_fleet(invocation, loaded, options, where, base=before, expires_s=expires)
+            # before the slow reading of the cluster, as a revision may be mistyped
+            before = load_base(files, base, invocation.environ)
+        options = replace(planning, files=tuple(files))
+        code = plan_and_show(invocation, loaded, options, where, reports, base=before, out=out, expires_s=expires,
+                             output_format=output_format)
+    return code if detailed_exitcode else 0
+
+
+def plan_and_show(
+    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, reports: Reports, *,
+    base: Side | None, out: Path | None, expires_s: float = USUAL_EXPIRY_S, output_format: ReportFormat = "table",
+    more: Callable[[Report], Report] = lambda report: report,
+) -> int:
+    """Make the plan, save it to `out`, show it and report it; returns its detailed exit code.
+
+    `base` = the fleet before the change, `more` adds what is to be said beside the plan.
+    """
+    planned = plan_fleet(invocation, loaded, options, where, base=base, expires_s=expires_s)
     if out:
         save_plan(invocation, planned.plan, out, invocation.now() if where.inventory else planned.inventory.observed_at)
-    show(plan_formats(planned.shown(), planned.map), output_format, reports)
-    return planned.plan.exit_code if detailed_exitcode else 0
+    shown = planned.shown()
+    formats = plan_formats(shown, planned.map, cache(lambda: more(plan_report(shown))))
+    show(replace(formats, plan_file=out), output_format, reports)
+    return planned.plan.exit_code
 
 
 def plan_formats(
-    plan: Plan, placement_map: Callable[[], PlacementMap | None], report: Callable[[], Report] | None = None
+    plan: Plan, placement_map: Callable[[], PlacementMap | None], report: Callable[[], Report]
 ) -> Formats:
-    """Return the plan in every format; `placement_map` is called only for the HTML page.
-
-    `report` returns the plan's report, if more is to be said than the plan does.
-    """
-    whole = report or (lambda: plan_report(plan))
-
+    """Return the plan in every format; `placement_map` is called only for the HTML page."""
     def page() -> str:
         from fleetctl.render.page.plan_page import plan_page  # needed by no other format
 
-        return plan_page(plan, placement_map(), whole())
+        return plan_page(plan, placement_map(), report())
 
-    return Formats(json=lambda: render_plan_json(plan), report=whole, page=page)
+    return Formats(json=lambda: render_plan_json(plan), report=report, page=page, plan_id=plan.plan_id,
+                   acts=plan.acts)
 
 
 @app.command("show", epilog=epilog(
@@ -121,8 +138,6 @@ def show_plan(
     The plan goes to standard output. Its expiry, the version that made it and, with --check, what has changed since go
     to standard error. Env values are never shown.
     """
-    from fleetctl.workflow.plan_check import check_plan  # the HTTP client, which a plan on a snapshot does not need
-
     refuse_two_readers([plan_file], inventory)
     reports = parse_reports(report, reading=(plan_file, inventory))
     invocation = this_invocation()
@@ -130,11 +145,11 @@ def show_plan(
     checked = check_plan(invocation, plan, plan_file, Where(inventory, address),
                          ask=check or bool(address or inventory))
     _say_state(plan, checked)
-    show(plan_formats(plan, checked.map), output_format, reports)
+    show(plan_formats(plan, checked.map, lambda: plan_report(plan)), output_format, reports)
     return (checked.refusal or plan).exit_code if detailed_exitcode else 0
 
 
-def _say_state(plan: Plan, checked: Checked) -> None:
+def _say_state(plan: Plan, checked: CheckedPlan) -> None:
     """Report the origin of the plan, and whether an apply would accept it."""
     say("plan", origin_of(plan, checked.now))
     if isinstance(plan, MaskedPlan):

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, blocked_outcomes, final_exit_code
-from fleetctl.apply.prepare import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
-from fleetctl.cli.apply_run import CollectedOutput, carry_out
+from fleetctl.cli.apply_run import ApplyOutput, CollectedOutput, carry_out
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, ended_by, refuse_protected, show_steps
-from fleetctl.cli.identity import one_command
+from fleetctl.cli.console import say
+from fleetctl.cli.explicit import DrainTime, VerbRequest, act_on, ended_by, perform_on, refuse_protected, show_steps
 from fleetctl.cli.process import invocation_on_one_cluster
+from fleetctl.cli.verb import on_cluster, one_command, perform
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.inventory import Replica
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.place_text import replica_name
-from fleetctl.workflow.dashboard import live_source
+from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
-from fleetctl.workflow.replace import Round, round_of
-from fleetctl.workflow.scaling import look_up
+from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, refuse_by_policy
+from fleetctl.workflow.replace import Round, rounds_of
+from fleetctl.workflow.scaling import look_up, model_of
 
 app = command_app(
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --drain 30s",
@@ -74,17 +75,17 @@ def replace(
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
     invocation = invocation_on_one_cluster(where.address)
-    found = look_up(invocation, files, model, where)
-    model = found.model
-    if not found.wanted:
+    scaling = look_up(invocation, files, model, where)
+    model = scaling.model
+    if not scaling.wanted:
         raise wants_none(model)
-    in_file = next(one for one in found.loaded.sound().models if one.key == model)
+    in_file = model_of(scaling.loaded.sound(), model)
     beyond = 0 if in_place else surge or in_file.surge or 1
-    wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
+    wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
+    options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)
+    update = ModelUpdate(invocation, where, scaling.to(scaling.wanted, beyond), options, wanted, wait_timeout)
     with one_command("replace"):
-        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted,
-                       PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown), wait_timeout,
-                       allow_outage).run()
+        return _Replacement(update, model, allow_outage).run()
 
 
 def wants_none(model: str) -> UsageError:
@@ -103,110 +104,173 @@ def paused_outcome(now: Round) -> ReplicaOutcome | None:
 
 
 @dataclass
-class _Update:
-    """One update; `outcomes` grow step by step, `ended` holds actor ids. No other state is kept."""
+class ModelUpdate:
+    """What an update by `replace` or `rollout` has done so far: reads its rounds, and creates and ends by agent runs.
+
+    `outcomes` grow step by step, `ended` holds the actor ids that are gone. No other state is kept. The `whole` output
+    gets each event; None = events are not shown.
+    """
 
     invocation: Invocation
     where: Where
     loaded: LoadedFleet
-    model: str
-    wanted: Wanted
     options: PlanOptions
+    wanted: VerbRequest
     wait_timeout_s: float | None
-    allow_outage: bool
+    whole: ApplyOutput | None = None
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
     ended: set[str | None] = field(default_factory=set)
 
-    def run(self) -> int:
-        """Ask once, then update round by round; returns the exit code."""
-        now = self._settled_round()
-        outdated = now.outdated
-        if not outdated and not now.creates:
-            say("note", f"{self.model}: nothing to replace, {now.progress}")
-            return 0
-        refuse_protected(now.fleet, outdated)
-        if paused := paused_outcome(now):
-            return show_steps([paused], PARTIAL, "replace", self.wanted.output_format)
-        agreed, before = {one.actor_id for one in outdated}, now.serving
-        if not now.creates:
-            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage), self.options)
-        elif (code := self._create(now, only_check=True)) != 0:
-            return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
-        refused = self._agreed(now)
-        if refused is not None:
-            return refused
+    def read(self, keys: Sequence[str]) -> dict[str, Round]:
+        """Return the round of each of these models as the cluster is now."""
+        fleet = self.loaded.sound()
+        with on_cluster(self.invocation, self.where, fleet) as here:
+            return rounds_of(fleet, keys, here.source.read(), self.ended)
+
+    def settled(self, keys: Sequence[str]) -> dict[str, Round]:
+        """As `read`, once no eviction is about to end a replica, such as one that a killed run has begun.
+
+        The eviction's own longest time bounds the wait; one of unknown length is not awaited.
+        """
+        rounds, waited_s = self.read(keys), 0.0
+        leaving = [replica for now in rounds.values() for replica in now.leaving]
+        longest_s = 0.0 if self.wanted.dry_run else max(
+            (replica.gone_within_s or 0.0 for replica in leaving), default=0.0)
+        if longest_s:
+            names = some([replica_name(replica.model, replica.replica_id) for replica in leaving])
+            say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
+        while waited_s < longest_s and any(now.leaving for now in rounds.values()):
+            time.sleep(PAUSE_S)
+            rounds, waited_s = self.read(keys), waited_s + PAUSE_S
+        return rounds
+
+    def planned(self, keys: Sequence[str]) -> AbstractContextManager[Proposal]:
+        """Plan what these models lack."""
+        options = dataclasses.replace(self.options, targets=tuple(keys))
+        return proposed_by_fleet(self.invocation, self.loaded, options, self.where)
+
+    def create(self, task: ApplyTask, rounds: Mapping[str, Round]) -> tuple[int, list[ReplicaOutcome]]:
+        """Apply the plan of what the models of these rounds lack; returns the exit code and the outcomes."""
+        outdated = {key: tuple(replica.replica_id for replica in now.outdated if replica.replica_id is not None)
+                    for key, now in rounds.items()}
+        options = ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s, not_awaited=outdated)
+        output = CollectedOutput(task.plan, self.whole)
+        return carry_out(task, options, output, self.wait_timeout_s), output.outcomes
+
+    def end_replicas(
+        self, replicas: Sequence[Replica], keep: Mapping[str, int], now: Round
+    ) -> tuple[list[ReplicaOutcome], bool]:
+        """End these replicas in one eviction; returns their outcomes, and whether it was interrupted.
+
+        `keep` = how many others must serve, by model.
+        """
+        wanted = dataclasses.replace(self.wanted, keep=keep)
+        with on_cluster(self.invocation, self.where, now.fleet) as here:
+            summaries = act_on(wanted, here, now.seen, replicas, self.whole.relay if self.whole else lambda _: None)
+        rows = ended_by(summaries)
+        interrupted = any(summary.interrupted for summary in summaries)
+        stay = {(row.model, row.replica_id) for row in rows if row.outcome != "gone"}
+        if not interrupted:
+            self.ended |= {replica.actor_id for replica in replicas
+                           if (replica.model, replica.replica_id) not in stay}
+        return rows, interrupted
+
+    def run(self, rounds: Callable[[], int]) -> int:
+        """Return the exit code of the rounds. An error stops them; it is raised only if nothing was done before it."""
+        before = len(self.outcomes)
         try:
-            code = self._rounds(agreed, before, most=4 * (len(outdated) + now.model.replicas) + 4)
+            return rounds()
         except FleetctlError as error:
-            if not self.outcomes and not isinstance(error, WaitTimeout):  # nothing has happened yet
+            if len(self.outcomes) == before and not isinstance(error, WaitTimeout):
                 raise
             say("stopped", error.message)
-            code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
-        say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
-                    + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
-        return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
+            return PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
 
-    def _agreed(self, now: Round) -> int | None:
-        """Ask once; returns None after a yes. After an interrupted update in place there may be nothing left to end."""
-        if now.outdated or self.wanted.dry_run:
-            return agreed_to(self.wanted, now.seen, now.outdated, self._notes(now))
-        agreed = confirm(f"{self.model}: {now.progress}. Create the missing replicas?", yes=self.wanted.yes)
-        return None if agreed else 1
+
+@dataclass
+class _Replacement:
+    """The update of one model. `allow_outage` = in place, no replica has to serve in the meantime."""
+
+    update: ModelUpdate
+    model: str
+    allow_outage: bool
+
+    def run(self) -> int:
+        """Ask once, then update round by round; returns the exit code."""
+        update, now = self.update, self._settled()
+        if not now.outdated and not now.creates:
+            say("note", f"{self.model}: nothing to replace, {now.progress}")
+            return 0
+        refuse_protected(now.fleet, now.outdated)
+        if paused := paused_outcome(now):
+            return self._show([paused], PARTIAL)
+        agreed = {replica.actor_id for replica in now.outdated}
+        if not now.creates:
+            now.next_to_end(agreed, now.least(now.serving, allow_outage=self.allow_outage), update.options)
+        elif (code := self._create(now, only_check=True)) != 0:
+            return self._show(update.outcomes, code)
+
+        def act() -> int:
+            code = update.run(lambda: self._rounds(
+                agreed, now.serving, limit=4 * (len(now.outdated) + now.model.replicas) + 4))
+            say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
+                        + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
+            return self._show(update.outcomes, code)
+
+        if now.outdated or update.wanted.dry_run:
+            return perform_on(now.outdated, update.wanted, now.seen, act, self._notes(now))
+        # an update in place was interrupted: there is nothing left to end
+        return perform(act, f"{self.model}: {now.progress}. Create the missing replicas?", yes=update.wanted.yes,
+                       otherwise="")
+
+    def _show(self, outcomes: Sequence[ReplicaOutcome], code: int) -> int:
+        return show_steps(outcomes, code, "replace", self.update.wanted.output_format)
 
     def _progress(self) -> str:
         try:
-            return self._read_round().progress
+            return self.update.read([self.model])[self.model].progress
         except FleetctlError as error:
             return f"progress unknown: {error.message}"
 
-    def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
-        for _ in range(most):
-            now = self._settled_round()
+    def _settled(self) -> Round:
+        return self.update.settled([self.model])[self.model]
+
+    def _rounds(self, agreed: set[str | None], before: int, limit: int) -> int:
+        update = self.update
+        for _ in range(limit):
+            now = self._settled()
             if paused := paused_outcome(now):
-                self.outcomes.append(paused)
+                update.outcomes.append(paused)
                 return PARTIAL
             if now.creates:
                 if (code := self._create(now)) != 0:
                     return code
                 continue
             least = now.least(before, allow_outage=self.allow_outage)
-            one = now.next_to_end(agreed, least, self.options)
-            if one is None:
+            replica = now.next_to_end(agreed, least, update.options)
+            if replica is None:
                 return 0
-            say("note", f"{self.model}: {now.progress}; ending {self.model}/{one.replica_id}, "
-                        f"{now.serving_without(one)} keep serving")
-            wanted = dataclasses.replace(self.wanted, keep={self.model: least})
-            with live_source(self.invocation, self.where, now.fleet.cluster) as source:
-                summaries = act_on(wanted, source, now.seen, [one], now.fleet)
-            self.outcomes += (rows := ended_by(summaries))
-            if (code := final_exit_code(rows, interrupted=any(one.interrupted for one in summaries))) != 0:
+            say("note", f"{self.model}: {now.progress}; ending {self.model}/{replica.replica_id}, "
+                        f"{now.serving_without(replica)} keep serving")
+            rows, interrupted = update.end_replicas([replica], {self.model: least}, now)
+            update.outcomes += rows
+            if (code := final_exit_code(rows, interrupted=interrupted)) != 0:
                 return code
-            self.ended.add(one.actor_id)
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
-
-    def _settled_round(self) -> Round:
-        return settled(lambda: {self.model: self._read_round()}, dry_run=self.wanted.dry_run)[self.model]
-
-    def _read_round(self) -> Round:
-        fleet = self.loaded.sound()
-        with live_source(self.invocation, self.where, fleet.cluster) as source:
-            return round_of(fleet, self.model, source.read(), self.ended)
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model as a separate plan; returns the exit code. If anything is blocked, nothing is created."""
-        with proposed_by_fleet(self.invocation, self.loaded, self.options, self.where) as proposal:
+        update = self.update
+        with update.planned([self.model]) as proposal:
             plan = proposal.task.plan
-            refuse_by_policy(self.invocation, plan, force=self.options.force)
-            output = CollectedOutput(plan)
+            refuse_by_policy(update.invocation, plan, force=update.options.force)
             if plan.blocked:
-                self.outcomes += blocked_outcomes(plan)
-                return final_exit_code(self.outcomes, interrupted=False)
+                update.outcomes += blocked_outcomes(plan)
+                return final_exit_code(update.outcomes, interrupted=False)
             if only_check:
                 return 0
-            outdated = tuple(one.replica_id for one in now.outdated if one.replica_id is not None)
-            options = ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s, not_awaited={self.model: outdated})
-            code = carry_out(proposal.task, options, output, self.wait_timeout_s)
-        self.outcomes += output.outcomes
+            code, rows = update.create(proposal.task, {self.model: now})
+        update.outcomes += rows
         return code
 
     def _notes(self, now: Round) -> Iterator[str]:
@@ -219,20 +283,3 @@ class _Update:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
                    f"{now.model.replicas} serve until the new one is ready")
-
-
-def settled(read: Callable[[], dict[str, Round]], *, dry_run: bool) -> dict[str, Round]:
-    """Return the rounds by model, once no eviction is about to end a replica, such as one that a killed run has begun.
-
-    The eviction's own longest time bounds the wait; one of unknown length is not awaited.
-    """
-    rounds, waited_s = read(), 0.0
-    leaving = [one for now in rounds.values() for one in now.leaving]
-    longest_s = 0.0 if dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
-    if longest_s:
-        names = some([replica_name(one.model, one.replica_id) for one in leaving])
-        say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
-    while waited_s < longest_s and any(now.leaving for now in rounds.values()):
-        time.sleep(PAUSE_S)
-        rounds, waited_s = read(), waited_s + PAUSE_S
-    return rounds

@@ -1,4 +1,4 @@
-"""Output of a command's document: --format for standard output, --report FORMAT=FILE for files.
+"""Output of a command's document: --format for standard output, --report for files and for the forge of a CI job.
 
 A command declares how to make its document in each format (`Formats`); only the requested formats are made. The flags
 are checked before anything is read, so that a run of minutes does not fail because of a mistyped format.
@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
 
 import typer
 
-from fleetctl.cli import flags
+from fleetctl.cli import failures, flags
 from fleetctl.cli.console import result_console, show_report, write_document, write_result
 from fleetctl.cli.flags import OutputFormat
+from fleetctl.cli.process import this_invocation
 from fleetctl.documents.base import Stored
 from fleetctl.documents.canonical import indented_json
-from fleetctl.errors import UsageError
-from fleetctl.render.report.formats import ReportFormat, render_report
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, RunFormat, render_report
 from fleetctl.render.report.model import Report
 from fleetctl.workflow.output_files import already_read, files_read, real_path, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from fleetctl.cli.publish import Publisher
+    from fleetctl.documents.plan import Plan
+    from fleetctl.forge.change import Sink
 
 REPORT_MODE = 0o644
 """Reports are masked, and another CI step uploads them; only a saved plan is private to its owner."""
@@ -34,60 +41,143 @@ REPORT_MODE = 0o644
 REPORT_WIDTH = 120
 JSON_FORMATS = ("json", "jsonl")
 
+RUN_FORMATS = get_args(RunFormat)
+OUTCOME_FORMATS = ("table", "markdown", "html", "github")
+"""Those of a run that ends here: its own --format has events and their summary as JSON."""
+SINKS: tuple[Sink, ...] = ("comment", "summary", "outputs")
+"""The values of --report that are no file; see `publish.py`."""
+
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help=flags.FORMAT_HELP)]
-ReportOption = Annotated[list[str] | None, flags.option(
-    "--report", metavar="FORMAT=FILE",
-    help="Also write the result to FILE, as html, markdown, sarif, junit or another format; repeatable.")]
+RunFormatOption = Annotated[RunFormat, typer.Option("--format", help=flags.FORMAT_HELP)]
+_report = partial(flags.option, "--report", metavar="FORMAT=FILE|comment|summary|outputs")
+_IN_CI = "in a CI job also a comment on the change, the job's summary page or its outputs; repeatable."
+ReportOption = Annotated[list[str] | None, _report(
+    help=f"Also write the result to FILE, as html, markdown, sarif, junit or another format; {_IN_CI}")]
+RunReportOption = Annotated[list[str] | None, _report(
+    help=f"Also write the result to FILE, as html, markdown or another format; {_IN_CI}")]
 
 Document = TypeVar("Document", bound=Stored)
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """One document in every format, each made on demand. If `page` or `table` is None, it is made from the report."""
+    """One document in every format, each made on demand. If `page` or `table` is None, it is made from the report.
+
+    `plan_id` = of the plan that it is about, `acts` = whether that creates, reloads or fetches anything, `plan_file` =
+    where it was saved.
+    """
 
     json: Callable[[], str]
     report: Callable[[], Report]
     page: Callable[[], str] | None = None
     table: Callable[[Console], None] | None = None
+    plan_id: str = ""
+    acts: bool = False
+    plan_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class WantedReport:
-    """One --report, parsed."""
+class Reports:
+    """Where the result of a run goes besides standard output: files, and the forge of the CI job.
 
-    format: ReportFormat
-    path: Path
+    `errors_too` = an error is a result, too: a comment must not go on showing the plan before it.
+    """
+
+    files: Mapping[Path, ReportFormat] = field(default_factory=dict)
+    publisher: Publisher | None = None
+    errors_too: bool = False
+
+    def write(self, formats: Formats) -> None:
+        """Write the files, each atomically; raises FleetctlError if one cannot be written."""
+        for path, chosen in self.files.items():
+            write_file(path, text_of(formats, chosen), mode=REPORT_MODE)
+
+    def publish(self, formats: Formats) -> None:
+        """Report to the forge."""
+        if self.publisher is not None:
+            self.publisher.publish(formats.report(), {
+                "plan_id": formats.plan_id, "has_changes": str(formats.acts).lower(),
+                "plan_file": str(formats.plan_file or "")}, list(self.files))
+
+    @contextmanager
+    def of_error(
+        self, kind: str, what: str, files: Sequence[str], *, base: Callable[[], str | None] = lambda: None,
+        plan: Callable[[], Plan | None] = lambda: None,
+    ) -> Iterator[None]:
+        """Report an error of this block instead of the result, and exit with its code; a usage error is only raised.
+
+        `kind` = of the report that could not be made, `what` = "plan for" in "No plan for fleet lab". `plan` returns
+        the plan if there is one by then; else the fleet has the name that the `files` or their `base` say. Files in a
+        format that has no place for an error are not written. A report that cannot be written, which may be the error
+        itself, does not prevent the others.
+        """
+        try:
+            yield
+        except UsageError:
+            raise
+        except FleetctlError as error:
+            if not self.errors_too:
+                raise
+            from fleetctl.cli.publish import name_of_fleet
+            from fleetctl.render.problems import failure_report
+
+            failures.explain(error)
+            made = plan()
+            name = made.fleet.name if made else name_of_fleet(files, base)
+            report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} fleet {name}")
+            formats, written = Formats(json=str, report=lambda: report), dict[Path, ReportFormat]()
+            if made:
+                formats = replace(formats, plan_id=made.plan_id, acts=made.acts)
+            for path, chosen in self.files.items():
+                if chosen not in OWN_FORMATS:
+                    try:
+                        Reports({path: chosen}).write(formats)
+                    except FleetctlError as also:
+                        failures.explain(also)
+                    else:
+                        written[path] = chosen
+            replace(self, files=written).publish(formats)
+            raise typer.Exit(error.exit_code) from None
 
 
 def parse_reports(
-    values: Sequence[str] | None, *, beside: Path | None = None, reading: Iterable[str | None] = ()
-) -> list[WantedReport]:
-    """Return the reports of --report. `beside` = another file this run writes, `reading` = the files it reads.
+    values: Sequence[str] | None, *, formats: Sequence[str] = get_args(ReportFormat), sinks: Sequence[Sink] = SINKS,
+    beside: Path | None = None, reading: Iterable[str | None] = (),
+) -> Reports:
+    """Return the reports of --report, in one of `formats` or in `sinks`. `beside` = another file this run writes,
+    `reading` = the files it reads.
 
     Raises UsageError with all problems: an unknown format, or a file that is named twice, is read by this run, is not a
-    regular file or is in a folder that cannot be written.
+    regular file or is in a folder that cannot be written; and for a sink that this job does not have.
     """
     problems: list[str] = []
-    wanted: list[WantedReport] = []
+    wanted: dict[Path, ReportFormat] = {}
+    chosen = [sink for sink in sinks if sink in (values or ())]
     taken = {real_path(beside): "--out"} if beside else {}
     inputs = files_read(reading) if values else set()
     for value in values or ():
+        if value in chosen:
+            continue
         name, _, file = value.partition("=")
         path, real = Path(file), real_path(Path(file))
         problem = "no file is given" if not file else (
-            f"{name or 'nothing'} is not a format" if name not in get_args(ReportFormat) else _file_problem(path))
+            f"{name or 'nothing'} is not a format of this command" if name not in formats else _file_problem(path))
         if problem is None and real in taken:
             problem = f"{path} is also written by {taken[real]}"
         if problem or real in inputs:
             problems.append(f"--report {value}: {problem or already_read(path)}")
         else:
             taken[real] = f"--report {value}"
-            wanted.append(WantedReport(cast("ReportFormat", name), path))
+            wanted[path] = cast("ReportFormat", name)
     if problems:
+        also = f"; in a CI job also {', '.join(sinks)}" if sinks else ""
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "
-                                                   f"formats: {', '.join(get_args(ReportFormat))}")
-    return wanted
+                                                   f"formats: {', '.join(formats)}{also}")
+    if not chosen:
+        return Reports(wanted)
+    from fleetctl.cli.publish import publisher_to  # the forges, which are only needed in their jobs
+
+    return Reports(wanted, publisher_to(this_invocation(), chosen), errors_too=True)
 
 
 def formats_of(document: Document, report: Callable[[Document], Report]) -> Formats:
@@ -100,20 +190,17 @@ def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Docume
     show(formats_of(answer, report), chosen)
 
 
-def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
-    """Write every report, each atomically; raises FleetctlError if one cannot be written."""
-    for report in wanted:
-        write_file(report.path, text_of(formats, report.format), mode=REPORT_MODE)
-
-
-def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
-    """Write the reports, then print the document on standard output; only the table may have color."""
-    write_reports(formats, reports)
+def show(formats: Formats, chosen: ReportFormat, reports: Reports | None = None) -> None:
+    """Write the reports, print the document on standard output, and publish it; only the table may have color."""
+    if reports and reports.files:
+        reports.write(formats)
     if chosen == "table":
         _print_table(formats, result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
         write(text_of(formats, chosen))
+    if reports and reports.publisher:
+        reports.publish(formats)
 
 
 def text_of(formats: Formats, chosen: ReportFormat) -> str:

@@ -10,10 +10,11 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
-from fleetctl.cli.apply_run import ApplyFormat, ApplyOutput, FormatOption, agreed_to, carry_out
+from fleetctl.cli.apply_run import ApplyFormat, ApplyOutput, FormatOption, carry_out, show_proposal
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
+from fleetctl.cli.verb import perform
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import Plan
@@ -53,12 +54,12 @@ def deploy(
     Refused if any replica of the model is live.
     """
     invocation = this_invocation()
-    found = look_up(invocation, files, model, start.where)
-    if found.live:
-        raise FleetctlError(f"{found.model} has {count_of(found.live, 'live replica')}",
+    scaling = look_up(invocation, files, model, start.where)
+    if scaling.live:
+        raise FleetctlError(f"{scaling.model} has {count_of(scaling.live, 'live replica')}",
                             hint=f"`{command_line('fleetctl scale', [model], f'--replicas N {file_flags(files)}')}` "
                                  "starts more")
-    return _apply(invocation, found, files, replicas, start, output_format)
+    return _apply(invocation, scaling, files, replicas, start, output_format)
 
 
 @app.command(epilog=epilog(
@@ -90,47 +91,46 @@ def scale(
         raise UsageError("give either --replicas N or --scale-up N",
                          hint="--replicas N --scale-up adds N replicas, too")
     invocation = this_invocation()
-    found = look_up(invocation, files, model, start.where)
-    number = replicas or 0 if scale_up is None else found.live + (scale_up or replicas or 0)
-    if number <= found.live:
-        say("note", f"{found.model}: {found.live} are live, {number} wanted; nothing to start. Scale never removes "
+    scaling = look_up(invocation, files, model, start.where)
+    number = replicas or 0 if scale_up is None else scaling.live + (scale_up or replicas or 0)
+    if number <= scaling.live:
+        say("note", f"{scaling.model}: {scaling.live} are live, {number} wanted; nothing to start. Scale never removes "
                     "replicas; `fleetctl evict` does")
-    return _apply(invocation, found, files, number, start, output_format, dedicated=dedicated)
+    return _apply(invocation, scaling, files, number, start, output_format, dedicated=dedicated)
 
 
 def _apply(
-    invocation: Invocation, found: Scaling, files: Sequence[str], number: int, start: flags.StartFlags,
+    invocation: Invocation, scaling: Scaling, files: Sequence[str], number: int, start: flags.StartFlags,
     output_format: ApplyFormat, *, dedicated: bool = False,
 ) -> int:
     """Show the plan for this number of replicas, ask and apply; returns the exit code.
 
     `dedicated` as in `ResolvedModel`. First reports what the next apply will do about a number other than the file's.
     """
-    if number > max(found.live, found.wanted):
-        say("note", f"{found.model}: the fleet file wants {found.wanted}; change it there, or the next plan "
-                    f"holds {number - found.wanted} of them as surplus")
-    elif found.live < number < found.wanted:
-        say("note", f"{found.model}: the fleet file wants {found.wanted}; the next apply starts "
-                    f"{count_of(found.wanted - number, 'replica')} more")
+    if number > max(scaling.live, scaling.wanted):
+        say("note", f"{scaling.model}: the fleet file wants {scaling.wanted}; change it there, or the next plan "
+                    f"holds {number - scaling.wanted} of them as surplus")
+    elif scaling.live < number < scaling.wanted:
+        say("note", f"{scaling.model}: the fleet file wants {scaling.wanted}; the next apply starts "
+                    f"{count_of(scaling.wanted - number, 'replica')} more")
     output = ApplyOutput(output_format)
-    options = PlanOptions((found.model,), force=start.force, files=tuple(files),
+    options = PlanOptions((scaling.model,), force=start.force, files=tuple(files),
                           ignore_cooldown=start.ignore_cooldown)
     with output.ends_with_summary(), \
-            proposed_by_fleet(invocation, found.to(number, dedicated=dedicated), options, start.where) as proposal:
+            proposed_by_fleet(invocation, scaling.to(number, dedicated=dedicated), options, start.where) as proposal:
         output.plan = proposal.task.plan
-        shown = replace(proposal, shown=_about(proposal.shown, found.model))
-        if not agreed_to(invocation, shown, output_format, force=start.force, yes=start.yes or start.dry_run):
-            return 1
-        if start.dry_run:
-            return output.show_dry_run()
-        return carry_out(proposal.task, ApplyOptions(lock_timeout_s=start.lock_timeout), output, start.wait_timeout)
+        options_of_run = ApplyOptions(lock_timeout_s=start.lock_timeout)
+        question = show_proposal(invocation, replace(proposal, shown=_about(proposal.shown, scaling.model)),
+                                 output_format, force=start.force, yes=start.yes or start.dry_run)
+        return perform(lambda: carry_out(proposal.task, options_of_run, output, start.wait_timeout), question,
+                       yes=start.yes, dry_run=start.dry_run, foreseen=output.show_dry_run)
 
 
 def _about(plan: Plan, model: str) -> Plan:
     """Return the part of the plan about one model, for display."""
     [row] = [row for row in plan.models if row.key == model]
-    drift = [one for one in plan.drift if one.model == model]
-    lost = [one for one in plan.lost if one.model == model]
+    drift = [item for item in plan.drift if item.model == model]
+    lost = [replica for replica in plan.lost if replica.model == model]
     summary = plan.summary.model_copy(update={
         "wanted": row.wanted, "live": row.live, "hold": row.surplus, "starting": row.starting - row.restarting,
         "restarting": row.restarting, "not_ready": row.not_ready, "outdated": row.outdated, "drift": len(drift),

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.follow import APPLY, Follower
+from fleetctl.apply.follow import APPLY, RunFollower
 from fleetctl.apply.history import find_run, read_logs
 from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
 from fleetctl.cli.apply_run import only
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import confirm, say, show_report
+from fleetctl.cli.console import say, show_report
 from fleetctl.cli.process import invocation_on_one_cluster
+from fleetctl.cli.verb import perform
 from fleetctl.documents.events import Event
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import WaitTimeout
@@ -49,20 +50,19 @@ def stop(
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
         name = fleet.name if fleet else None
         if job is None:
-            found = only(running(client, name), "fleetctl stop JOB")
+            chosen = only(running(client, name), "fleetctl stop JOB")
         else:  # other jobs of the cluster cannot be named
-            found = find_run(client, job, name, verb="apply")
-        if found.ended:
-            say("note", f"job {found.submission_id} has already ended; nothing was done")
+            chosen = find_run(client, job, name, verb="apply")
+        if chosen.ended:
+            say("note", f"job {chosen.submission_id} has already ended; nothing was done")
             return 0
-        [log] = read_logs(client, [found])
+        [log] = read_logs(client, [chosen])
         created = count_of(sum(event.type == "replicaCreated" for event in log.events), "replica")
-        by = f", started by {visible(found.metadata['who'])}" if found.metadata.get("who") else ""
-        question = (f"Stop the apply of fleet {visible(found.metadata.get('fleet', ''))} ({found.submission_id}{by}; "
+        by = f", started by {visible(chosen.metadata['who'])}" if chosen.metadata.get("who") else ""
+        question = (f"Stop the apply of fleet {visible(chosen.metadata.get('fleet', ''))} ({chosen.submission_id}{by}; "
                     f"{created} created so far; created replicas stay)?")
-        if not confirm(question, yes=yes, otherwise="nothing was done; the apply continues"):
-            return 1
-        return _stop(client, found)
+        return perform(lambda: _stop(client, chosen), question, yes=yes,
+                       otherwise="nothing was done; the apply continues")
 
 
 def _stop(client: DashboardClient, job: Job) -> int:
@@ -73,7 +73,7 @@ def _stop(client: DashboardClient, job: Job) -> int:
             created.append(event)
 
     try:
-        summary = Follower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
+        summary = RunFollower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
     except WaitTimeout:
         raise WaitTimeout(f"job {job.submission_id} was asked to stop and has not ended yet",
                           hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None

@@ -6,22 +6,21 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.apply_run import delete_after
-from fleetctl.cli.commands import command_app
+from fleetctl.cli.commands import MadeBy, command_app
 from fleetctl.cli.console import say, write_result
-from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import now_text, this_invocation
+from fleetctl.cli.verb import new_job_id, patient, starter
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
@@ -33,12 +32,11 @@ from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
 from fleetctl.watch.plan_process import make_plan_in_subprocess
-from fleetctl.watch.source import Branch, Files, Source
-from fleetctl.watch.step import Apply, Event, Looked, MakePlan, Notify, Rest, State, step
+from fleetctl.watch.source import Branch, Files, WatchedSource
+from fleetctl.watch.step import Event, Looked, MakePlan, Notify, Rest, StartApply, WatchState, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
-from fleetctl.workflow.contexts import given_address
-from fleetctl.workflow.contexts_file import user_folder
+from fleetctl.workflow.contexts import given_address, user_folder
 from fleetctl.workflow.dashboard import warn_if_readable
 from fleetctl.workflow.invocation import Invocation
 
@@ -71,43 +69,108 @@ OF_A_PLAN = {"blocked", "policy", "wanted", "applied", "outdated"}
 WatchFormat = Literal["text", "jsonl"]
 
 
-@app.command()
-def watch(
-    *,
+@dataclass(frozen=True, slots=True)
+class SourceFlags:
+    """What is watched, how often, and which of its commits are used. Seconds."""
+
     repo: Annotated[str | None, flags.option(
-        "--repo", metavar="URL", help="Git repository to follow, as for `git clone`.")] = None,
+        "--repo", metavar="URL", help="Git repository to follow, as for `git clone`.")] = None
     ref: Annotated[str, flags.option(
-        "--ref", metavar="REF", help="Branch or tag in --repo. [default: the default branch]")] = "HEAD",
+        "--ref", metavar="REF", help="Branch or tag in --repo. [default: the default branch]")] = "HEAD"
     path: Annotated[list[str] | None, flags.option(
         "--path", metavar="PATH",
-        help="Fleet file or folder in --repo; repeatable, for one fleet in several files. [default: fleets]")] = None,
-    files: flags.OptionalDiskFiles = None,
+        help="Fleet file or folder in --repo; repeatable, for one fleet in several files. [default: fleets]")] = None
+    files: flags.OptionalDiskFiles = None
     interval: Annotated[float, flags.option(
         "--interval", metavar="DURATION", parser=flags.expiry_duration,
-        help="How often to check repository and cluster. [default: 30s]")] = 30,
+        help="How often to check repository and cluster. [default: 30s]")] = 30
     report_only: Annotated[bool, typer.Option(
-        "--report-only", help="Plan and report, but apply nothing.")] = False,
+        "--report-only", help="Plan and report, but apply nothing.")] = False
     require_signature: Annotated[bool, typer.Option(
-        "--require-signature", help="Use only commits whose signature `git verify-commit` accepts.")] = False,
+        "--require-signature", help="Use only commits whose signature `git verify-commit` accepts.")] = False
     allow_rewind: Annotated[bool, typer.Option(
-        "--allow-rewind", help="Also use a commit that does not descend from the last good one.")] = False,
+        "--allow-rewind", help="Also use a commit that does not descend from the last good one.")] = False
     clone: Annotated[Path | None, flags.option(
-        "--clone", metavar="FOLDER", help="Where to keep the bare clone. [default: the user's cache folder]")] = None,
+        "--clone", metavar="FOLDER", help="Where to keep the bare clone. [default: the user's cache folder]")] = None
+
+    def open(self, invocation: Invocation, cluster: str) -> WatchedSource:
+        """Return what is watched for this cluster; raises UsageError for flags that contradict each other."""
+        if bool(self.repo) == bool(self.files):
+            raise UsageError("give either --repo URL or -f FLEET",
+                             hint="--repo follows a branch, -f files on this disk")
+        if self.repo is None:
+            if (self.require_signature or self.allow_rewind or self.path or self.clone or self.ref != "HEAD"
+                    or "-" in (self.files or ())):
+                raise UsageError("-f watches files on this disk; flags about a repository need --repo")
+            return Files(tuple(self.files or ()), inspect_in_subprocess)
+        if not self.ref:
+            raise UsageError("--ref is empty", hint="name a branch or a tag, or leave out --ref for the default branch")
+        cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
+        folder = self.clone or cache / sha256_hex(f"{self.repo}\n{self.ref}".encode())[:16]
+        return Branch(self.repo, self.ref, tuple(self.path or ("fleets",)), folder, invocation.environ, time.time,
+                      self.require_signature, self.allow_rewind, cluster, inspect_in_subprocess)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenFlags:
+    """Where the page, the metrics and the health probes are served, and for whom."""
+
     listen: Annotated[str | None, flags.option(
         "--listen", metavar="HOST:PORT",
-        help="Serve a status page, /metrics and health probes on this address over HTTP.")] = None,
+        help="Serve a status page, /metrics and health probes on this address over HTTP.")] = None
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
-        help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None,
+        help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None
     names: Annotated[list[str] | None, flags.option(
         "--listen-name", metavar="NAME",
         help="Serve them also under this host name, besides IP addresses and the machine's own names; repeatable.")
-    ] = None,
+    ] = None
+
+    def token(self) -> str | None:
+        """Return the token that protects the page; raises UsageError for one that protects nothing."""
+        token = _line_in(self.token_file, "--listen-token-file") if self.token_file else None
+        if token == "":  # it would admit anyone
+            raise UsageError(f"--listen-token-file {self.token_file} is empty")
+        if token and self.listen is None:
+            raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
+        return token
+
+
+@dataclass(frozen=True, slots=True)
+class NewsFlags:
+    """Where news are sent."""
+
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
-        help="Send news to the webhook URL in this file, as JSON with a `text`.")] = None,
+        help="Send news to the webhook URL in this file, as JSON with a `text`.")] = None
     link: Annotated[str | None, flags.option(
-        "--link", metavar="URL", help="Append this link to webhook news; {revision} = the commit.")] = None,
+        "--link", metavar="URL", help="Append this link to webhook news; {revision} = the commit.")] = None
+
+    def webhook(self, invocation: Invocation) -> Webhook | None:
+        """Return the webhook, if there is one; warns if others can read its address on the way."""
+        if self.webhook_file is None:
+            return None
+        address = _line_in(self.webhook_file, "--webhook-file")
+        webhook = Webhook(address, partial(say, "warning"))
+        if address:
+            warn_if_readable(invocation, address, "the address of the webhook")
+        return webhook
+
+    def checked_link(self) -> str:
+        """Return the link for webhook news; raises UsageError if it is not a URL, or there is no webhook."""
+        if self.link is not None and (
+                self.webhook_file is None or not self.link.startswith(("http://", "https://"))):
+            raise UsageError("--link needs a URL, and --webhook-file",
+                             hint="such as --link https://git.example.org/team/fleets/commit/{revision}")
+        return self.link or ""
+
+
+@app.command()
+def watch(
+    *,
+    watched: Annotated[SourceFlags, MadeBy(SourceFlags)],
+    served: Annotated[ListenFlags, MadeBy(ListenFlags)],
+    news: Annotated[NewsFlags, MadeBy(NewsFlags)],
     where: flags.Cluster,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="Output format, one line per event.")] = "text",
 ) -> int:
@@ -118,28 +181,19 @@ def watch(
     a running apply, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_in_subprocess)
-    cluster = f"{given_address(invocation, where.address) or ''} {where.namespace or ''}"
-    source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
+    source = watched.open(invocation, f"{given_address(invocation, where.address) or ''} {where.namespace or ''}")
     watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set()),
-                      State(interval, report_only), keeps_history=listen is not None)
-    address = _line_in(webhook_file, "--webhook-file") if webhook_file else None
-    webhook = None if address is None else Webhook(address, partial(say, "warning"))
-    if address:
-        warn_if_readable(invocation, address, "the address of the webhook")
-    token = _line_in(token_file, "--listen-token-file") if token_file else None
-    if token == "":  # it would admit anyone
-        raise UsageError(f"--listen-token-file {token_file} is empty")
-    if token and listen is None:
-        raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
-    with serving(watcher, listen, token, names or ()) as served:
-        if served:
-            say("listening", f"{served.url}/, metrics below {served.url}/metrics")
-            if token is None and not is_local(served.url):
-                say("warning", f"whoever reaches {listen} can read the page and the metrics; --listen-token-file FILE "
-                               "protects them by a token")
+                      WatchState(watched.interval, watched.report_only), keeps_history=served.listen is not None)
+    webhook, token = news.webhook(invocation), served.token()
+    with serving(watcher, served.listen, token, served.names or ()) as server:
+        if server:
+            say("listening", f"{server.url}/, metrics below {server.url}/metrics")
+            if token is None and not is_local(server.url):
+                say("warning", f"whoever reaches {served.listen} can read the page and the metrics; "
+                               "--listen-token-file FILE protects them by a token")
         try:
-            _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
-                  served.turned if served else lambda: None)
+            _loop(watcher, partial(_tell, watcher, output_format, webhook, news.checked_link()),
+                  server.turned if server else lambda: None)
         finally:
             source.close()
             if webhook:
@@ -153,32 +207,6 @@ def _line_in(file: Path, flag: str) -> str:
         raise UsageError(f"{flag} {file} cannot be read: {error.strerror}") from None
 
 
-def _link(link: str | None, webhook: Webhook | None) -> str:
-    """Return the link for webhook news; raises UsageError if it is not a URL, or there is no webhook."""
-    if link is not None and (webhook is None or not link.startswith(("http://", "https://"))):
-        raise UsageError("--link needs a URL, and --webhook-file",
-                         hint="such as --link https://git.example.org/team/fleets/commit/{revision}")
-    return link or ""
-
-
-def _source(
-    invocation: Invocation, repo: str | None, ref: str, path: list[str] | None, files: list[str] | None,
-    clone: Path | None, cluster: str, *, signed: bool, rewind: bool,
-) -> Source:
-    if bool(repo) == bool(files):
-        raise UsageError("give either --repo URL or -f FLEET", hint="--repo follows a branch, -f files on this disk")
-    if repo is None:
-        if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
-            raise UsageError("-f watches files on this disk; flags about a repository need --repo")
-        return Files(tuple(files or ()), inspect_in_subprocess)
-    if not ref:
-        raise UsageError("--ref is empty", hint="name a branch or a tag, or leave out --ref for the default branch")
-    cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
-    folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
-    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,
-                  cluster, inspect_in_subprocess)
-
-
 def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[], None]) -> NoReturn:
     watcher.note_turn(0)
     happened: Event = _look(watcher)
@@ -189,7 +217,7 @@ def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[],
                 tell(do)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
-            elif isinstance(do, Apply):
+            elif isinstance(do, StartApply):
                 watcher.note_turn(None)
                 happened = watcher.apply()
             elif isinstance(do, Rest):
@@ -231,8 +259,7 @@ def _run(said: set[str], task: ApplyTask) -> RunSummary:
     job, interrupts = new_job_id("apply"), list[str]()
     reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
-    started = start_apply(task, job, starter(), ApplyOptions(wait=False),
-                          Patience(report=lambda line: say("note", line)))
+    started = start_apply(task, job, starter(), ApplyOptions(wait=False), patient())
     try:
         summary = follow(started, lambda _: None, announce=lambda: interrupts.append(job))
     except Detached:

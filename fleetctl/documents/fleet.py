@@ -120,6 +120,11 @@ class Probe(OneOf):
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
         3, description="failures in a row before a ready engine counts as not ready (readiness) or down (liveness)")
 
+    @property
+    def port(self) -> int | None:
+        """The fixed port; None = the member's own, or no port at all."""
+        return next((getattr(check, "port", None) for kind in self.KINDS if (check := getattr(self, kind))), None)
+
 
 def _once_each(names: list[str]) -> list[str]:
     if len(set(names)) < len(names):

@@ -342,6 +342,11 @@ class Drift(Stored):
         None, description="if outdated: the differences in words, or why they are unknown; looked up for plans that "
                           "are shown, and never in one that can be applied")
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it was started with another spec than the file's."""
+        return self.code == "SPEC_CHANGED"
+
 
 class Unmanaged(Stored):
     """Capacity in use that this fleet does not count: of another fleet or scheme, or of a model not in the file."""
@@ -463,12 +468,18 @@ class Plan(Versioned):
     @property
     def waits_for_nodes(self) -> bool:
         """Whether a blocked replica would run on new nodes."""
-        return any(one.code == WAITS_FOR_NODES for one in self.blocked)
+        return any(blocked.code == WAITS_FOR_NODES for blocked in self.blocked)
 
     @property
     def new_nodes(self) -> str:
         """The new nodes that it waits for, in words; empty = they have joined, but their cards are unknown yet."""
-        return ", ".join(count_of(one.nodes, f"new {one.name} node") for one in self.growth if one.nodes)
+        return ", ".join(count_of(growth.nodes, f"new {growth.name} node") for growth in self.growth if growth.nodes)
+
+    @property
+    def outdated(self) -> list[str]:
+        """The model of each outdated replica of a model that the file still wants: what a rollout would replace."""
+        wanted = {row.key for row in self.models if row.wanted}
+        return [drift.model for drift in self.drift if drift.is_outdated and drift.model in wanted]
 
 
 class MaskedPlan(Plan):

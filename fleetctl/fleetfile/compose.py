@@ -105,7 +105,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenNode:
     """A collection whose end has not been read yet. `key` = the key whose value comes next, and its offset.
 
     `merged` = the mappings that its `<<`, at `merged_at`, merges into it.
@@ -126,7 +126,7 @@ class _Composer:
         self.left = MAX_NODES - before
         self.count = 0
         self.result = Composed()
-        self.stack: list[_Open] = []
+        self.stack: list[_OpenNode] = []
         self.anchors: dict[str, Node | None] = {}
 
     def take(self, event: _Event) -> None:
@@ -177,7 +177,7 @@ class _Composer:
         node = Node(at, value, raw=event.value, plain=plain, size=1 + (len(event.value) >> 6))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
-        self.place(node, at)
+        self.add(node, at)
 
     def open(self, event: _Event) -> None:
         at: int = event.start_mark.index
@@ -189,7 +189,7 @@ class _Composer:
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         is_mapping = type(event) is yaml.MappingStartEvent
-        self.stack.append(_Open(Node(at, {}, {}) if is_mapping else Node(at, [], []), event.anchor))
+        self.stack.append(_OpenNode(Node(at, {}, {}) if is_mapping else Node(at, [], []), event.anchor))
 
     def close(self) -> None:
         """End a collection. The keys of a mapping win over merged ones, and of these the earlier source."""
@@ -202,7 +202,7 @@ class _Composer:
                 node.value[name] = value.value
         if opened.anchor is not None:
             self.anchors[opened.anchor] = node
-        self.place(node, node.at)
+        self.add(node, node.at)
 
     def alias(self, event: _Event) -> None:
         at: int = event.start_mark.index
@@ -212,9 +212,9 @@ class _Composer:
         node = self.anchors[event.anchor]
         if node is None:
             raise self.fatal("FL013", at, f"the alias *{event.anchor} is inside its own anchor")
-        self.place(node, at)
+        self.add(node, at)
 
-    def place(self, node: Node, at: int) -> None:
+    def add(self, node: Node, at: int) -> None:
         """Add a finished node to its parent collection; a top-level node is a document, unless it is empty.
 
         `at` = the offset of the node, or of the alias to it.
@@ -241,7 +241,7 @@ class _Composer:
             raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one fleet, with aliases expanded",
                              MANY_FLEETS)
 
-    def pair(self, parent: _Open, key: Node, key_at: int, node: Node, at: int) -> None:
+    def pair(self, parent: _OpenNode, key: Node, key_at: int, node: Node, at: int) -> None:
         """Add a key and its value to a mapping, or note what `<<` merges into it."""
         entries: Any = parent.node.children
         if key.plain and key.raw == "<<":

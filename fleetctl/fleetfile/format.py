@@ -1,8 +1,9 @@
 """`fmt`: one layout for all fleet files. Comments stay with their entry, and the meaning never changes.
 
-Not a ruamel round trip: ruamel ties a comment to the key before it, so sorting the keys would move the wrong comments,
-and re-indenting leaves comments behind. Here scalars and flow collections are kept character by character. The result
-is checked against the comments counted by the YAML scanner, which shares no code with the layout reader.
+Also changes values in a text with comments. Not a round trip of a YAML library: ruamel ties a comment to the key before
+it, so sorting the keys would move the wrong comments, and re-indenting leaves comments behind. Here scalars and flow
+collections are kept character by character. The result is checked against the comments counted by the YAML scanner,
+which shares no code with the layout reader.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +20,18 @@ from yaml import cyaml
 
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import Composed, compose
-from fleetctl.fleetfile.layout import Block, Entry, GapLine, Leaf, Page, UnknownLayoutError, split_gap, write_layout
+from fleetctl.fleetfile.layout import (
+    Block,
+    Entry,
+    GapLine,
+    Leaf,
+    Page,
+    Piece,
+    UnknownLayoutError,
+    entry_of,
+    split_gap,
+    write_layout,
+)
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json, read_sources
 from fleetctl.problem import Problem
 
@@ -96,6 +108,61 @@ def _refusal(text: SourceText, offset: int) -> Problem:
                         allowed="plain block mappings and lists, without directives and `? key`")
 
 
+def with_values(text: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Return a text with the values of `before` changed to those of `after`, in the layout of `fmt`.
+
+    A comment goes with the key that it touches, all others stay. None for an unknown layout, and if a value with
+    comments inside brackets would be replaced: the caller checks the values of the result.
+    """
+    try:
+        pages = read_layout("\n".join(text.splitlines()) + "\n" if text else "")
+    except UnknownLayoutError:
+        return None
+    page = pages[0]
+    top = Entry(None, "", value=page.root)
+    if not _change(top, before, after):
+        return None
+    if page.root == Leaf(""):  # comments alone stay above what is added
+        page.header, page.tail = page.tail, []
+    page.root = top.value
+    return write_layout(pages, sort=False)
+
+
+def _change(entry: Entry, before: Any, after: Any) -> bool:  # noqa: ANN401  any YAML values
+    """Change the value of an entry; return False if comments would be lost."""
+    block = entry.value
+    if before == after:
+        return True
+    if isinstance(block, Leaf) or not isinstance(before, dict) or not isinstance(after, dict):
+        lost = count_comments(block.text) if isinstance(block, Leaf) else None
+        entry.value = entry_of(None, _piece(after, one_line=isinstance(block, Leaf) and block.text[:1] == "{")).value
+        return not lost
+    kept: list[Entry] = []
+    comments: list[str] = []
+    for below in block.entries:
+        name, value = below.name, below.value
+        if name in after and (after[name] or isinstance(value, Leaf)):
+            below.lead[:0], comments = comments, []
+            kept.append(below)
+            if not _change(below, before[name], after[name]):
+                return False
+            continue
+        while below.lead and below.lead[-1]:
+            below.lead.pop()
+        comments += [*below.lead, *(value.tail if isinstance(value, Block) else ())]
+    block.entries = [*kept, *(entry_of(name, _piece(value)) for name, value in after.items() if name not in before)]
+    block.tail[:0] = comments
+    return True
+
+
+def _piece(value: Any, *, one_line: bool = False) -> Piece:  # noqa: ANN401  any YAML value
+    if isinstance(value, dict):
+        return Piece({key: _piece(below) for key, below in value.items()}, one_line=one_line)
+    if isinstance(value, list):
+        return Piece([_piece(below) for below in value], one_line=True)
+    return Piece(value) if isinstance(value, str) else Piece(json.dumps(value), is_text=False)
+
+
 def count_comments(text: str) -> Counter[str]:
     """Count each comment of a valid YAML text, including those inside brackets and after `|`."""
     found: Counter[str] = Counter()
@@ -126,7 +193,7 @@ def read_layout(text: str) -> list[Page]:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenBlock:
     """A block that has not ended; `keyed` = the entry whose value comes next."""
 
     block: Block
@@ -145,7 +212,7 @@ class _Reader:
         self.text = text
         self.cursor = 0
         self.pages: list[Page] = []
-        self.open: list[_Open] = []
+        self.open: list[_OpenBlock] = []
         self.closed: list[Block] = []
         self.pending: list[GapLine] = []
         self.noted: Entry | Page | None = None
@@ -203,7 +270,7 @@ class _Reader:
             block.properties, block.column, self.cursor = properties[0], -1, properties.end()
             self.noted = owner if isinstance(owner, Entry) else None
         self.attach(owner, block)
-        self.open.append(_Open(block))
+        self.open.append(_OpenBlock(block))
 
     def scalar(self, event: yaml.NodeEvent, start: int, end: int) -> None:
         parent = self.open[-1] if self.open else None

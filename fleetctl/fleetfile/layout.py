@@ -280,11 +280,11 @@ def block_style(text: str) -> Literal["|"] | None:
 
 def write_yaml(root: Piece) -> str:
     """Return a document as text; a `note` is written as is, after a blank."""
-    return write_layout([Page(root=_entry(None, root).value)], sort=True)
+    return write_layout([Page(root=entry_of(None, root).value)], sort=True)
 
 
-def _entry(key: str | None, piece: Piece) -> Entry:
-    """Return a value under a key, or an item."""
+def entry_of(key: str | None, piece: Piece) -> Entry:
+    """Return a value to be written under a key, or as an item."""
     written = None if key is None else f"{'? ' if len(key) > _LONGEST_KEY else ''}{_scalar(Piece(key))}"
     entry = Entry(written, key or "", list(piece.above), f" {piece.note}" if piece.note else "")
     if isinstance(piece.content, str) and piece.style in ("|", ">"):
@@ -295,9 +295,9 @@ def _entry(key: str | None, piece: Piece) -> Entry:
     elif piece.one_line or not piece.content or isinstance(piece.content, str):
         entry.value = Leaf(_on_one_line(piece))
     elif isinstance(piece.content, dict):
-        entry.value = Block("mapping", 0, entries=[_entry(*item) for item in piece.content.items()])
+        entry.value = Block("mapping", 0, entries=[entry_of(*item) for item in piece.content.items()])
     else:
-        entry.value = Block("sequence", 0, entries=[_entry(None, item) for item in piece.content])
+        entry.value = Block("sequence", 0, entries=[entry_of(None, item) for item in piece.content])
     return entry
 
 

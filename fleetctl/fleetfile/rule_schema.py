@@ -20,7 +20,7 @@ from fleetctl.fleetfile.compose import DUPLICATE_KEY, compose
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.rule_result import Result
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode
-from fleetctl.fleetfile.validate import Finding
+from fleetctl.fleetfile.validate import Refusal
 from fleetctl.problem import Problem
 
 UNUSABLE, BROKEN, ENDLESS = "FL037", "FL038", "FL087"
@@ -89,8 +89,8 @@ class _Rules:
         elif result.kind == "invalid":
             yield _violation(UNUSABLE, self.document, result, "JSON Schema")
         elif result.kind == "duplicate":
-            found = [one for one in compose(self.text).problems if one.code == DUPLICATE_KEY]
-            yield from ([replace(one, code=UNUSABLE) for one in found]
+            found = [problem for problem in compose(self.text).problems if problem.code == DUPLICATE_KEY]
+            yield from ([replace(problem, code=UNUSABLE) for problem in found]
                         or [self.text.problem(UNUSABLE, 0, "this schema has a duplicate key")])
         elif result.kind == "json":
             at = min(int(result.path[0]), len(self.text.text))
@@ -121,14 +121,14 @@ def _violation(code: str, document: Document, result: Result, rules: str) -> Pro
     while variable_of(path) and not is_env_value(path):  # never inside the value of a variable
         path = path[:-1]
     node = document.node(path)
-    finding = Finding(document, path, node, on_key=False)
+    finding = Refusal(document, path, node, on_key=False)
     if result.key is not None and not is_env_value(path):  # a key in the value may be an unquoted secret in braces
-        finding = Finding(document, (*path, result.key), node.child(result.key) if node else None, on_key=True)
+        finding = Refusal(document, (*path, result.key), node.child(result.key) if node else None, on_key=True)
     message = result.message or _default_message(finding, result.keyword, rules)
     return finding.problem(code, _printable(message), allowed=_printable(result.allowed or "") or None)
 
 
-def _default_message(finding: Finding, keyword: str, rules: str) -> str:
+def _default_message(finding: Refusal, keyword: str, rules: str) -> str:
     """Return the message for a rule without a description; jsonschema's own could hold the value of a variable."""
     if finding.on_key and keyword == "required":
         return f'the key "{finding.name}" is missing but required by {rules}'

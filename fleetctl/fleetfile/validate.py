@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT
-from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.documents.fleet import API_VERSION, DNS_LABEL, FleetDocument
 from fleetctl.documents.mask import COMMAND_LINE, is_env_value, masked, masked_text, variable_of, without_value
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile import guess
 from fleetctl.fleetfile.guess import BECAUSE_OF_THE_COMMA
 from fleetctl.fleetfile.keys import homes, keys_of, model_at
-from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value, size_of
+from fleetctl.fleetfile.nodes import ChildNode, Document, MergedNode, Node, Value, size_of
 from fleetctl.problem import Problem
 
 MAX_SHOWN = 60
@@ -41,7 +41,7 @@ _TWO_FORMS: dict[Path, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Refusal:
     """One error and its position: `path` leads to the value `node`, or to its key if `on_key`.
 
     `kind`, `message` and `context` come from pydantic.
@@ -104,14 +104,16 @@ class Finding:
         return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
 
 
-def problem_of(finding: Finding) -> Problem:
+def problem_of(finding: Refusal) -> Problem:
     """Return the problem for an error of pydantic."""
     if make := _PROBLEMS.get(finding.kind):
         return make(finding)
+    if "allowed" in finding.context:
+        return _own("FL035", None, finding)
     return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
-def _unknown_key(finding: Finding) -> Problem:
+def _unknown_key(finding: Refusal) -> Problem:
     model = model_at(finding.path[:-1])
     known = keys_of(model) if model else []
     key = str(finding.path[-1])
@@ -126,7 +128,7 @@ def _unknown_key(finding: Finding) -> Problem:
     return finding.problem("FL020", f'unknown key "{cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
 
 
-def _our_name(finding: Finding, key: str) -> str | None:
+def _our_name(finding: Refusal, key: str) -> str | None:
     """Return our name for a key that another system or list calls `key`, unless the mapping already has it."""
     above = finding.path[:-1]
     meant = _OTHER_NAMES.get((str(above[-2]) if len(above) > 1 else "", key))
@@ -135,7 +137,7 @@ def _our_name(finding: Finding, key: str) -> str | None:
     return None if meant in present or (meant == "count" and present.get("role") != "Worker") else meant
 
 
-def _missing(finding: Finding) -> Problem:
+def _missing(finding: Refusal) -> Problem:
     missing, above = finding.path[-1], finding.path[:-1]
     owner = next((part for part in reversed(above) if isinstance(part, str)), None)
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
@@ -175,7 +177,7 @@ def _is_new(items: MergedNode, index: int, document: Document) -> bool:
     return items.sources[index] is document.source and not isinstance(items.child(index), MergedNode)
 
 
-def _wrong_type(finding: Finding) -> Problem:
+def _wrong_type(finding: Refusal) -> Problem:
     empty = finding.node is not None and finding.node.value is None
     if is_env_value(finding.path):
         found = "empty" if empty or finding.node is None else finding.shown
@@ -190,7 +192,7 @@ def _wrong_type(finding: Finding) -> Problem:
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
 
 
-def _expected(finding: Finding) -> tuple[str, str | None]:
+def _expected(finding: Refusal) -> tuple[str, str | None]:
     """Return what a value of the wrong type should be, in words, and the value that was probably meant."""
     node, raw = finding.node, finding.raw
     if finding.kind == "string_type":
@@ -208,13 +210,13 @@ def _expected(finding: Finding) -> tuple[str, str | None]:
     return f"a mapping with {', '.join(keys_of(model))}" if model else "a mapping", None
 
 
-def _out_of_range(finding: Finding) -> Problem:
+def _out_of_range(finding: Refusal) -> Problem:
     bounds = (f"{words} {finding.context[key]}" for key, words in _BOUNDS.items() if key in finding.context)
     allowed = finding.context.get("allowed") or " and ".join(bounds) or None
     return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed)
 
 
-def _length(finding: Finding) -> Problem:
+def _length(finding: Refusal) -> Problem:
     if "min_length" in finding.context:
         return finding.problem("FL023", f"{finding.name} must not be empty")
     allowed = f"at most {finding.context.get('max_length')}"
@@ -223,21 +225,23 @@ def _length(finding: Finding) -> Problem:
     return finding.problem("FL023", f"{finding.name} has too many items", allowed=allowed)
 
 
-def _literal(finding: Finding) -> Problem:
+def _literal(finding: Refusal) -> Problem:
     known = _EXPECTED.findall(str(finding.context.get("expected", "")))
     return finding.problem("FL024", f"{finding.name} is {finding.shown}", allowed=", ".join(known),
                            suggestion=nearest(finding.raw, known) if finding.raw else None)
 
 
-def _pattern(finding: Finding) -> Problem:
+def _pattern(finding: Refusal) -> Problem:
     if finding.context.get("pattern") == "^/":
         return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
+    if (pattern := finding.context.get("pattern")) != DNS_LABEL:
+        return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed=f"text that matches {pattern}")
     return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label",
                            suggestion=guess.dns_label_meant(finding.raw),
                            allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
 
 
-def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding) -> Problem:
+def _own(code: str, meant: Callable[[str], str | None] | None, finding: Refusal) -> Problem:
     """Return the problem for an error of our own models, whose context has `found` and `allowed`."""
     raw = finding.name if finding.on_key else finding.raw
     value = f"the value of {finding.variable}" if finding.variable else finding.shown
@@ -250,7 +254,7 @@ def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding)
     return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
 
 
-def _not_one_kind(code: str, finding: Finding) -> Problem:
+def _not_one_kind(code: str, finding: Refusal) -> Problem:
     found = finding.context.get("found")
     return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
                            allowed=f"exactly one of {finding.context.get('allowed')}")
@@ -261,13 +265,13 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
-def _name(code: str, meant: Callable[[str], str | None], finding: Finding) -> Problem:
+def _name(code: str, meant: Callable[[str], str | None], finding: Refusal) -> Problem:
     """Return the problem for a name with characters that names do not have."""
     value = finding.node.value if finding.node else None
     return _own(code, lambda _: meant(value) if isinstance(value, str) else None, finding)
 
 
-_PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
+_PROBLEMS: dict[str, Callable[[Refusal], Problem]] = {
     "extra_forbidden": _unknown_key,
     "missing": _missing,
     **dict.fromkeys(("string_type", "bool_type", "int_type", "int_from_float", "list_type", "dict_type", "model_type",
@@ -283,8 +287,6 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_duration": partial(_own, "FL026", guess.duration_meant),
     "bad_selector": partial(_own, "FL027", guess.selector_meant),
     "bad_label_key": partial(_own, "FL028", None),
-    **dict.fromkeys(("bad_label_value", "bad_url_path", "nul_in_text", "bad_url", "bad_body", "repeated_port"),
-                    partial(_own, "FL035", None)),
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
@@ -298,6 +300,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_of": partial(_own, "FL082", None),
 }
+"""By the kind of pydantic's error; any other one of our own models is text in an invalid form."""
 
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
@@ -316,7 +319,7 @@ MAX_FOUND = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDocument:
     """A document and its model, which is None if there are problems; `foreign` = not a fleet at all."""
 
     document: Document
@@ -325,13 +328,13 @@ class Checked:
     foreign: bool = False
 
 
-def validate(document: Document, *, whole: bool = True) -> Checked:
+def validate(document: Document, *, whole: bool = True) -> CheckedDocument:
     """Check keys, types and values of one document. A document of another kind gets one problem, not one per key.
 
     `whole` = every base could be read; otherwise a missing key may be in an unread base, and is not a problem.
     """
     if foreign := foreign_problem(document):
-        return Checked(document, None, (foreign,), foreign=True)
+        return CheckedDocument(document, None, (foreign,), foreign=True)
     large = size_of(document.root) > PART
     checked = _checked_in_parts(document) if large else _checked(document, document.value)
     return checked if whole else replace(
@@ -346,10 +349,10 @@ def validate_base(document: Document) -> tuple[Problem, ...]:
     return _checked(document, {**own, "metadata": {"name": "any"}, "spec": {}}).problems
 
 
-def _checked_in_parts(document: Document) -> Checked:
+def _checked_in_parts(document: Document) -> CheckedDocument:
     """Check a large document: a few models at a time, since each error of pydantic takes a kilobyte of memory."""
     node = document.node(("spec", "models"))
-    models: list[Entry] = node.children if node and isinstance(node.children, list) else []
+    models: list[ChildNode] = node.children if node and isinstance(node.children, list) else []
     sizes = [size_of(model) for *_, model in models]
     problems = [document.problem("FL014", ("spec", "models", index), f"more than {PART} values in one model",
                                  allowed="copies and counts instead of groups and members that are written out")
@@ -358,7 +361,7 @@ def _checked_in_parts(document: Document) -> Checked:
         problems.append(document.problem("FL014", (), f"more than {MAX_BESIDE_MODELS} values beside the models",
                                          allowed="fewer entries, such as node policies that select nodes by labels"))
     if problems:
-        return Checked(document, None, tuple(problems))
+        return CheckedDocument(document, None, tuple(problems))
     without = {**document.value, "spec": {**document.value["spec"], "models": []}} if models else document.value
     rest = _checked(document, without)
     problems, found, first = list(rest.problems), [], 0
@@ -371,15 +374,15 @@ def _checked_in_parts(document: Document) -> Checked:
         found += part.model.spec.models if part.model else []
         first = last
     if problems or rest.model is None:
-        return Checked(document, None, tuple(problems))
+        return CheckedDocument(document, None, tuple(problems))
     spec = rest.model.spec.model_copy(update={"models": found}) if models else rest.model.spec
-    return Checked(document, rest.model.model_copy(update={"spec": spec}))
+    return CheckedDocument(document, rest.model.model_copy(update={"spec": spec}))
 
 
-def _checked(document: Document, value: Value, first: int = 0) -> Checked:
+def _checked(document: Document, value: Value, first: int = 0) -> CheckedDocument:
     """Check a value; `first` = the index in the document of the first model in it."""
     try:
-        return Checked(document, FleetDocument.model_validate(value))
+        return CheckedDocument(document, FleetDocument.model_validate(value))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         for found in errors if first else ():
@@ -389,7 +392,7 @@ def _checked(document: Document, value: Value, first: int = 0) -> Checked:
         problems = _without_consequences([problem_of(_finding(document, found)) for found in known])
         # a document without a model must have a problem, or it would be dropped silently
         fallback = (document.problem("FL022", (), "this document cannot be used"),) if known else ()
-        return Checked(document, None, problems or fallback)
+        return CheckedDocument(document, None, problems or fallback)
 
 
 def _without_consequences(problems: list[Problem]) -> tuple[Problem, ...]:
@@ -435,12 +438,12 @@ def _is_in_shape(document: Document, error: ErrorDetails) -> bool:
     return node is not None and node.value is not None and (path[3:] == ("workers",) or "workers" in path[4:-1])
 
 
-def _finding(document: Document, error: ErrorDetails) -> Finding:
+def _finding(document: Document, error: ErrorDetails) -> Refusal:
     """Return a pydantic error with its path in the file, up to the last part that exists."""
     loc = [part for part in error["loc"] if part not in _FORMS]
     on_key = loc[-1:] == ["[key]"]
     path = loc[:-1] if on_key else loc
     while path and error["type"] != "missing" and document.node(tuple(path)) is None:
         path.pop()
-    return Finding(document, tuple(path), document.node(tuple(path)), on_key or error["type"] == "extra_forbidden",
+    return Refusal(document, tuple(path), document.node(tuple(path)), on_key or error["type"] == "extra_forbidden",
                    error["type"], error["msg"], error.get("ctx") or {})

@@ -21,6 +21,8 @@ PREFIX = "FLEETCTL_OUT_"
 
 ForgeName = Literal["auto", "github", "gitlab", "none"]
 """The values of `--forge`; auto = detect the forge by its environment variables."""
+Sink = Literal["comment", "summary", "outputs"]
+"""Where a job's result goes on a forge: a comment on the change, the job's summary page, values for later steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,12 @@ class Forge(ABC):
     """A job on a forge, as its environment describes it.
 
     `change` is None for a run without a change request, such as a push to the main branch. `root` is the folder of the
-    checkout, "" if unknown. `sleep` waits between tries.
+    checkout, "" if unknown. `sleep` waits between tries. `file_variables` name the files that a job is given.
     """
 
     name: ClassVar[str]
     root_variable: ClassVar[str]
+    file_variables: ClassVar[Mapping[Sink, str]]
     kind_of_change: ClassVar[str]
     how_to_propose: ClassVar[str]
 
@@ -88,6 +91,17 @@ class Forge(ABC):
     def check_access(self) -> str:
         """Return the API's address; raises ForgeError if a token or the address of the repository is missing."""
         return self._api()[0]
+
+    def require(self, sink: Sink) -> None:
+        """Raise ForgeError, which says what is missing, if this run cannot have that sink."""
+        if sink == "comment":
+            if self.change is None or self.change.number is None:
+                raise ForgeError(f"this run does not belong to a {self.kind_of_change}")
+            self.check_access()
+        elif sink not in self.file_variables:
+            raise ForgeError(f"{self.name} has no {sink} page for a job")
+        elif not self._environ.get(self.file_variables[sink]):
+            raise ForgeError(f"{self.file_variables[sink]} is not set")
 
     @contextmanager
     def _connected(self, hints: Mapping[int, str]) -> Iterator[tuple[ForgeClient, str]]:

@@ -30,7 +30,7 @@ def actions_for(
     ledger: Ledger,
 ) -> list[ActionDocument]:
     """Return one action per placed replica and id, in order of creation."""
-    places = {one.demand.place for one, _ in placed}
+    places = {replica.demand.place for replica, _ in placed}
     lifecycles = {place: lifecycle_of(models[place]) for place in places}
     limits = {place: states[models[place].key].max_live(models[place]) for place in places}
     warm = {place: states[models[place].key].not_hot_ids for place in places}
@@ -39,16 +39,16 @@ def actions_for(
         for group in models[place].workers:
             for member in group.members:
                 if member.engine.stop:
-                    stops[place, group.name] = [one.engine.stop for one in by_rank(group)]
+                    stops[place, group.name] = [ranked.engine.stop for ranked in by_rank(group)]
     documents = []
-    for one, replica_id in placed:
-        place = one.demand.place
+    for replica, replica_id in placed:
+        place = replica.demand.place
         model = models[place]
         documents.append({
             **({"engineHash": model.engine_hash} if model.engine_hash else {}), "id": f"{model.key}/{replica_id}",
             "lifecycle": lifecycles[place],
             "members": [_member(assigned, ledger.nodes[assigned.node], stops.get((place, assigned.seat.group)))
-                        for assigned in one.assignments],
+                        for assigned in replica.assignments],
             "model": model.key, "op": "promote" if replica_id in warm[place] else "create", "priority": model.priority,
             "replicaId": replica_id, "specHash": model.spec_hash, "wanted": limits[place],
         })
@@ -76,8 +76,8 @@ def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
 def _member(assigned: Assigned, node: LedgerNode, stops: Sequence[Stop | None] | None) -> dict[str, Any]:
     seat = assigned.seat
     claim, stop = seat.claim, stops[seat.rank] if stops else None
-    cooling = [one.uuid for one in node.policy.cooling_cards if one.uuid and not one.tries] if assigned.gpus else []
-    residents = [one.model_dump() for one in node.policy.residents] if assigned.gpus else []
+    cooling = [card.uuid for card in node.policy.cooling_cards if card.uuid and not card.tries] if assigned.gpus else []
+    residents = [resident.model_dump() for resident in node.policy.residents] if assigned.gpus else []
     return {
         **({"coolingCards": cooling} if cooling else {}),
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,

@@ -21,7 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import (
     MOST_FETCHES,
-    Fetch,
+    NodeFetch,
     by_rank,
     domain_labels,
     variables_of,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fleetctl.planner.sources import Ready
 
 
-class Part(NamedTuple):
+class WeightsPart(NamedTuple):
     """One artifact of a model: the view to fetch, and a member that needs it, with the variables it would have."""
 
     weights: Weights
@@ -43,18 +43,18 @@ class Part(NamedTuple):
     variables: Mapping[str, str]
 
 
-def parts_of(model: ResolvedModel) -> list[Part]:
+def parts_of(model: ResolvedModel) -> list[WeightsPart]:
     """Return each artifact of a model once; an artifact of which different views are needed is fetched whole."""
-    found: dict[str, Part] = {}
+    parts: dict[str, WeightsPart] = {}
     for part in _all_parts(model):
-        first = found.setdefault(part.weights.index, part)
+        first = parts.setdefault(part.weights.index, part)
         if first.view != part.view:
             whole = first.weights.model_copy(update={"view": None})
-            found[part.weights.index] = first._replace(weights=whole, view=None)
-    return list(found.values())
+            parts[part.weights.index] = first._replace(weights=whole, view=None)
+    return list(parts.values())
 
 
-def _all_parts(model: ResolvedModel) -> Iterator[Part]:
+def _all_parts(model: ResolvedModel) -> Iterator[WeightsPart]:
     for group in model.workers:
         ranks = by_rank(group)
         for rank, member in enumerate(ranks):
@@ -63,11 +63,11 @@ def _all_parts(model: ResolvedModel) -> Iterator[Part]:
             for copy, replica in product(range(min(group.copies, 2)), range(2)):
                 variables = variables_of({"model": model.key, "replicaId": replica},
                                          {"group": group.name, "copy": copy, "rank": rank}, ranks)
-                yield Part(member.weights, view_of(member.weights, variables), member, variables)
+                yield WeightsPart(member.weights, view_of(member.weights, variables), member, variables)
 
 
 def orders_for(
-    model: ResolvedModel, nodes: Mapping[str, Sequence[Part]], ready: Ready
+    model: ResolvedModel, nodes: Mapping[str, Sequence[WeightsPart]], ready: Ready
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the fetches for the agent, by node id.
 
@@ -79,7 +79,7 @@ def orders_for(
     near = domain_labels({"": replica_shape(model)})
     for begin in range(0, len(todo), MOST_FETCHES):
         batch = todo[begin:begin + MOST_FETCHES]
-        fetches = {(node_id, part.weights.index): Fetch(node_id, part.weights.index, part.view, near)
+        fetches = {(node_id, part.weights.index): NodeFetch(node_id, part.weights.index, part.view, near)
                    for node_id, parts in batch for part in parts}
         chosen = sources_for(list(fetches.values()), ready)
         for node_id, parts in batch:
@@ -98,7 +98,7 @@ class ColdFloor(NamedTuple):
 
     def shown_in(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
         """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
-        nodes = {one["model"]: len(one["nodes"]) for one in self.prefetches}
+        nodes = {prefetch["model"]: len(prefetch["nodes"]) for prefetch in self.prefetches}
         result = []
         for row in rows:
             reason = row.reason
@@ -126,7 +126,7 @@ def cold_floor(
     for model in models:
         if model.cold is None:
             continue
-        parts, to_fetch, names, waiting = parts_of(model), dict[str, list[Part]](), dict[str, str](), 0
+        parts, to_fetch, names, waiting = parts_of(model), dict[str, list[WeightsPart]](), dict[str, str](), 0
         for node in sorted(inventory.nodes, key=lambda node: (node.name, node.id)):
             if node.id not in open_nodes or not _is_selected(node, model.cold):
                 continue
@@ -154,24 +154,24 @@ def _document(
 
 def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list[str]]:
     """Return the names of the nodes that keep a model's weights, and of those that should but lack some."""
-    parts, found = parts_of(model), dict[bool, list[str]]()
+    parts, nodes = parts_of(model), dict[bool, list[str]]()
     for node in inventory.nodes:
         if node.cold is not None and node.cordon is None and model.cold is not None and _is_selected(node, model.cold):
-            found.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
-    return found.get(False, []), found.get(True, [])
+            nodes.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
+    return nodes.get(False, []), nodes.get(True, [])
 
 
 def _is_selected(node: Node, selector: Mapping[str, str]) -> bool:
     return node.state == "ALIVE" and matches(selector, node.all_labels)
 
 
-def _lacks(node: Node, part: Part) -> bool:
+def _lacks(node: Node, part: WeightsPart) -> bool:
     return node.cold is not None and not any(
         held.artifact == part.weights.index and held.view in (None, part.view) for held in node.cold)
 
 
-def _failed_recently(node: Node, part: Part, inventory: Inventory, retry_after_s: float) -> bool:
+def _failed_recently(node: Node, part: WeightsPart, inventory: Inventory, retry_after_s: float) -> bool:
     """Return whether a fetch of these weights to a node failed less than `retry_after_s` seconds ago."""
-    return any(one.artifact == part.weights.index
-               and (as_datetime(inventory.observed_at) - as_datetime(one.at)).total_seconds() < retry_after_s
-               for one in node.unfetched)
+    return any(failed.artifact == part.weights.index
+               and (as_datetime(inventory.observed_at) - as_datetime(failed.at)).total_seconds() < retry_after_s
+               for failed in node.unfetched)

@@ -43,7 +43,8 @@ class Cools(NamedTuple):
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
     """Return its end and reason: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
     where = node_names(cooling.node_ids, inventory) + _cards_in_common(cooling, inventory)
-    codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
+    counts = Counter(failure.code for failure in cooling.failures)
+    codes = ", ".join(f"{count} x {code}" for code, count in counts.items())
     until = clock_text(moment_at(cooling.until), inventory.observed_at)
     head = f"one replica is tried first: cooled until {until}" if cooling.over else f"cooling until {until}"
     return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
@@ -51,9 +52,9 @@ def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
 
 def missing_image_text(nodes: Collection[Cooling], inventory: Inventory) -> str:
     """Return where the image of a model is missing, the latest message, and when one of these nodes is tried again."""
-    where = node_names({node_id for one in nodes for node_id in one.node_ids}, inventory)
-    latest = max((one.failures[-1] for one in nodes), key=lambda failure: seconds(failure.at))
-    again = min((one.until for one in nodes if not one.over), default=None)
+    where = node_names({node_id for cooling in nodes for node_id in cooling.node_ids}, inventory)
+    latest = max((cooling.failures[-1] for cooling in nodes), key=lambda failure: seconds(failure.at))
+    again = min((cooling.until for cooling in nodes if not cooling.over), default=None)
     then = "" if again is None else f"; tried there again at {clock_text(moment_at(again), inventory.observed_at)}"
     return f"its image is not on {where}: {last_words(latest.message)}{then}"
 
@@ -95,8 +96,8 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
     cooled = find_cooled(fleet, inventory)
     names, models = {node.id: node.name for node in inventory.nodes}, {model.key: model for model in fleet.models}
 
-    def cools(name: str, one: Cooling, node: str = "") -> Cools:
-        return Cools(name, cooling_text(one, inventory), one.failures[-1].at or inventory.observed_at, node)
+    def cools(name: str, cooling: Cooling, node: str = "") -> Cools:
+        return Cools(name, cooling_text(cooling, inventory), cooling.failures[-1].at or inventory.observed_at, node)
 
     yield from (cools(key, found) for key, found in cooled.models.items())
     for key, own in cooled.avoided.items():
@@ -105,13 +106,13 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
         avoided = own.keys() | cooled.nodes.keys() | cooled.no_image.get(key, {}).keys()
         others = [node for node in usable_nodes(models[key], inventory.nodes)
                   if node.id not in avoided and not node.cordon]
-        for node_id, one in own.items():
-            there = cools(key, one)
+        for node_id, cooling in own.items():
+            there = cools(key, cooling)
             elsewhere = f"; new replicas may be created elsewhere, but not on {names[node_id]}"
             yield there._replace(why=f"{there.why}{elsewhere}") if others else there
-    yield from (cools(names[node_id], one, names[node_id]) for node_id, one in cooled.nodes.items())
-    yield from (cools(f"card {index} on {node.name}", one, node.name)
-                for node in inventory.nodes for index, _, one in cooled.on_node(node))
+    yield from (cools(names[node_id], cooling, names[node_id]) for node_id, cooling in cooled.nodes.items())
+    yield from (cools(f"card {index} on {node.name}", cooling, node.name)
+                for node in inventory.nodes for index, _, cooling in cooled.on_node(node))
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:
@@ -126,9 +127,10 @@ def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     for success in inventory.successes:
         ready[success.model] = max(ready.get(success.model, since), seconds(success.at))
-    recent = [one for one in inventory.failures if fleet in (None, one.fleet) and one.code not in NO_FAILURES
-              and seconds(one.at) > ready.get(one.model, since)]
-    recent.sort(key=lambda one: (one.model, seconds(one.at), one.actor_id or ""))
+    recent = [failure for failure in inventory.failures
+              if fleet in (None, failure.fleet) and failure.code not in NO_FAILURES
+              and seconds(failure.at) > ready.get(failure.model, since)]
+    recent.sort(key=lambda failure: (failure.model, seconds(failure.at), failure.actor_id or ""))
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
-                   node_names({node_id for one in row for node_id in one.node_ids}, inventory))
-            for model, row in grouped((one.model, one) for one in recent).items()]
+                   node_names({node_id for failure in row for node_id in failure.node_ids}, inventory))
+            for model, row in grouped((failure.model, failure) for failure in recent).items()]

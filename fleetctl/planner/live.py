@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as counting
 from itertools import islice
@@ -91,12 +91,13 @@ class ModelState:
     @property
     def own_ids(self) -> set[int]:
         """Ids of our replicas that are not DEAD."""
-        return {one.replica_id for one in (*self.live, *self.lost, *self.not_hot) if one.replica_id is not None}
+        return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
+                if replica.replica_id is not None}
 
     @property
     def not_hot_ids(self) -> set[int]:
         """Ids of our replicas on other levels that no HOT replica uses."""
-        return {one.replica_id for one in self.not_hot if one.replica_id is not None} - self.hot_ids
+        return {replica.replica_id for replica in self.not_hot if replica.replica_id is not None} - self.hot_ids
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting up from the highest, without ids that others use."""
@@ -115,6 +116,10 @@ class LiveState:
     lost: list[Lost]
     running: list[tuple[Replica, bool]]
     """All live replicas, including foreign ones and WARM ones with memory, in a fixed order; whether each is ours."""
+
+    def live_of(self, key: str) -> Sequence[Replica]:
+        """Return the live replicas of a model."""
+        return self.models[key].live if key in self.models else ()
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
@@ -145,8 +150,8 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
 
 def pause_of(inventory: Inventory, fleet: str, model: str) -> Pause | None:
     """Return the pause of a whole fleet, else of this model in it; None = it is not paused."""
-    found = [one for one in inventory.pauses if one.fleet == fleet and one.model in (None, model)]
-    return min(found, key=lambda one: one.model is not None, default=None)
+    pauses = [pause for pause in inventory.pauses if pause.fleet == fleet and pause.model in (None, model)]
+    return min(pauses, key=lambda pause: pause.model is not None, default=None)
 
 
 def paused_text(pause: Pause, observed_at: str) -> str:
@@ -181,9 +186,9 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     """Yield replicas by model and id; sorted per model, since comparing 50,000 names with each other is slow."""
     by_model = grouped((replica.model, replica) for replica in replicas)
     for model in sorted(by_model):
-        yield from sorted(by_model[model], key=lambda one: (
-            -1 if one.replica_id is None else one.replica_id, one.fleet or "", one.foreign_id or "",
-            one.actor_id or ""))
+        yield from sorted(by_model[model], key=lambda replica: (
+            -1 if replica.replica_id is None else replica.replica_id, replica.fleet or "", replica.foreign_id or "",
+            replica.actor_id or ""))
 
 
 def _add(state: LiveState, replica: Replica, names: Mapping[str, str], *, marked: bool, ours: bool, lost: bool) -> None:

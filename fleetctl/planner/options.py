@@ -83,19 +83,19 @@ def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) 
     """Return the keys of the models that a selector matches; raises FleetctlError if none. `models` = labels by key."""
     chosen = [key for key, labels in models.items() if selector.matches(labels)]
     if not chosen:
-        known = sorted({f"{key}={value}" for labels in models.values() for key, value in labels.items()})
+        pairs = sorted({f"{key}={value}" for labels in models.values() for key, value in labels.items()})
         raise FleetctlError(f"--selector {selector.text}: no model of the fleet file has such labels",
-                            hint=f"the file has the labels {', '.join(known[:20])}" if known else "no model has labels")
+                            hint=f"the file has the labels {', '.join(pairs[:20])}" if pairs else "no model has labels")
     return chosen
 
 
 def _keys(flag: str, named: Sequence[str], keys: Collection[str]) -> tuple[str, ...]:
-    found = tuple(with_key(name, keys) for name in named)
-    for key in found:
+    named_keys = tuple(with_key(name, keys) for name in named)
+    for key in named_keys:
         if key not in keys:
             hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
             raise FleetctlError(f"{flag} {key}: the fleet file has no such model", hint=hint)
-    return found
+    return named_keys
 
 
 def require_complete(inventory: Inventory) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import itemgetter
@@ -18,6 +18,7 @@ from fleetctl.documents.plan import (
     Blocked,
     Certificate,
     Drift,
+    FileWarning,
     Growth,
     Hold,
     ModelRow,
@@ -30,6 +31,7 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import actions_for, read_actions
@@ -44,18 +46,16 @@ from fleetctl.planner.live import (
     resume_command,
     sort_out,
 )
-from fleetctl.planner.notes import card_notes, file_warnings, slot_notes
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
-from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.planner.cold import ColdFloor
@@ -82,11 +82,11 @@ class _Draft:
     placer: Placer
     before: Ledger
     """What was free before this plan."""
-    found: WithinQuotas = field(init=False)
+    packed: WithinQuotas = field(init=False)
     tries: Tries = field(init=False)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
-    most: int = 0
+    bound: int = 0
     """The bound on new replicas."""
     certificate: Certificate = field(init=False)
     blocked: Sequence[Blocked] = ()
@@ -102,7 +102,7 @@ class _Draft:
     @property
     def created(self) -> Counter[int]:
         """The number of new replicas, by the place of their model in the file."""
-        return Counter(one.demand.place for one, _ in self.placed)
+        return Counter(replica.demand.place for replica, _ in self.placed)
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -113,7 +113,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     require_complete(inventory)
     options = with_keys(options, fleet.labels)
     if any(model.engine_hash for model in fleet.models):
-        from fleetctl.planner.startup import with_startup_times  # most fleets have no weights
+        from fleetctl.planner.weights import with_startup_times  # most fleets have no weights
 
         fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
@@ -145,35 +145,45 @@ def _place(draft: _Draft) -> None:
     limits, placer, quotas, start = draft.limits, draft.placer, draft.quotas, draft.ledger.mark()
     expected = expect(draft.fleet, draft.inventory, draft.state, draft.shapes)
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
-    draft.found = found = pack_within(
+    draft.packed = packed = pack_within(
         quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
         lambda: placer.ledger.undo(start))
+    without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
     draft.tries = try_nodes(
-        limits, [one for one in limits.allowed(draft.wanted) if one.place in found.no_room], found.packing.placed,
-        placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    draft.placed = with_ids([*found.packing.placed, *draft.tries.placed], draft.fleet.models, draft.state.models,
-                            placer.ledger, start)
-    draft.most = found.packing.most + len(limits.tries)
+        limits, without_room, packed.packing.placed, placer, lambda placed: quotas.keeps(placed).total() == len(placed))
+    placed = [*packed.packing.placed, *draft.tries.placed]
+    states = [draft.state.models[model.key] for model in draft.fleet.models]
+    with_ids: Sequence[tuple[Placed, int | None]] = [(replica, None) for replica in placed]
+    if any(states[replica.demand.place].not_hot for replica in placed):
+        from fleetctl.planner.promote import promoted  # most fleets have no WARM replicas
+
+        with_ids = promoted(placed, draft.fleet.models, states, placer.ledger, start)
+    counts = Counter(replica.demand.place for replica, replica_id in with_ids if replica_id is None)
+    ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
+    draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
+                    for replica, replica_id in with_ids]
+    draft.bound = packed.packing.bound + len(limits.tries)
 
 
 def _explain(draft: _Draft) -> None:
     """Say what is proven of the places, what is blocked and why, and what would help."""
-    fleet, inventory, found, state = draft.fleet, draft.inventory, draft.found, draft.state
-    placed, inquiry, repacked = [one for one, _ in draft.placed], None, None
-    if found.no_room:  # imported only now: a third of the time of a small plan
+    fleet, inventory, packed, state = draft.fleet, draft.inventory, draft.packed, draft.state
+    placed, inquiry, repacked = [replica for replica, _ in draft.placed], None, None
+    if packed.no_room:  # imported only now: a third of the time of a small plan
+        from fleetctl.planner.placement.exact.exact import repacked_bound
+        from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
-        from fleetctl.planner.repacked import repacked_bound
 
         occupants = look_around(inventory.nodes, draft.ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
         occupants.replicas += new_occupants(draft.placed, fleet.models)
-        repacked = repacked_bound(found.asked, found.packing.placed, draft.most, occupants, draft.before)
+        repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in draft.allowed)
+    limited = sum(demand.missing for demand in packed.asked) < sum(demand.missing for demand in draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
     waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
-    method = found.packing.method or ("the quotas allow no more" if limited else waiting)
-    draft.certificate = certify(draft.demands, placed, draft.most, method, repacked)
+    method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
+    draft.certificate = certify(draft.demands, placed, draft.bound, method, repacked)
     draft.blocked = _blocked(draft, inquiry)
     if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
@@ -181,7 +191,8 @@ def _explain(draft: _Draft) -> None:
             _place(grown)
             return grown.created
 
-        additions = Additions(inventory.nodes, sum(one.missing for one in draft.demands), draft.created, created_with)
+        missing = sum(demand.missing for demand in draft.demands)
+        additions = Additions(inventory.nodes, missing, draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
 
@@ -190,20 +201,21 @@ def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing
 
-    placed, created = [one for one, _ in draft.placed], draft.created
-    short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
-             for one in draft.allowed if one.place in draft.found.no_room]
+    placed, created = [replica for replica, _ in draft.placed], draft.created
+    short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
+             for demand in draft.allowed if demand.place in draft.packed.no_room]
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
-    beside = draft.quotas.beside((one.demand.shape.key, one.gpus) for one in placed)
+    beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
 
 
 def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
     models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
-    placed = [*draft.found.packing.placed, *tries.placed]
+    placed = [*draft.packed.packing.placed, *tries.placed]
     created, totals = draft.created, cache(lambda: quotas.after(placed))
-    outranked = cache(lambda priority: quotas.after(one for one in placed if one.demand.priority >= priority))
+    outranked = cache(lambda priority: quotas.after(
+        replica for replica in placed if replica.demand.priority >= priority))
     result: list[Blocked] = []
     for demand in draft.wanted:
         key = demand.shape.key
@@ -214,7 +226,7 @@ def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
             code, message = model.barred
             resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
             result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
-        elif inquiry is not None and demand.place in draft.found.no_room:
+        elif inquiry is not None and demand.place in draft.packed.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
@@ -255,11 +267,11 @@ def _upkeep(
 
 def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping[str, str]) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
-    limits, ledger, placed = draft.limits, draft.ledger, [one for one, _ in draft.placed]
-    created, reloaded = draft.created, Counter(one["model"] for one in reloads)
-    taken = grouped((one.demand.place, ledger.nodes[new.node].id) for one in placed for new in one.assignments
-                    ) if limits.avoided or limits.closed else {}
-    blocked = {one.model: one for one in draft.blocked}
+    limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
+    created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
+    taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
+                    for member in replica.assignments) if limits.avoided or limits.closed else {}
+    blocked = {row.model: row for row in draft.blocked}
     return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
                       in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
                       left_out=draft.options.left_out(model.key, model.labels),
@@ -279,17 +291,17 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     rows, fetched = _rows(draft, reloads, in_place), floor.prefetches if floor else []
     rows = floor.shown_in(rows) if floor else rows
     drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
-                       {one["actorId"] for one in reloads})
+                       {reload["actorId"] for reload in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     acted_on = {action["model"] for action in actions}
-    shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
+    shown = acted_on | {action["model"] for action in (*fetched, *reloads)}
     promotes = sum(action["op"] == "promote" for action in actions)
-    waiting = Counter(one.demand.shape.key for one in draft.waiting)
+    waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
         created=Counter(action["model"] for action in actions) + waiting, waiting=waiting.total(),
         new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(one.gpus for one in draft.waiting), live=sum(len(model.live) for model in state.models.values())),
+        + sum(replica.gpus for replica in draft.waiting), live=sum(len(model.live) for model in state.models.values())),
         force=options.force)
     plan = Plan(
         format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
@@ -300,12 +312,12 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             observed_at=inventory.observed_at, source=inventory.source,
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id),
         summary=_summary(draft, rows, holds, drift).model_copy(update={
-            "promote": promotes, "prefetch": sum(len(one["nodes"]) for one in fetched)}),
+            "promote": promotes, "prefetch": sum(len(fetch["nodes"]) for fetch in fetched)}),
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
                for model in fleet.models if model.key in shown},
-        actions=read_actions(actions), reloads=[Reloaded.model_validate(one) for one in reloads],
-        prefetches=[Prefetch.model_validate(one) for one in fetched],
+        actions=read_actions(actions), reloads=[Reloaded.model_validate(reload) for reload in reloads],
+        prefetches=[Prefetch.model_validate(fetch) for fetch in fetched],
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
@@ -319,15 +331,23 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
                   for key in sorted(acted_on)},
         exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(draft.blocked),
                                      refused=len(refusing(policy))))
-    rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
-    return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
+    others = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
+    return plan.model_copy(update={"plan_id": plan_id(others, {"actions": canonical_json_of_sorted(actions)})})
+
+
+def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:
+    """Return the warnings about the planned models, by key, and about no model alone, in file order."""
+    return [FileWarning(
+        code=problem.code, message=problem.message, model=problem.model or None, allowed=problem.allowed,
+        suggestion=problem.suggestion, source=Position(file=problem.file, line=problem.line, column=problem.column))
+            for problem in problems if not problem.model or problem.model in planned]
 
 
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
         create=len(draft.placed), hold=sum(hold.surplus for hold in holds),
-        blocked=sum(one.replicas for one in draft.blocked), unmanaged=len(draft.state.unmanaged),
+        blocked=sum(row.replicas for row in draft.blocked), unmanaged=len(draft.state.unmanaged),
         drift=len(drift), lost=len(draft.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
         not_ready=sum(row.not_ready for row in rows), outdated=sum(row.outdated for row in rows),
@@ -336,19 +356,19 @@ def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], dri
 
 
 def certify(
-    demands: Sequence[Demand], placed: Sequence[Placed], most: int, method: str, repacked: int | None = None
+    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, method: str, repacked: int | None = None
 ) -> Certificate:
     """Return the certificate for all `demands`, including those that the packer did not get.
 
-    `most` = the bound on new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
+    `bound` = of the new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
     if running replicas could be moved; left out if it is not higher.
     """
     count, wanted = len(placed), sum(demand.missing for demand in demands)
     if not wanted or count == wanted:
-        most, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
+        bound, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
         method = NOT_TWICE
-    upper = min(most, wanted)
+    upper = min(bound, wanted)
     return Certificate(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",
         method=method, repacked_bound=repacked if repacked is not None and upper < repacked <= wanted else None,
@@ -360,19 +380,16 @@ def expect(
 ) -> list[Expected]:
     """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
     ours = [(model, state.models[model.key]) for model in fleet.models]
-    models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
-              for model, found in ours]
-    return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
-
-
-def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
-    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
-    ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
-    for replica in inventory.replicas:
-        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
-            yield ReplicaShape("", (GroupShape("", 1, tuple(
-                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ANY_NODE)
-                for member in replica.members)),))
+    models = [Expected(shapes[model.key], own.to_create(model), max(model.replicas, len(own.live)))
+              for model, own in ours]
+    counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
+    others = Counter(
+        ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
+            MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ANY_NODE)
+            for member in replica.members)),))
+        for replica in inventory.replicas
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in counted)
+    return [*models, *(Expected(shape, 0, count) for shape, count in others.items())]
 
 
 def model_row(
@@ -425,15 +442,24 @@ def _reason(
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
+    """Yield what a reader must know of the live replicas: starting, restarting, not ready, outdated, lost."""
     if row.startup_bytes and (row.create or row.starting):
-        from fleetctl.planner.startup import allowed_text
+        from fleetctl.planner.weights import allowed_text
 
         yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
-    yield from _restart_notes(state.live, state.observed_at)
+    for word, at, restarts in (
+        ("restarting", "since", [replica for replica in state.live if replica.state == "RESTARTING"]),
+        ("restarted", "at", [replica for replica in state.live if was_restarted_recently(replica, state.observed_at)]),
+    ):
+        if restarts:
+            times = [replica.since for replica in restarts if replica.since]
+            when = f" {at} {clock_text(min(times), state.observed_at)}" if times else ""
+            yield f"{len(restarts)} {word}{when} ({_worst(restarts)})"
     if row.not_ready:
-        first, since = min(((one, one.not_ready_since) for one in state.live if one.not_ready_since), key=itemgetter(1))
+        first, since = min(((replica, replica.not_ready_since) for replica in state.live if replica.not_ready_since),
+                           key=itemgetter(1))
         yield (f"{row.not_ready} not ready since {clock_text(since, state.observed_at)} "
                f"({row.key}/{first.replica_id}: {first.not_ready_reason})")
     if row.outdated and outdated:
@@ -446,23 +472,13 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{unbuilt} never constructed"
 
 
-def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
-    """Yield the numbers of restarting and recently restarted replicas: since when, the restarts used, and why."""
-    for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
-                            ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
-        if found:
-            times = [one.since for one in found if one.since]
-            when = f" {at} {clock_text(min(times), observed_at)}" if times else ""
-            yield f"{len(found)} {word}{when} ({_worst(found)})"
-
-
-def _worst(found: Sequence[Replica]) -> str:
+def _worst(replicas: Sequence[Replica]) -> str:
     """Return the restarts of the replica that has used most of them, and why it ended."""
-    worst = max(found, key=lambda one: one.in_a_row)
+    worst = max(replicas, key=lambda replica: replica.in_a_row)
     restarts = worst.in_a_row if worst.state == "ALIVE" else max(1, worst.in_a_row)
-    most = worst.restart_max
-    used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
-    return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
+    limit = worst.restart_max
+    used = f"restart {restarts}" if limit is None else f"{restarts} of {limit} restart{'s' if limit > 1 else ''} used"
+    return f"{'up to ' if len(replicas) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
 
 
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
@@ -492,4 +508,4 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
 
 
 def _outdated(model: ResolvedModel, state: ModelState) -> str:
-    return some([f"{model.key}/{one.replica_id}" for one in state.live if is_outdated(one, model)])
+    return some([f"{model.key}/{replica.replica_id}" for replica in state.live if is_outdated(replica, model)])

@@ -77,11 +77,11 @@ def policy_at(fleet: ResolvedFleet, key: str, value: str, entry: int | str | Non
 
     `entry` = the number or the key of the entry below `key` that is meant; None = all of them.
     """
-    place = _place(fleet, key, entry)
-    return f"spec.policy.{key}: {value}" + (f" at {place}" if place else "")
+    position = _position_of(fleet, key, entry)
+    return f"spec.policy.{key}: {value}" + (f" at {position}" if position else "")
 
 
-def _place(fleet: ResolvedFleet, key: str, entry: int | str | None) -> Position | None:
+def _position_of(fleet: ResolvedFleet, key: str, entry: int | str | None) -> Position | None:
     own = None if entry is None else fleet.policy_places.get(f"{key}[{entry}]")
     return own or fleet.policy_places.get(key)
 
@@ -96,9 +96,9 @@ def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
         broken.append(("MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
                        f"takes {amount_of(doing.new_gpus, 'GPU')}{later}"))
-    most = policy.max_change_percent
-    if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
-        broken.append(("MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
+    maximum = policy.max_change_percent
+    if maximum is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > maximum * doing.live:
+        broken.append(("MAX_CHANGE_PERCENT", "maxChangePercent", str(maximum),
                        f"{creates} beside {doing.live} live ones, which is {_percent(create, doing.live)} %"))
     how = "lifted by --force" if force else HOW_TO_LIFT
     for code, key, limit, found in broken:
@@ -136,7 +136,7 @@ def _within(expression: str, allowed: Collection[str]) -> bool:
     """Return whether a selector can match only allowed values; a negated one could match any other value."""
     wanted = parse_requirement(expression)
     listed = [parse_requirement(value) for value in allowed]
-    values = {value for one in listed if not one.negated for value in one.values}
+    values = {value for requirement in listed if not requirement.negated for value in requirement.values}
     return wanted in listed or (not wanted.negated and wanted.values <= values)
 
 
@@ -147,7 +147,7 @@ def _finding(
     return PolicyFinding.model_validate({
         "code": code, "key": f"spec.policy.{key}", "model": model, "limit": limit, "found": found,
         "message": f"the plan {found}, against {policy_at(fleet, key, limit, entry)}; {how}",
-        "liftable": liftable, "lifted": lifted, "source": _place(fleet, key, entry),
+        "liftable": liftable, "lifted": lifted, "source": _position_of(fleet, key, entry),
     })
 
 

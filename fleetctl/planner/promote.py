@@ -16,12 +16,12 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import Position, ReplicaShape
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.greedy.greedy import Lifts, take_again
+from fleetctl.planner.placement.greedy import MovablePacking, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import members_by_rank
 
-MOST_TRIED = 8
+MAX_TRIED = 8
 """New replicas of a model that are tried in the place of one WARM replica."""
 
 
@@ -37,67 +37,58 @@ class Warm(NamedTuple):
     seats: SeatNodes
 
 
-def with_ids(
-    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Mapping[str, ModelState], ledger: Ledger,
-    start: int,
-) -> list[tuple[Placed, int]]:
-    """Return the new replicas with their ids, in order of creation, and move promoted ones on the ledger.
+def promoted(
+    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Sequence[ModelState], ledger: Ledger, start: int
+) -> list[tuple[Placed, int | None]]:
+    """Return the new replicas in order of creation, with the ids of those that are promoted; moves them on the ledger.
 
-    `start` = the mark of the ledger before any of them was placed. Without WARM replicas the ledger is not changed.
+    `states` = by place of the model in the file; `start` = the mark of the ledger before any of them was placed.
     """
-    shapes = {one.demand.place: one.demand.shape for one in placed}
-    warm = list[Warm]()
-    if any(states[shape.key].not_hot for shape in shapes.values()):
-        numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
-        warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
-    taken = _promoted(placed, warm, ledger, start) if warm else [(one, None) for one in placed]
-    counts = Counter(one.demand.place for one, replica_id in taken if replica_id is None)
-    ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
-    return [(one, next(ids[one.demand.place]) if replica_id is None else replica_id) for one, replica_id in taken]
+    shapes = {replica.demand.place: replica.demand.shape for replica in placed}
+    numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
+    warm = [candidate for place, shape in shapes.items()
+            for candidate in _warm(models[place], shape, states[place], numbers, place)]
+    if not warm:
+        return [(replica, None) for replica in placed]
+    ledger.undo(start)
+    opening = list(ledger.numbers)
+    promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
+    for current in (True, False):
+        alike = [candidate for candidate in warm if candidate.current is current]
+        for candidate in [candidate for candidate in alike if not promotion.assign_in_place(candidate)]:
+            promotion.assign_by_moving(candidate)
+    return promotion.result()
 
 
 def _warm(
-    model: ResolvedModel, shape: ReplicaShape, states: Mapping[str, ModelState], numbers: Mapping[str, int], place: int
+    model: ResolvedModel, shape: ReplicaShape, state: ModelState, numbers: Mapping[str, int], place: int
 ) -> Iterator[Warm]:
     """Yield the replicas of a model that may be promoted."""
-    state = states[model.key]
     free = state.not_hot_ids
     ranks = members_by_rank(model)
     if not ranks:
         return
     weights = {seat.position: ranks[seat.group][seat.rank].weights for seat in shape.seats}
-    wanted = {position: one.index if one else None for position, one in weights.items()}
-    for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
-        if one.replica_id in free and is_warm_with(one, wanted) and all(
-                member.node_id in numbers for member in one.members):
+    wanted = {position: needed.index if needed else None for position, needed in weights.items()}
+    for replica in sorted(state.not_hot, key=lambda replica: replica.replica_id or 0):
+        if replica.replica_id in free and is_warm_with(replica, wanted) and all(
+                member.node_id in numbers for member in replica.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
-                     for member in one.members}
-            yield Warm(place, one.replica_id or 0, model.has_spec(one.spec_hash), seats)
-
-
-def _promoted(
-    placed: Sequence[Placed], warm: Sequence[Warm], ledger: Ledger, start: int
-) -> list[tuple[Placed, int | None]]:
-    ledger.undo(start)
-    opening = list(ledger.numbers)
-    promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
-    for current in (True, False):
-        for one in [one for one in warm if one.current is current and not promotion.assign_in_place(one)]:
-            promotion.assign_by_moving(one)
-    return promotion.result()
+                     for member in replica.members}
+            yield Warm(place, replica.replica_id or 0, model.has_spec(replica.spec_hash), seats)
 
 
 class _Promotion:
     """A packing on the ledger, and the ids of WARM replicas that were assigned to its replicas."""
 
     def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
-        self._lifts = Lifts(ledger, opening, placed)
+        self._packing = MovablePacking(ledger, opening, placed)
         self._placer = Placer(ledger)
         self._ids: dict[int, int] = {}
 
     def assign_in_place(self, warm: Warm) -> bool:
         """Assign its id to a replica that is already placed on its nodes; returns whether there is one."""
-        found = next((one for one in self._free(warm) if one.seats == warm.seats), None)
+        found = next((replica for replica in self._free(warm) if replica.seats == warm.seats), None)
         if found is not None:
             self._ids[id(found)] = warm.replica_id
         return found is not None
@@ -106,27 +97,28 @@ class _Promotion:
         """Move a replica onto its nodes, if one is allowed there and fits, and assign its id to it."""
         free = self._free(warm)
         nodes = set(warm.seats.values())
-        free.sort(key=lambda one: nodes.isdisjoint(one.nodes))
-        for one in free[:MOST_TRIED]:
-            if not _allows(one.demand.shape, warm.seats, self._lifts.ledger):
+        free.sort(key=lambda replica: nodes.isdisjoint(replica.nodes))
+        for replica in free[:MAX_TRIED]:
+            if not _allows(replica.demand.shape, warm.seats, self._packing.ledger):
                 continue
-            mark = self._lifts.ledger.mark()
-            found = self._placer.take_at(one.demand.shape, warm.seats) if self._lifts.lift([one]) else None
-            if found is not None and (moved := Placed(one.demand, found)).gpus <= one.gpus:
-                self._lifts.accept([one], [moved])
+            mark = self._packing.ledger.mark()
+            lifted = self._packing.lift([replica])
+            assignments = self._placer.take_at(replica.demand.shape, warm.seats) if lifted else None
+            if assignments is not None and (moved := Placed(replica.demand, assignments)).gpus <= replica.gpus:
+                self._packing.accept([replica], [moved])
                 self._ids[id(moved)] = warm.replica_id
                 return
-            self._lifts.ledger.undo(mark)
+            self._packing.ledger.undo(mark)
 
     def result(self) -> list[tuple[Placed, int | None]]:
         """Return the packing with the assigned ids."""
-        ids = [self._ids.get(one) for one in self._lifts.placed]
-        return list(zip(self._lifts.closed_up(), ids, strict=True))
+        ids = [self._ids.get(replica) for replica in self._packing.placed]
+        return list(zip(self._packing.closed_up(), ids, strict=True))
 
     def _free(self, warm: Warm) -> list[Placed]:
         """Return the replicas of its model without an id, last one first."""
-        return [one for number, one in reversed(self._lifts.placed.items())
-                if one.demand.place == warm.place and number not in self._ids]
+        return [replica for number, replica in reversed(self._packing.placed.items())
+                if replica.demand.place == warm.place and number not in self._ids]
 
 
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
@@ -140,8 +132,8 @@ def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
     values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
               for nodes in together if shape.same_label and len(nodes) > 1]
-    most = {group.name: group.most_ranks for group in shape.groups}
-    return all(max(Counter(nodes).values()) <= most[group] for (group, _), nodes in gangs.items()) \
+    ranks = {group.name: group.most_ranks for group in shape.groups}
+    return all(max(Counter(nodes).values()) <= ranks[group] for (group, _), nodes in gangs.items()) \
         and all(len(found) == 1 and None not in found for found in values)
 
 
@@ -155,10 +147,11 @@ def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> boo
 
 def is_still_warm(action: Action, model: ModelState) -> bool:
     """Return whether the replica with this id has the weights of each planned member in memory, on the same node."""
-    nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
-    wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
-              for one in action.members}
+    nodes = {(member.group, member.copy_index, member.rank): member.node_id for member in action.members}
+    wanted = {(member.group, member.copy_index, member.rank): member.weights.artifact if member.weights else None
+              for member in action.members}
     return action.replica_id in model.not_hot_ids and any(
-        one.replica_id == action.replica_id and is_warm_with(one, wanted)
-        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank] for member in one.members)
-        for one in model.not_hot)
+        replica.replica_id == action.replica_id and is_warm_with(replica, wanted)
+        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank]
+                for member in replica.members)
+        for replica in model.not_hot)

@@ -210,9 +210,9 @@ def pack_within(
             no_room |= short.keys()
             offered = quotas.allowed(demands, {**at_most, **short}) if rounds < ROUNDS else asked
             if all(new.missing <= old.missing for new, old in zip(offered, asked, strict=True)):
-                bounded = packing._replace(most=packing.most + gap, method=packing.method or method)
+                bounded = packing._replace(bound=packing.bound + gap, method=packing.method or method)
                 return WithinQuotas(bounded, asked, frozenset(no_room))
-            gap, method = max(gap, packing.most - len(packing.placed)), packing.method
+            gap, method = max(gap, packing.bound - len(packing.placed)), packing.method
         undo()
         at_most |= over or short
         rounds += 1

@@ -38,7 +38,7 @@ def find_reloads(
     Replicas with an unknown spec come first, since they may be reloading already.
     """
     documents, summaries = list[dict[str, Any]](), dict[str, str]()
-    places = [one.place for one in demands if fleet.models[one.place].reload]
+    places = [demand.place for demand in demands if fleet.models[demand.place].reload]
     if not places:
         return documents, summaries
     names = {node.id: node.name for node in inventory.nodes}
@@ -47,8 +47,8 @@ def find_reloads(
     for place in places:
         model = fleet.models[place]
         state = states[model.key]
-        outdated = [one for one in state.live if is_outdated(one, model)]
-        outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
+        outdated = [replica for replica in state.live if is_outdated(replica, model)]
+        outdated.sort(key=lambda replica: replica.spec_hash != UNKNOWN_SPEC)
         ended, by_objection = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
@@ -79,10 +79,10 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
 
 def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
     """Return why no replica of a model reloads this spec automatically: it has ended an engine before."""
-    found = next((one for one in reversed(failures) if one.code == RELOAD_ENDED and one.model == model.key
-                  and model.has_spec(one.spec_hash)), None)
-    return "" if found is None else (
-        f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: not tried "
+    ended = next((failure for failure in reversed(failures) if failure.code == RELOAD_ENDED
+                  and failure.model == model.key and model.has_spec(failure.spec_hash)), None)
+    return "" if ended is None else (
+        f"the engine of {ended.model}/{ended.replica_id} ended when it was asked to reload this, {ended.at}: not tried "
         "again until the spec changes, or with --ignore-cooldown")
 
 
@@ -96,7 +96,7 @@ def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
 
 
 def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
-    requests = [in_order(one.model_dump(exclude_none=True)) for one in model.reload]
+    requests = [in_order(request.model_dump(exclude_none=True)) for request in model.reload]
     members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
                 "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
     return {
@@ -110,8 +110,9 @@ def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[
 def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
     """Yield a sentence for each replica that is to reload and runs another spec now, or is gone."""
     dead = dead_node_ids(inventory)
-    now = {one.actor_id: one.spec_hash for one in inventory.replicas if is_live(one, dead)} if plan.reloads else {}
-    for one in plan.reloads:
-        if now.get(one.actor_id) != one.runs:
-            found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"
-            yield f"{one.id}: ran spec {one.runs[:12]} when planned, {found}"
+    now = {replica.actor_id: replica.spec_hash
+           for replica in (inventory.replicas if plan.reloads else ()) if is_live(replica, dead)}
+    for reload in plan.reloads:
+        if now.get(reload.actor_id) != reload.runs:
+            now_text = f"runs spec {str(now[reload.actor_id])[:12]} now" if reload.actor_id in now else "is gone now"
+            yield f"{reload.id}: ran spec {reload.runs[:12]} when planned, {now_text}"

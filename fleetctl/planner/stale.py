@@ -16,9 +16,8 @@ from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, ModelState, sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.reasons.check import refusal
 from fleetctl.planner.promote import is_still_warm
 from fleetctl.planner.reloads import moved_reloads
@@ -65,24 +64,24 @@ def _number(replica_id: int) -> str:
 
 def _nodes(plan: Plan, ledger: Ledger) -> Iterator[str]:
     """Take the plan's claims from the current ledger, and yield a problem for each node at most once."""
-    places = {node.id: place for place, node in enumerate(ledger.nodes)}
+    index_of = {node.id: index for index, node in enumerate(ledger.nodes)}
     named: set[str] = set()
     for action in plan.actions:
         for member in action.members:
             if member.node_id in named:
                 continue
-            problem = _member(plan, action, member, places.get(member.node_id), ledger)
+            problem = _member(plan, action, member, index_of.get(member.node_id), ledger)
             if problem is not None:
                 named.add(member.node_id)
                 yield f"node {member.node}: {problem}"
 
 
-def _member(plan: Plan, action: Action, member: ActionMember, place: int | None, ledger: Ledger) -> str | None:
-    if place is None:
+def _member(plan: Plan, action: Action, member: ActionMember, index: int | None, ledger: Ledger) -> str | None:
+    if index is None:
         return "was alive when planned, is not listed now"
-    if ledger.nodes[place].state == "DEAD":
+    if ledger.nodes[index].state == "DEAD":
         return "was alive when planned, is dead now"
-    node = ledger.nodes[place]
+    node = ledger.nodes[index]
     if not node.open:
         return ("is draining now, so it offers nothing" if node.state != "ALIVE"
                 else f"is cordoned now ({node.policy.cordoned_by})")
@@ -90,12 +89,12 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
     if not matches(selector, node.labels):
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
         return f"was relabeled; {action.id} needs {wanted}"
-    known = all(card.memory is not None for card in ledger.offer(place).cards)
-    claim = Claim(member.gpus, member.vram if known else 0, member.cpus, member.memory)
-    refused = refusal(ledger.offer(place), claim)
+    memory_known = all(card.memory is not None for card in ledger.offer(index).cards)
+    claim = Claim(member.gpus, member.vram if memory_known else 0, member.cpus, member.memory)
+    refused = refusal(ledger.offer(index), claim)
     if refused is not None:
         return f"less is free than {action.id} claims: needs {refused[0]}, has {refused[1]}"
-    ledger.take(place, claim)
+    ledger.take(index, claim)
     return None
 
 

@@ -18,7 +18,7 @@ from fleetctl.documents.mask import masked
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.layout import Piece, block_style, write_yaml
-from fleetctl.fleetfile.nodes import Document, Entry, Node
+from fleetctl.fleetfile.nodes import ChildNode, Document, Node
 from fleetctl.fleetfile.sources import SourceText
 from fleetctl.render.visible import visible
 
@@ -111,7 +111,7 @@ def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_
     """Return the RenderedFleet of a merged document."""
     fleet: dict[str, Any] = document.value
     shown: Any = fleet if show_env else masked(fleet)
-    origins = {path_text(path): document.place(path) for path in _values(document.root, ())}
+    origins = {path_text(path): document.position(path) for path in _values(document.root, ())}
     return indented_json(RenderedFleet(files=list(files), masked=shown != fleet, fleet=shown, origins=origins))
 
 
@@ -123,5 +123,5 @@ def _values(node: Node, path: Path) -> Iterator[Path]:
         yield from _values(value, (*path, part))
 
 
-def _entries(node: Node) -> Iterable[tuple[str | int, Entry]]:
+def _entries(node: Node) -> Iterable[tuple[str | int, ChildNode]]:
     return node.children.items() if isinstance(node.children, dict) else enumerate(node.children or ())

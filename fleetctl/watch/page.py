@@ -17,7 +17,7 @@ from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.render.page.plan_page import map_part, map_rules
 from fleetctl.render.page.report_page import Part, html_page, report_content
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.of_plan import OUTDATED, plan_report
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.of_runs import history_report
 from fleetctl.render.report.of_status import status_report
 
@@ -130,9 +130,9 @@ def _running(watcher: Watcher) -> Iterator[Table]:
     report = status_report(
         [replica for replica in seen.replicas if replica.fleet == fleet.name],
         {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
-        [item for item in drift if item.code == OUTDATED], {model.key: model.replicas for model in fleet.models},
+        [item for item in drift if item.is_outdated], {model.key: model.replicas for model in fleet.models},
         observed_at=None,  # ages would change the digest each time
         failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
-        pauses=[one for one in seen.pauses if one.fleet == fleet.name],
+        pauses=[pause for pause in seen.pauses if pause.fleet == fleet.name],
         differences=False)  # the plan's own table has more detail
     yield from (replace(table, folded=table.key == "replica") for table in report.tables)

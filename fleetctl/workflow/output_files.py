@@ -44,7 +44,7 @@ def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = F
         raise FleetctlError(f"cannot write {path}: {error.strerror}") from None
 
 
-def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
+def check_out(out: Path, reading: Iterable[str | None] = ()) -> None:
     """Raise UsageError if a plan's --out is standard output, as it contains env values, or a file that is read."""
     if str(out) == "-":
         raise UsageError("--out needs a file: a saved plan has env values", hint="--format json prints it, masked")
@@ -67,13 +67,13 @@ def files_read(paths: Iterable[str | None]) -> set[Path]:
 
     Skips None, standard input, and folders that cannot be listed: reading them reports that.
     """
-    found: set[Path] = set()
+    read: set[Path] = set()
     for path in paths:
         with suppress(OSError):
             if path and path != "-":
                 files = fleet_files(path, DISK) if DISK.is_folder(path) else [""]
-                found.update(real_path(Path(path) / name) for name in files)
-    return found
+                read.update(real_path(Path(path) / name) for name in files)
+    return read
 
 
 def real_path(path: Path) -> Path:

@@ -1,16 +1,20 @@
-"""The one way to make a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan."""
+"""The one way to make a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan.
+
+For `plan --base` the base is planned on the same inventory, which shows the effect of the change of the files alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.difference import Revision
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.plan import GitFacts
+from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
@@ -23,21 +27,53 @@ from fleetctl.version import __version__
 from fleetctl.workflow.cluster import inventory_source, read, with_cold_selectors
 from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import Planned
 
 if TYPE_CHECKING:
+    from fleetctl.documents.answers import PlacementMap
     from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.review.inputs import Side
+    from fleetctl.workflow.spec_changes import Changes
 
 Adjust = Callable[[Inventory], Inventory]
 """Changes the inventory before it is planned on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFleet:
+    """A plan and its inputs. Only for display: `changes` = how outdated replicas differ from the file, and the
+    `autoscaler`'s reports about requested nodes.
+    """
+
+    fleet: ResolvedFleet
+    inventory: Inventory
+    options: PlanOptions
+    facts: PlanFacts
+    plan: Plan
+    changes: Changes = field(default_factory=dict)
+    autoscaler: Sequence[str] = ()
+
+    def shown(self) -> Plan:
+        """Return the plan with the additions for display. Its id stays that of the plan itself."""
+        if not self.changes and not self.autoscaler:
+            return self.plan
+        from fleetctl.workflow.spec_changes import add_changes
+
+        return self.plan.model_copy(update={"drift": add_changes(self.plan.drift, self.changes),
+                                            "autoscaler": list(self.autoscaler)})
+
+    def map(self) -> PlacementMap:
+        """Return the map with the plan's new replicas."""
+        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
+        from fleetctl.planner.questions.scenario import Scenario
+
+        return placement_map(Scenario(self.fleet, self.inventory, self.options.adopt_from), self.plan)
 
 
 def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
     base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, adjust: Adjust | None = None,
     git: GitFacts | None = None,
-) -> Planned:
+) -> PlannedFleet:
     """Read the inventory and plan the fleet on it; with a `base` the plan has the effect of the change alone.
 
     `git` = the commit of the files, if they are not on disk. Warnings go to standard error. Raises FleetFileError for
@@ -45,21 +81,23 @@ def plan_fleet(
     """
     fleet = loaded.sound()
     with inventory_source(invocation, where, fleet.cluster) as source:
-        def plan() -> Planned:
+        def plan() -> PlannedFleet:
             return plan_on(invocation, source, fleet, options, where, expires_s, adjust, git)
 
         planned = plan()
         if not isinstance(source, Snapshot):
-            from fleetctl.workflow.live_plan import with_answers  # loads the client and the history of applies
+            from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up  # the client
+            from fleetctl.workflow.spec_changes import look_up_changes  # the history of applies
 
-            planned = with_answers(invocation, source, planned, plan)
+            client = source.client
+            if planned.plan.blocked and sums_caught_up(client, planned.inventory, lambda: invocation.say(
+                    "note", "reading the cluster again: Ray's sums of what is in use are some seconds old")):
+                planned = plan()
+            planned = replace(planned, changes=look_up_changes(client, fleet, planned.plan.drift),
+                              autoscaler=autoscaler_news(client) if planned.plan.waits_for_nodes else ())
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
-    if base is None:
-        return planned
-    from fleetctl.workflow.base_plan import add_change  # comparing two fleets
-
-    return replace(planned, plan=add_change(invocation, base, loaded, planned))
+    return planned if base is None else replace(planned, plan=_with_change(invocation, base, loaded, planned))
 
 
 def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
@@ -73,7 +111,7 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
     expires_s: float, adjust: Adjust | None = None, git: GitFacts | None = None,
-) -> Planned:
+) -> PlannedFleet:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     def say_once(why: str) -> None:
         if why not in invocation.warned:
@@ -94,7 +132,7 @@ def plan_on(
             from fleetctl.planner.plan import make_plan  # loads NumPy, which --help and an attached apply do not need
 
             make = make_plan
-        return Planned(fleet, seen, options, facts, make(fleet, seen, options, facts))
+        return PlannedFleet(fleet, seen, options, facts, make(fleet, seen, options, facts))
 
 
 def git_facts(
@@ -129,3 +167,55 @@ def git_facts(
         return None
     return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
                     dirty=any(not line.startswith("# ") for line in lines))
+
+
+def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: PlannedFleet) -> Plan:
+    """Return the plan with the effect of the change since the base (see review/inputs.py:load_base) alone.
+
+    A base with errors, which the change may be meant to fix, gives a warning and the plan as it is.
+    """
+    from fleetctl.review.compare import differences, written  # comparing two fleets
+    from fleetctl.review.inputs import WORKING_TREE, Side
+    from fleetctl.workflow.base_plan import change_caused, marked_new, with_change
+
+    if base.problems:
+        invocation.say("warning", why_unknown(base))
+        return planned.plan
+    head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
+    changes = list(differences(written(base), written(head)))
+    # planning takes time, and most pull requests change no fleet
+    keys, former = ([model.key for model in side.fleet.models] if side.fleet else [] for side in (head, base))
+    before = planned.plan if not changes and keys == former else _plan_of_base(invocation, base, planned)
+    plan = planned.plan
+    if plan.file_warnings:
+        former_warnings = base.fleet.warnings if base.fleet else ()
+        plan = plan.model_copy(update={"file_warnings": marked_new(plan.file_warnings, former_warnings)})
+    return with_change(plan, change_caused(before, plan, changes, base.revision))
+
+
+def why_unknown(base: Side) -> str:
+    """Return why the effect of the change alone is unknown: the base has errors."""
+    from fleetctl.render.report.of_diff import revision_text
+
+    return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
+            "so the effect of the change alone is unknown")
+
+
+def _plan_of_base(invocation: Invocation, base: Side, planned: PlannedFleet) -> Plan | None:
+    """Return the plan of the base on the same inventory; None if there was no fleet yet."""
+    from fleetctl.planner.plan import make_plan  # NumPy
+    from fleetctl.render.report.of_diff import revision_text
+
+    if base.fleet is None:
+        return None
+    # the flags, applied to the models of the base: a model that --target does not name stays unplanned
+    left_out = planned.options.left_out
+    excludes = sorted(model.key for model in base.fleet.models if left_out(model.key, model.labels) is not None)
+    options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
+    with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
+        made = make_plan(base.fleet, planned.inventory, options, planned.facts)
+    if base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
+        # this inventory does not count the base's replicas, which run in another namespace, so the base creates none
+        rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
+        return made.model_copy(update={"models": rows})
+    return made

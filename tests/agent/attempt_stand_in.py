@@ -11,7 +11,7 @@ import pytest
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
-from fleetctl.agent.attempt import Attempt, Context
+from fleetctl.agent.attempt import Attempt, SharedState
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Place, Replica
@@ -94,10 +94,10 @@ class SimulatedCluster:
         if not self.answers:
             raise TimeoutError
 
-    def context(self) -> Context:
+    def context(self) -> SharedState:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return Context(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10, set(),
-                       lambda model: self.paused.get(model, ""))
+        return SharedState(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10,
+                           set(), lambda model: self.paused.get(model, ""))
 
     def emit(self, kind: str, message: str, **fields: Any) -> None:
         self.events.append(kind)

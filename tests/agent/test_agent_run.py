@@ -18,13 +18,13 @@ from fleetctl.agent import lock as lock_module
 from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import records, run_messages
 from fleetctl.agent import run as run_module
-from fleetctl.agent.apply import Apply
+from fleetctl.agent.apply import ApplyRun
 from fleetctl.agent.attempt import Attempt
 from fleetctl.agent.cluster import NodeNow
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Replica
-from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.prefetch import Order, Row
+from fleetctl.agent.on_nodes import NodeAnswer
+from fleetctl.agent.prefetch import Order, PrefetchResult
 from fleetctl.agent.run import OnNodes, Run, Steps, Task, outcome_of
 from fleetctl.agent.run_messages import ApplyRequest, EventStream, Holder, Outcome
 from fleetctl.agent.wire import document_of, parse
@@ -77,13 +77,13 @@ class ScriptedCluster:
                 super().__init__(replica, context)
                 self.granted = True
 
-        self.current: list[Apply] = []
+        self.current: list[ApplyRun] = []
         monkeypatch.setattr(apply_module, "Attempt", ScriptedAttempt)
         monkeypatch.setattr(apply_module, "EarlierAttempt", ScriptedEarlierAttempt)
         monkeypatch.setattr(run_module, "POLL_S", 0.0)
         monkeypatch.setattr(run_module, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=15))
         monkeypatch.setattr(Run, "_work_in_thread", lambda run: run.work())
-        monkeypatch.setattr(Apply, "take", self.take)
+        monkeypatch.setattr(ApplyRun, "take", self.take)
         monkeypatch.setattr(apply_module, "ask_for_nodes", lambda *_: None)
         monkeypatch.setattr(apply_module, "forget_dead_actors", lambda: None)
         self.keys.install(monkeypatch, apply_module, lock_module, records)
@@ -132,7 +132,7 @@ class ScriptedCluster:
                  **request_of(*keys), **request}
         stream = EventStream()
         stream.emit = self.emit  # type: ignore[method-assign]
-        self.current[:] = [Apply(parse(ApplyRequest, whole), stream)]
+        self.current[:] = [ApplyRun(parse(ApplyRequest, whole), stream)]
         code = self.current[0].carry_out()
         kind, summary = self.events[-1]
         assert (kind, summary["exitCode"]) == ("runSummary", code)
@@ -251,10 +251,10 @@ def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped
 ) -> None:
     cluster.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
 
-    def heartbeat(run: Apply) -> None:
+    def heartbeat(run: ApplyRun) -> None:
         run.stop.set()  # what SIGTERM does, after the first round
 
-    monkeypatch.setattr(Apply, "_heartbeat", heartbeat)
+    monkeypatch.setattr(ApplyRun, "_heartbeat", heartbeat)
     summary = cluster.run("a/0", "a/1", "a/2", "a/3", parallelism=1)
     assert summary["interrupted"] is True
     assert [(row["replicaId"], row["outcome"], row["code"]) for row in summary["outcomes"]] == [
@@ -266,7 +266,7 @@ def test_an_interrupted_run_asks_nothing_more_about_replicas_that_are_ready(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.gone_down = {"a/0": "failed"}
-    monkeypatch.setattr(Apply, "_heartbeat", lambda run: run.stop.set())
+    monkeypatch.setattr(ApplyRun, "_heartbeat", lambda run: run.stop.set())
     cluster.scripts = {"a/0": ["ready"], "a/1": ["wait"]}
     assert outcomes(cluster.run("a/0", "a/1")) == [("a", 0, "ready"), ("a", 1, "starting")]
 
@@ -274,7 +274,7 @@ def test_an_interrupted_run_asks_nothing_more_about_replicas_that_are_ready(
 def test_without_waiting_the_run_still_awaits_what_may_not_be_left(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Answer(Task):
+    class NodeAnswer(Task):
         """A reload whose replica answers, and so may be left, after some rounds."""
 
         answered = False
@@ -293,7 +293,7 @@ def test_without_waiting_the_run_still_awaits_what_may_not_be_left(
         def at_end(self, interrupted: bool) -> Outcome:
             return outcome_of(self.subject, "starting", None, f"{self.answered=}, {interrupted=}")
 
-    reload = Answer("r/0", OnNodes("r", (), 0))
+    reload = NodeAnswer("r/0", OnNodes("r", (), 0))
     monkeypatch.setattr(apply_module, "Reloads", lambda *_: SimpleNamespace(tasks=[reload]))
     [row] = cluster.run(wait=False)["outcomes"]
     assert (row["outcome"], row["message"]) == ("starting", "self.answered=True, interrupted=False")
@@ -405,14 +405,14 @@ GOT = GotWeights("origin", "/m", 1, 1.0)
 class Asked:
     """Stands in for a task on a node: `answers` gives each answer, None = not yet. Records the nodes asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Callable[[str], Row | None]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Callable[[str], PrefetchResult | None]) -> None:
         self.nodes: list[str] = []
 
         def ask(_: object, node_id: str, order: Order, limit_s: float) -> Any:
             self.nodes.append(node_id)
             assert (len(order.members), limit_s) == (1, 5 + prefetch_module.MARGIN_S)
             assert order.members[0].engine.command == ("serve",)
-            return SimpleNamespace(answer=lambda: (row := answers(node_id)) and Answer(node_id, [row]))
+            return SimpleNamespace(answer=lambda: (row := answers(node_id)) and NodeAnswer(node_id, [row]))
 
         monkeypatch.setattr(prefetch_module, "Asked", ask)
         monkeypatch.setattr(prefetch_module, "add", lambda *_: True)
@@ -428,13 +428,13 @@ def floor(model: str, count: int) -> dict[str, Any]:
 def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(node_id: str) -> Row | None:
+    def answer(node_id: str) -> PrefetchResult | None:
         assert cluster.lock.released_after is not None
         assert "replicaReady" in cluster.kinds()
         if node_id == "n1":
-            return Row("1" * 64, trouble="no room")
+            return PrefetchResult("1" * 64, trouble="no room")
         cluster.current[0].stop.set()
-        return Row("1" * 64, GOT)
+        return PrefetchResult("1" * 64, GOT)
 
     Asked(monkeypatch, answer)
     wanted = request_of("m/4")
@@ -450,7 +450,7 @@ def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
 
 
 def test_weights_of_a_paused_model_are_not_fetched(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch, lambda _: Row("1" * 64, GOT))
+    asked = Asked(monkeypatch, lambda _: PrefetchResult("1" * 64, GOT))
     records.add("pause", "x", {"verb": "pause", "fleet": "lab", "namespace": "fleet", "model": "more", "who": "ana"})
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("more", 1), floor("m", 1)]
@@ -464,7 +464,7 @@ def run_with_floor(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, **request: Any
 ) -> tuple[list[str], dict[str, Any]]:
     """Run an apply of one replica and the floor of two models; return the nodes that fetched, and the summary."""
-    asked = Asked(monkeypatch, lambda _: Row("1" * 64, GOT))
+    asked = Asked(monkeypatch, lambda _: PrefetchResult("1" * 64, GOT))
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("m", 3), floor("more", 3), floor("last", 1)]
     return asked.nodes, cluster.run(**{**wanted, **request})
@@ -482,7 +482,7 @@ def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_only(
 
 
 def test_a_stopping_run_begins_no_fetch(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Apply, "_release", lambda run: run.stop.set())
+    monkeypatch.setattr(ApplyRun, "_release", lambda run: run.stop.set())
     fetched_on, summary = run_with_floor(cluster, monkeypatch)
     assert (fetched_on, summary["interrupted"]) == ([], True)
     assert [row["code"] for row in summary["outcomes"][1:]] == ["INTERRUPTED"] * 7
@@ -493,11 +493,11 @@ def test_a_run_interrupted_during_a_call_that_hangs_reports_immediately_what_has
 ) -> None:
     over = threading.Event()
 
-    def answer(node_id: str) -> Row | None:
+    def answer(node_id: str) -> PrefetchResult | None:
         if node_id == "n2":
             cluster.current[0].stop.set()  # what SIGTERM does
             assert over.wait(60)
-        return Row("1" * 64, GOT)
+        return PrefetchResult("1" * 64, GOT)
 
     Asked(monkeypatch, answer)
     wanted = request_of("m/4")
@@ -514,10 +514,10 @@ def test_a_run_interrupted_during_a_call_that_hangs_reports_immediately_what_has
 
 
 def test_an_error_of_the_run_itself_ends_it(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Apply) -> None:
+    def broken(_: ApplyRun) -> None:
         raise OSError("no Ray")
 
-    monkeypatch.setattr(Apply, "_already_starting", broken)
+    monkeypatch.setattr(ApplyRun, "_already_starting", broken)
     monkeypatch.setattr(Run, "_work_in_thread", WORK_IN_THREAD)
     with pytest.raises(OSError, match="no Ray"):
         cluster.run("a/0")

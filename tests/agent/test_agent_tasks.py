@@ -11,7 +11,7 @@ import pytest
 from fleetctl.agent import run as run_module
 from fleetctl.agent.lock import Interrupted, LockBusy
 from fleetctl.agent.messages import GotWeights, Place, ServedWeights
-from fleetctl.agent.run import Ended, OnNodes, Run, Steps, Task, outcome_of
+from fleetctl.agent.run import OnNodes, Run, RunEnded, Steps, Task, outcome_of
 from fleetctl.agent.run_messages import EventStream, Holder, Outcome, PrefetchRequest
 
 REQUEST = PrefetchRequest({}, 1.0, 1, "job-1", "1.2")
@@ -97,7 +97,7 @@ def test_an_interrupted_run_steps_nothing_more_and_reports_every_task(capsys: py
 @pytest.mark.parametrize(("why", "code", "fields"), [
     (LockBusy("lab", Holder("job-0")), 5, {"message": "the lock of fleet lab is held by job job-0"}),
     (Interrupted(), 3, {"message": "interrupted before anything was begun", "interrupted": True}),
-    (Ended(6, "it was used", usedBy="job-0"), 6, {"message": "it was used", "usedBy": "job-0"}),
+    (RunEnded(6, "it was used", usedBy="job-0"), 6, {"message": "it was used", "usedBy": "job-0"}),
 ])
 def test_a_run_that_may_begin_nothing_ends_with_the_reason(
     capsys: pytest.CaptureFixture[str], why: Exception, code: int, fields: dict[str, Any]

@@ -23,20 +23,20 @@ from fleetctl.agent.cards import (
     objection,
     wait_for_clean_cards,
 )
-from fleetctl.agent.driver import Answer, Card
+from fleetctl.agent.driver import CardReport, DriverCard
 from fleetctl.agent.messages import Resident
 
 GIB = 1 << 30
 
 
-def card(number: int, used: int = 0, total: int = 80 * GIB) -> Card:
-    return Card(str(number), f"GPU-{number}{number}{number}", total, used, total - used)
+def card(number: int, used: int = 0, total: int = 80 * GIB) -> DriverCard:
+    return DriverCard(str(number), f"GPU-{number}{number}{number}", total, used, total - used)
 
 
 HOST = [
-    card(0), card(1), card(10), Card("2", "GPU-222", 80 * GIB, 9 * GIB, 71 * GIB, is_divided=True),
-    Card("2", "MIG-aaa", 10 * GIB, 0, 10 * GIB, is_part=True),
-    Card("2", "MIG-aab", 20 * GIB, 9 * GIB, 11 * GIB, is_part=True),
+    card(0), card(1), card(10), DriverCard("2", "GPU-222", 80 * GIB, 9 * GIB, 71 * GIB, is_divided=True),
+    DriverCard("2", "MIG-aaa", 10 * GIB, 0, 10 * GIB, is_part=True),
+    DriverCard("2", "MIG-aab", 20 * GIB, 9 * GIB, 11 * GIB, is_part=True),
 ]
 
 
@@ -79,7 +79,7 @@ def test_on_a_small_card_one_gibibyte_of_use_is_still_clean() -> None:
 
 
 def test_free_memory_is_the_drivers_figure_because_the_driver_reserves_some() -> None:
-    kept = Card("0", "GPU-0", 80 * GIB, 0, 79 * GIB)
+    kept = DriverCard("0", "GPU-0", 80 * GIB, 0, 79 * GIB)
     assert objection([kept], 10_000, 79 * GIB) is None
     assert objection([kept], 10_000, 80 * GIB) == "card 0 has 80896Mi of 81920Mi free, 81920Mi needed"
 
@@ -113,13 +113,13 @@ def test_in_a_container_a_number_names_no_process(monkeypatch: pytest.MonkeyPatc
 
 
 def test_use_by_the_host_is_no_objection_if_the_card_shares_the_hosts_memory() -> None:
-    unified = Card("0", "GPU-spark", 128 * GIB, 28 * GIB, 100 * GIB, is_unified=True)
+    unified = DriverCard("0", "GPU-spark", 128 * GIB, 28 * GIB, 100 * GIB, is_unified=True)
     assert objection([unified], 10_000, 100 * GIB) is None
     assert objection([unified], 10_000, 101 * GIB) is not None
 
 
 def test_a_cooling_card_is_refused_immediately_even_if_it_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Answer([card(0), card(1)])
+    host = CardReport([card(0), card(1)])
     check = check_granted(host, ["1"], 10_000, 0, ["GPU-111"])
     assert (check.code, check.objection) == (
         "CARD_COOLING", "card 1 (GPU-111) is cooling: several models failed on it recently")
@@ -127,10 +127,11 @@ def test_a_cooling_card_is_refused_immediately_even_if_it_is_clean(monkeypatch: 
     monkeypatch.setattr(cards, "query_driver", lambda _: host)
     monkeypatch.setattr(cards.time, "sleep", lambda _: pytest.fail("no waiting makes it good"))
     assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).code == "CARD_COOLING"
-    assert check_granted(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == CardCheck([None], None, "no driver")
+    unknown = CardCheck([None], None, "no driver")
+    assert check_granted(CardReport([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == unknown
 
 
-LOST = Answer([card(1), card(5, 70 * GIB)], None, {"0": "GPU is lost"})
+LOST = CardReport([card(1), card(5, 70 * GIB)], None, {"0": "GPU is lost"})
 
 
 @pytest.mark.parametrize(("granted", "code", "text"), [
@@ -159,12 +160,12 @@ def test_if_the_driver_does_not_tell_all_a_uuid_that_it_has_not_told_is_unchecke
 def test_an_engine_gets_uuids_only_if_not_every_card_of_its_host_can_be_opened() -> None:
     """CUDA may count only the cards that it can open; numbers would then mean others."""
     assert names_for_engine(["1", "9"], check_granted(LOST, ["1", "9"], 20_000, 0)) == ["GPU-111", "9"]
-    assert names_for_engine(["1"], check_granted(Answer(HOST), ["1"], 10_000, 0)) == ["1"]
+    assert names_for_engine(["1"], check_granted(CardReport(HOST), ["1"], 10_000, 0)) == ["1"]
     assert names_for_engine(["1"], CardCheck()) == ["1"]
 
 
 def test_a_card_with_faulty_memory_is_refused_but_not_under_a_replica_that_restarts() -> None:
-    faulty = Answer([card(0), card(1)._replace(fault="3 uncorrected memory errors since its last reset")])
+    faulty = CardReport([card(0), card(1)._replace(fault="3 uncorrected memory errors since its last reset")])
     check = check_granted(faulty, ["1"], 10_000, 0)
     assert (check.code, check.objection, list(check.failed)) == (
         "CARD_FAULTY", "card 1 (GPU-111) has 3 uncorrected memory errors since its last reset", ["1", "GPU-111"])
@@ -205,33 +206,33 @@ def test_what_residents_use_is_told_with_the_objection() -> None:
 
 
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:
-    assert check_granted(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == CardCheck([HOST[4]])
-    assert check_granted(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (
+    assert check_granted(CardReport(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == CardCheck([HOST[4]])
+    assert check_granted(CardReport(HOST), ["MIG-aab"], 10_000, 0).objection == (
         "MIG-aab of card 2 was granted whole, but 9216Mi of it are in use by another process")
 
 
 @pytest.mark.parametrize(("answer", "granted", "unchecked"), [
-    (Answer([], "no NVIDIA driver was found on this node"), ["0"], "no NVIDIA driver was found on this node"),
-    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver reports no memory for GPU-1"),
-    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver reports no memory for MIG-aaa, 7"),
-    (Answer(HOST), ["2"], "card 2 is divided (MIG), but was granted by its number"),
-    (Answer(HOST), ["0", "MIG-aaa"], None),
-    (Answer([]), ["0"], None),
+    (CardReport([], "no NVIDIA driver was found on this node"), ["0"], "no NVIDIA driver was found on this node"),
+    (CardReport(HOST), ["0", "GPU-1"], "the NVIDIA driver reports no memory for GPU-1"),
+    (CardReport(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver reports no memory for MIG-aaa, 7"),
+    (CardReport(HOST), ["2"], "card 2 is divided (MIG), but was granted by its number"),
+    (CardReport(HOST), ["0", "MIG-aaa"], None),
+    (CardReport([]), ["0"], None),
 ])
 def test_an_unchecked_card_is_reported_and_not_refused(
-    answer: Answer, granted: list[str], unchecked: str | None
+    answer: CardReport, granted: list[str], unchecked: str | None
 ) -> None:
     check = check_granted(answer, granted, 10_000, 0)
     assert (check.unchecked, check.objection) == (unchecked, None)
 
 
 def test_cards_are_checked_even_if_another_card_cannot_be() -> None:
-    assert check_granted(Answer([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
+    assert check_granted(CardReport([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
 
 
 def test_cards_are_reported_with_the_drivers_numbers_and_uuids_if_known() -> None:
     granted = ["GPU-1", "MIG-aab", "MIG-aaa", "7", "MIG-x", "10"]
-    check = check_granted(Answer([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
+    check = check_granted(CardReport([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
     assert card_numbers(granted, check) == [10, 2, 7]
     assert card_uuids(check) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
     assert card_numbers(["3", "GPU-x"], CardCheck()) == [3]
@@ -250,14 +251,14 @@ class Clock(SimpleNamespace):
         self.now += seconds
 
 
-Driver = Callable[[list[Answer]], Clock]
+Driver = Callable[[list[CardReport]], Clock]
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Let the driver give these answers in order, the last one repeatedly; return the clock."""
 
-    def answering(answers: list[Answer]) -> Clock:
+    def answering(answers: list[CardReport]) -> Clock:
         clock = Clock()
         monkeypatch.setattr(cards, "time", clock)
         monkeypatch.setattr(cards, "query_driver", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
@@ -267,13 +268,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def test_a_card_that_is_still_freeing_memory_is_awaited(driver: Driver) -> None:
-    clock = driver([Answer([card(0, 70 * GIB)]), Answer([card(0, 1)])])
+    clock = driver([CardReport([card(0, 70 * GIB)]), CardReport([card(0, 1)])])
     assert wait_for_clean_cards(["0"], 10_000, 0, {}) == CardCheck([card(0, 1)])
     assert clock.now > 0
 
 
 def test_a_card_that_stays_in_use_is_refused(driver: Driver) -> None:
-    clock = driver([Answer([card(0, 70 * GIB), card(1)])])
+    clock = driver([CardReport([card(0, 70 * GIB), card(1)])])
     assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
     assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "use of another card does not matter"
     assert cards.CLEAN_S <= clock.now <= cards.CLEAN_S + 2
@@ -281,28 +282,28 @@ def test_a_card_that_stays_in_use_is_refused(driver: Driver) -> None:
 
 def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Driver) -> None:
     """An evicted engine's memory is freed gradually, even when the rest is small enough to count as clean."""
-    falling = [Answer([card(0, used)]) for used in (70 * GIB, GIB, GIB // 2, 5, 5, 7)]
+    falling = [CardReport([card(0, used)]) for used in (70 * GIB, GIB, GIB // 2, 5, 5, 7)]
     clock = driver(falling)
     assert wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True) == CardCheck([card(0, 5)])
-    assert falling == [Answer([card(0, 7)])]
+    assert falling == [CardReport([card(0, 7)])]
     assert clock.now >= 3 * cards.SAMPLE_S
 
 
 def test_residents_that_stay_on_a_card_do_not_delay_an_eviction(driver: Driver) -> None:
-    clock = driver([Answer([card(0, 5 * GIB)])])
+    clock = driver([CardReport([card(0, 5 * GIB)])])
     check = wait_for_clean_cards(["0"], 10_000, 0, {}, residents=[Resident(4 * GIB)], stable=True)
     assert (check.objection, clock.now) == (None, cards.SAMPLE_S)
 
 
 def test_without_a_reported_card_memory_is_stable_immediately(driver: Driver) -> None:
-    for answer in (Answer([]), Answer([], "no NVIDIA driver was found on this node")):
+    for answer in (CardReport([]), CardReport([], "no NVIDIA driver was found on this node")):
         clock = driver([answer])
         wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True)
         assert clock.now == 0
 
 
 def test_a_card_that_cannot_be_checked_is_not_awaited(driver: Driver) -> None:
-    clock = driver([Answer([], "no NVIDIA driver was found on this node")])
+    clock = driver([CardReport([], "no NVIDIA driver was found on this node")])
     assert wait_for_clean_cards(["0"], 10_000, 0, {}).unchecked == "no NVIDIA driver was found on this node"
     assert clock.now == 0
 

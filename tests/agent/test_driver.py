@@ -11,7 +11,7 @@ import pytest
 from nvml_stand_in import MIB, Device, Nvml
 
 from fleetctl.agent import driver
-from fleetctl.agent.driver import Answer, Card, query_driver, query_nvidia_smi, query_nvml
+from fleetctl.agent.driver import CardReport, DriverCard, query_driver, query_nvidia_smi, query_nvml
 
 Install = Callable[[str], dict[str, str]]
 WAITS = "memory that waits for a reset of the card to be replaced"
@@ -46,9 +46,9 @@ def listing(*rows: str) -> str:
 
 def test_cards_are_reported_in_the_drivers_order_and_in_bytes() -> None:
     nvml = Nvml([Device("GPU-a", used=5), Device("GPU-cannot-be-divided", 23_034, 0, 0)])
-    assert query_nvml(nvml) == Answer([
-        Card("0", "GPU-a", 81_559 * MIB, 5 * MIB, 80_954 * MIB),
-        Card("1", "GPU-cannot-be-divided", 23_034 * MIB, 0, 23_034 * MIB),
+    assert query_nvml(nvml) == CardReport([
+        DriverCard("0", "GPU-a", 81_559 * MIB, 5 * MIB, 80_954 * MIB),
+        DriverCard("1", "GPU-cannot-be-divided", 23_034 * MIB, 0, 23_034 * MIB),
     ])
     assert nvml.opened == 0
 
@@ -59,7 +59,7 @@ def test_mig_devices_have_their_own_memory_and_the_number_of_their_card() -> Non
         ("0", "GPU-a", False, False), ("1", "GPU-b", False, True), ("1", "MIG-1", True, False),
         ("1", "MIG-2", True, False),
     ]
-    assert cards[3] == Card("1", "MIG-2", 19_968 * MIB, 9_000 * MIB, 10_968 * MIB, is_part=True)
+    assert cards[3] == DriverCard("1", "MIG-2", 19_968 * MIB, 9_000 * MIB, 10_968 * MIB, is_part=True)
     assert str(cards[3]) == "MIG-2 of card 1"
 
 
@@ -99,7 +99,8 @@ def test_a_card_that_cannot_be_read_is_lost_and_the_others_are_reported(failing:
 
 
 def test_the_only_card_of_a_host_may_be_lost() -> None:
-    assert query_nvml(Nvml([Device("GPU-a", fails={"open": "GPU is lost"})])) == Answer([], None, {"0": "GPU is lost"})
+    only = Nvml([Device("GPU-a", fails={"open": "GPU is lost"})])
+    assert query_nvml(only) == CardReport([], None, {"0": "GPU is lost"})
 
 
 @pytest.mark.parametrize("call", ["uuid", "processes", "slots"])
@@ -109,7 +110,7 @@ def test_a_call_that_fails_for_one_card_costs_only_what_it_would_have_told(call:
     devices[1].fails[call] = "Unknown Error"
     after = query_nvml(Nvml(devices))
     without = {"uuid": before[1]._replace(uuid=""), "processes": before[1]._replace(pids=()), "slots": before[1]}[call]
-    assert after == Answer([before[0], without, before[2]])
+    assert after == CardReport([before[0], without, before[2]])
 
 
 def test_mig_devices_are_reported_without_their_card() -> None:
@@ -150,8 +151,8 @@ def test_nvml_is_preferred_to_nvidia_smi(use: Use, nvidia_smi: Install, tmp_path
 
 def test_nvidia_smi_is_run_if_nvml_is_missing_or_fails(use: Use, nvidia_smi: Install) -> None:
     env = nvidia_smi(listing("0, GPU-aa, 23034, 5, 22500", "1, GPU-bb, 81559, 0, 81000"))
-    reason = Answer([Card("0", "GPU-aa", 23_034 * MIB, 5 * MIB, 22_500 * MIB),
-                     Card("1", "GPU-bb", 81_559 * MIB, 0, 81_000 * MIB)])
+    reason = CardReport([DriverCard("0", "GPU-aa", 23_034 * MIB, 5 * MIB, 22_500 * MIB),
+                         DriverCard("1", "GPU-bb", 81_559 * MIB, 0, 81_000 * MIB)])
     for nvml in (None, Nvml(trouble="Driver/library version mismatch")):
         use(nvml)
         assert query_driver(env) == reason
@@ -162,9 +163,9 @@ def test_without_a_driver_the_reason_is_reported(
 ) -> None:
     use(None)
     monkeypatch.setattr(driver, "DEVICES", ("/dev/null",))
-    assert query_driver({"PATH": str(tmp_path)}) == Answer([], "no NVIDIA driver was found on this node")
+    assert query_driver({"PATH": str(tmp_path)}) == CardReport([], "no NVIDIA driver was found on this node")
     use(Nvml(trouble="Driver/library version mismatch"))
-    assert query_driver(nvidia_smi("exit 9")) == Answer([], "NVML: Driver/library version mismatch")
+    assert query_driver(nvidia_smi("exit 9")) == CardReport([], "NVML: Driver/library version mismatch")
 
 
 def test_a_host_without_any_card_has_nothing_to_check(
@@ -172,7 +173,7 @@ def test_a_host_without_any_card_has_nothing_to_check(
 ) -> None:
     use(None)
     monkeypatch.setattr(driver, "DEVICES", (str(tmp_path / "nvidia*"),))
-    assert query_driver({"PATH": str(tmp_path)}) == Answer([])
+    assert query_driver({"PATH": str(tmp_path)}) == CardReport([])
 
 
 def test_a_driver_that_reports_no_card_does_not_prove_that_there_is_none(use: Use) -> None:
@@ -191,7 +192,7 @@ def test_a_driver_that_hangs_does_not_hang_the_start(
     monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
     answer = query_driver(nvidia_smi(f"touch {tmp_path}/asked"))
     over.set()
-    assert answer == Answer([], "the NVIDIA driver did not answer within 0.1 s")
+    assert answer == CardReport([], "the NVIDIA driver did not answer within 0.1 s")
     assert not (tmp_path / "asked").exists(), "nvidia-smi would hang, too"
 
 
@@ -237,13 +238,13 @@ def test_nvidia_smi_runs_with_the_nodes_environment(nvidia_smi: Install, tmp_pat
 ])
 def test_a_row_without_memory_is_left_out(nvidia_smi: Install, row: str) -> None:
     answer = query_nvidia_smi(nvidia_smi(listing(row, "1, GPU-bb, 100, 0, 100")))
-    assert answer == Answer([Card("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)])
+    assert answer == CardReport([DriverCard("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)])
 
 
 @pytest.mark.parametrize("cell", ["[GPU is lost]", "ERR!", "[Unknown Error]", "[GPU requires reset]"])
 def test_a_row_with_an_error_is_a_lost_card(nvidia_smi: Install, cell: str) -> None:
     answer = query_nvidia_smi(nvidia_smi(listing(f"0, {cell}, {cell}, {cell}, {cell}", "1, GPU-bb, 100, 0, 100")))
-    assert answer == Answer([Card("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)], None, {"0": cell.strip("[]")})
+    assert answer == CardReport([DriverCard("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)], None, {"0": cell.strip("[]")})
 
 
 def test_the_rows_of_a_failing_nvidia_smi_count(nvidia_smi: Install) -> None:

@@ -201,8 +201,9 @@ def test_a_gang_fails_with_the_error_that_came_first_and_not_with_what_it_did_to
     coordinator._places = [place_of(member) for member in MEMBERS]
     coordinator._members = [SimpleNamespace(cause=SimpleNamespace(remote=lambda one=one: one)) for one in causes]
     said = "the engine exited with code 1; cause: Connection closed by peer; last output: lost"
+    failed = gang.MemberReport(code="ENGINE_EXITED", reason=said)
     with pytest.raises(StartFailed) as caught:
-        coordinator._raise_if_failed([gang.Report(code="ENGINE_EXITED", reason=said), gang.Report(), gang.Report()])
+        coordinator._raise_if_failed([failed, gang.MemberReport(), gang.MemberReport()])
     after = f", after an error of rank {rank} of group main" if rank else ""
     assert str(caught.value) == (
         f"rank 0 of group main: the engine exited with code 1{after}; cause: {cause}; last output: lost")

@@ -14,7 +14,7 @@ from marked_processes import FAMILY, MARK, eventually, marked
 
 from fleetctl.agent import ending
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.on_nodes import NodeAnswer
 from fleetctl.agent.report import Refused
 
 RECORD = ActorRecord("DEAD", True, "{}", "", worker_id="w", pid=4242, node_id="n1")
@@ -25,7 +25,7 @@ class Ray:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.alive_until, self.nodes = 0.0, 1e9, {"n1": {}}
-        self.answer = Answer[list[str]]("n1", [])
+        self.answer = NodeAnswer[list[str]]("n1", [])
         self.asked: list[tuple[str, int]] = []
         monkeypatch.setattr(ending.cluster, "worker_is_alive", lambda worker_id: worker_id == "w" and (
             self.now < self.alive_until))
@@ -74,10 +74,10 @@ def test_a_process_that_does_not_end_is_killed_on_its_node(table: Ray) -> None:
 
 
 def test_what_still_runs_is_named_and_so_is_a_node_that_does_not_answer(table: Ray) -> None:
-    table.answer = Answer("n1", ["4242 (ray::ModelActor)", "4250 (vllm serve)"])
+    table.answer = NodeAnswer("n1", ["4242 (ray::ModelActor)", "4250 (vllm serve)"])
     assert table.result() == ("STILL_RUNNING: its process 4242 on node-a does not answer and cannot be killed yet: "
                               "4242 (ray::ModelActor), 4250 (vllm serve) still run")
-    table.answer = Answer("n1", None, "no worker answered there within 60 s")
+    table.answer = NodeAnswer("n1", None, "no worker answered there within 60 s")
     assert table.result() == (
         "STILL_RUNNING: its process 4242 on node-a does not answer, nor does the node: no worker answered there within "
         "60 s; `fleetctl doctor --nodes` shows whether its engine still runs")

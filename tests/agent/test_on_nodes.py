@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import on_nodes
-from fleetctl.agent.on_nodes import Answer, Asked, ask_nodes
+from fleetctl.agent.on_nodes import Asked, NodeAnswer, ask_nodes
 
 LATE = "no worker answered there within 10 s"
 
@@ -51,7 +51,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> RayStandIn:
     return found
 
 
-def ask(*nodes: str) -> list[Answer[None]]:
+def ask(*nodes: str) -> list[NodeAnswer[None]]:
     return list(ask_nodes(print, {node: f"for {node}" for node in nodes}, 10))
 
 
@@ -74,9 +74,9 @@ def test_a_task_that_a_run_does_not_wait_for_has_no_answer_yet_or_one_or_a_reaso
     asked = {node: Asked(print, node, f"for {node}", 10) for node in ("n1", "late", "broken")}
     assert [one.answer() for one in asked.values()] == [None] * 3
     stand_in.ended, stand_in.now = {"n1", "broken"}, 9.9
-    assert asked["n1"].answer() == Answer("n1", "n1 answered")
-    assert asked["broken"].answer() == Answer("broken", None, "last line")
+    assert asked["n1"].answer() == NodeAnswer("n1", "n1 answered")
+    assert asked["broken"].answer() == NodeAnswer("broken", None, "last line")
     assert asked["late"].answer() is None
     stand_in.now = 10
-    assert asked["late"].answer() == Answer("late", None, LATE)
+    assert asked["late"].answer() == NodeAnswer("late", None, LATE)
     assert stand_in.options == [{"max_calls": 1}], "a worker's locks end with its task"

@@ -14,7 +14,7 @@ from fleetctl.agent import model_files, own_files
 from fleetctl.agent.engine import EngineLog
 from fleetctl.agent.own_files import open_own, replace_own
 from fleetctl.agent.supervisor import Output
-from fleetctl.agent.weights.check import Finding
+from fleetctl.agent.weights.check import CheckResult
 from fleetctl.agent.weights.store import Entry, Wrong
 
 VICTIM = "export PATH\n"
@@ -93,7 +93,7 @@ def test_a_note_replaces_what_has_its_name(taken: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(model_files, "path_prefix", lambda *_: str(taken.with_suffix("")))
     taken.rename(taken.with_suffix(".json"))
     wrong = Wrong("model.bin", 5, "it has another size", "")
-    model_files.note_wrong(Finding("wrong", Entry("/root", "a", None), wrong))
+    model_files.note_wrong(CheckResult("wrong", Entry("/root", "a", None), wrong))
     assert '"piece": 5' in taken.with_suffix(".json").read_text()
     assert (taken.parents[1] / "home" / "rc").read_text() == VICTIM
 

@@ -15,7 +15,7 @@ from ray_keys import Keys
 
 from fleetctl.agent import gang, lock, readiness, records
 from fleetctl.agent.cluster import GONE
-from fleetctl.agent.gang import GangCoordinator, Report
+from fleetctl.agent.gang import GangCoordinator, MemberReport
 from fleetctl.agent.messages import Lifecycle, Place, Replica
 from fleetctl.agent.readiness import NotReady, Recorder, is_ready
 from fleetctl.agent.report import StartFailed, describe
@@ -239,9 +239,9 @@ def test_an_actor_does_not_lower_the_number_of_drivers(keys: Keys, monkeypatch: 
 
 def test_a_gang_is_not_ready_while_one_of_its_leaders_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     places = [Place(group=group, rank=rank) for group in ("main", "draft") for rank in (0, 1)]
-    late = Report(True, 8000, not_ready=SINCE)
-    rounds = [[Report(True, 8000), Report()] * 2, [Report(True, 8000), Report(), late, Report()],
-              [Report(True, 8000), Report()] * 2, [Report(), Report(code="ENGINE_EXITED", reason="it ended")] * 2]
+    ready, silent = MemberReport(True, 8000), MemberReport()
+    late, ended = MemberReport(True, 8000, not_ready=SINCE), MemberReport(code="ENGINE_EXITED", reason="it ended")
+    rounds = [[ready, silent] * 2, [ready, silent, late, silent], [ready, silent] * 2, [silent, ended] * 2]
     coordinator: Any = object.__new__(GangCoordinator)
     told: list[Any] = []
     coordinator._places, coordinator._leaving, coordinator._replica = places, False, REPLICA

@@ -11,7 +11,7 @@ from ray.core.generated import gcs_pb2
 
 from fleetctl.agent import leftovers
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.on_nodes import Answer
+from fleetctl.agent.on_nodes import NodeAnswer
 from fleetctl.agent.run_messages import EventStream, LeftGroup, LeftLock, Orphan, RepairRequest
 
 NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
@@ -67,7 +67,7 @@ def test_each_repair_is_reported_with_its_result(
     monkeypatch.setattr(leftovers, "release_left", lambda *_: True)
     orphan = Orphan(4, 7, "serve", "org/m", "0")
     monkeypatch.setattr(leftovers, "ask_nodes", lambda *_: [
-        Answer("n1", ["", "it does not end"]), Answer[list[str]]("n2", None, "no worker answered")])
+        NodeAnswer("n1", ["", "it does not end"]), NodeAnswer[list[str]]("n2", None, "no worker answered")])
     code = leftovers.run_repair(RepairRequest(
         [LeftGroup(GROUP_ID, NAME)], [LeftLock("lab", 0)],
         {"n1": [orphan, orphan._replace(pid=5)], "n2": [orphan]}, 1.0, "j"), EventStream())

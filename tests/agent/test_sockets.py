@@ -36,7 +36,7 @@ def listening(host: str, *, both: bool = False) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"])
 def test_a_listening_socket_is_found_with_its_address(source: str, host: str) -> None:
     with listening(host, both=host.startswith("::ffff")) as (port, link):
-        found = ports.Listener(packed(host) or b"", port, link)
+        found = ports.ListeningSocket(packed(host) or b"", port, link)
         on_port = listeners(port)
         assert [one for one in on_port if one.link == link] == [found]
         assert {one.port for one in on_port} == {port}  # another process may use the same port at another address

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.weights import check
-from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, Verified
+from fleetctl.agent.weights.check import BackgroundCheck, CheckedEntry, CheckResult, Verified
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
 from fleetctl.agent.weights.index import write_index
 from fleetctl.agent.weights.store import Entry
@@ -69,10 +69,10 @@ def after(root: Path, wanted: Wanted, got: Fetched) -> list[tuple[str, float, fl
     def fetch_again(_: Entry) -> None:
         Fetch(str(root), wanted, time.monotonic() + 600, lambda _: None).run()
 
-    def report(finding: Finding) -> None:
+    def report(finding: CheckResult) -> None:
         said.put((finding.what, time.monotonic() - begun, time.process_time() - cpu))
 
-    checked = BackgroundCheck(lambda: [Held(got.entry, got.held)], verified, fetch_again, report)
+    checked = BackgroundCheck(lambda: [CheckedEntry(got.entry, got.held)], verified, fetch_again, report)
     checked.start()
     found = [said.get(timeout=600)]
     while found[-1][0] != "verified":

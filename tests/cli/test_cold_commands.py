@@ -14,10 +14,10 @@ from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from published_schemas import validator_of
 
 from fleetctl.cli.disks import named_weights
+from fleetctl.cli.drain import Draining
 from fleetctl.documents.answers import Prefetched, Pruned
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.scaling import Scaling
 
 ONE, TWO, OLD, USED = ("1" * 64, "2" * 64, "a" * 64, "b" * 64)

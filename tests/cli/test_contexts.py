@@ -302,7 +302,7 @@ TAIL = "# the end\n"
 @pytest.mark.parametrize(("before", "command", "after"), [
     (TOP + A + B + TAIL, "unset a", "# mine\ncontexts: # all of them\n" + B + TAIL),
     (TOP + B + A + TAIL, "unset a", "# mine\ncontexts: # all of them\n" + B + TAIL),
-    (TOP + A + B + TAIL, "unset b", TOP + A + "  # about b\n\n    # after b\n" + TAIL),
+    (TOP + A + B + TAIL, "unset b", TOP + A + "  # about b\n\n  # after b\n" + TAIL),
     (TOP + A, "unset a", "# mine\n"),
     (TOP + A + B + TAIL, "set b --namespace=", TOP + A + B.replace("    namespace: n # which\n", "") + TAIL),
     ("current: a\ncontexts: {a: {address: 'http://a'}} # x\n", "unset a", "contexts: {} # x\n"),
@@ -313,6 +313,25 @@ def test_removing_a_context_removes_its_own_comment_and_keeps_the_others(
     result = cli("context", *command.split())
     assert result.code == 0, result.err
     assert re.sub(" +# x", " # x", config.read_text()) == after
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("contexts:\n    far: {address: http://far:1}\n", "contexts:\n  far: {address: http://far:1, namespace: ns}\n"),
+    ("contexts:\r\n  far:\r\n    address: http://far:1 # x\r\n",
+     "contexts:\n  far:\n    address: http://far:1 # x\n    namespace: ns\n"),
+    ('{"contexts": {"far": {"address": "http://far:1"}}}',
+     "{contexts: {far: {address: http://far:1, namespace: ns}}}\n"),
+    ("contexts: {far: {address: http://far:1, # x\n  token: {env: A}}}\n", None),
+    ("contexts: {far: &far {address: http://far:1}, near: *far}\n",
+     "contexts: {far: {address: http://far:1, namespace: ns}, near: {address: http://far:1}}\n"),
+    ("contexts:\n  far: &far\n    address: http://far:1\n  near: *far\n", None),
+])
+def test_a_setting_is_added_in_any_layout_or_nothing_is_written(
+        cli, config: Path, before: str, after: str | None) -> None:
+    config.write_bytes(before.encode())
+    result = cli("context", "set", "far", "--namespace", "ns")
+    assert config.read_bytes().decode() == (after or before)
+    assert (result.code, "change it by hand" in result.err) == ((0, False) if after else (1, True))
 
 
 def test_an_empty_name_of_a_context_is_a_usage_error(cli, config: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
 
 from fleetctl.agent.report import actor_name
+from fleetctl.cli.drain import Draining
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.workflow.draining import Draining
 
 FLEET = """\
 apiVersion: fleetctl/v1

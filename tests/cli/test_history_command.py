@@ -6,7 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any, get_args
-from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -15,7 +14,7 @@ from cluster_stand_in import ClusterStandIn, event, ready, summary
 
 from fleetctl.apply.jobs import agent_package
 from fleetctl.documents.schemas import json_schema
-from fleetctl.render.report.formats import ReportFormat
+from fleetctl.render.report.formats import RunFormat
 
 BEGUN = event(0, "version", "fleetctl agent", version="1.0") + event(1, "lockAcquired", "lock of fleet lab acquired")
 FAILED = {"model": "org/m", "replicaId": 1, "outcome": "failed", "nodes": ["node-b"], "code": "ENGINE_EXITED",
@@ -173,19 +172,19 @@ def test_flags_before_show_are_refused(cli, past_runs: ClusterStandIn) -> None:
     assert "--fleet before `show` has no effect" in result.err
 
 
-@pytest.mark.parametrize("chosen", get_args(ReportFormat))
+@pytest.mark.parametrize("chosen", get_args(RunFormat))
 @pytest.mark.parametrize("what", [("history",), ("history", "show", "000000000003")])
 def test_no_format_prints_a_hostile_name_unescaped(
-    cli, past_runs: ClusterStandIn, what: tuple[str, ...], chosen: ReportFormat
+    cli, past_runs: ClusterStandIn, what: tuple[str, ...], chosen: RunFormat
 ) -> None:
     result = cli(*what, "--format", chosen)
     assert result.code == 0, result.err
-    assert "eve" in result.out or chosen in ("github", "sarif", "junit")
+    assert "eve" in result.out or chosen == "github"
     assert "\x1b" not in result.out
     assert "\n::error::no" not in result.out
     if chosen == "html":
         assert "</td><script>" not in result.out
-    if chosen not in ("json", "jsonl", "sarif"):
+    if chosen not in ("json", "jsonl"):
         assert "\u202e" not in result.out
 
 
@@ -193,13 +192,22 @@ def test_every_format_counts_the_same(cli, past_runs: ClusterStandIn) -> None:
     expected = {"ok": 2, "partial": 1, "unknown": 1, "running": 1, "refused": 1}
     lines = [json.loads(line) for line in cli("history", "--format", "jsonl").out.splitlines()]
     assert next(line for line in lines if line["type"] == "totals")["totals"] == expected
-    suite = ElementTree.fromstring(cli("history", "--format", "junit").out).find("testsuite")
-    assert suite is not None
-    assert (suite.get("tests"), suite.get("failures")) == ("6", "2")
     markdown = cli("history", "--format", "markdown").out
     assert "| 2 | 1 | 1 | 1 | 1 |" in markdown
-    sarif = json.loads(cli("history", "--format", "sarif").out)
-    assert sorted(result["level"] for result in sarif["runs"][0]["results"]) == ["error", "error", "note", "warning"]
+    levels = sorted(line["level"] for line in lines if line["type"] == "finding")
+    assert levels == ["error", "error", "notice", "warning"]
+
+
+@pytest.mark.parametrize("chosen", ["sarif", "junit"])
+@pytest.mark.parametrize("what", [("history",), ("history", "show", "000000000003")])
+def test_formats_for_findings_about_files_are_refused_with_the_list_of_the_others(
+    cli, past_runs: ClusterStandIn, what: tuple[str, ...], chosen: str
+) -> None:
+    for flags in (("--format", chosen), ("--report", f"{chosen}=runs.txt")):
+        result = cli(*what, *flags)
+        assert (result.code, result.out) == (64, "")
+        assert all(name in result.err for name in get_args(RunFormat))
+    assert past_runs.requests == []
 
 
 def test_reports_are_written_in_addition_to_the_output(cli, past_runs: ClusterStandIn, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from record_rows import now, record
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.messages import GotWeights
-from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.prefetch import Order, Row, fetches_of
+from fleetctl.agent.on_nodes import NodeAnswer
+from fleetctl.agent.prefetch import Order, PrefetchResult, fetches_of
 from fleetctl.agent.report import warm_name
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import ApplyRequest
@@ -59,12 +59,12 @@ def failing_nodes(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> s
         name = next(name for name, found in ids(cluster).items() if found == node_id)
         [member] = order.members
         assert member.engine.env == {"TOKEN": "hush"}
-        row = Row(member.weights.artifact, GotWeights("origin", "/models/m", 5 * GIB, 2.5))
+        row = PrefetchResult(member.weights.artifact, GotWeights("origin", "/models/m", 5 * GIB, 2.5))
         if name in failing:
-            row = Row(member.weights.artifact, trouble="not enough room on the disk")
+            row = PrefetchResult(member.weights.artifact, trouble="not enough room on the disk")
         else:
             note(cluster, node_id, member.weights.artifact)
-        return SimpleNamespace(answer=lambda: Answer(node_id, [row]))
+        return SimpleNamespace(answer=lambda: NodeAnswer(node_id, [row]))
 
     def respond(request: dict[str, Any]) -> Steps:
         lines: list[str] = []

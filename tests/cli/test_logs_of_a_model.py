@@ -13,7 +13,7 @@ from cluster_stand_in import ClusterStandIn
 from stamped import stamped
 
 from fleetctl.cli import logs
-from fleetctl.cli.logs import MOST_ENDED
+from fleetctl.cli.logs import ENDED_SHOWN
 from fleetctl.inventory.engine_log import log_name
 
 MODEL = "org/one:1"
@@ -56,10 +56,10 @@ def test_ended_siblings_are_marked_as_ended(cli, running, monkeypatch: pytest.Mo
     assert cli("logs", MODEL).out == (
         "[0] first\n[1] second\n[3 ended] evicted\n[0] third\n[7 ended] CUDA out of memory\n[1] fourth\n")
     assert cli("logs", MODEL, "--since", "30s").out == "[0] third\n[7 ended] CUDA out of memory\n[1] fourth\n"
-    for number in range(10, 10 + MOST_ENDED):
+    for number in range(10, 10 + ENDED_SHOWN):
         write_log(running, 0, number, stamped((36, "many")))
     result = cli("logs", MODEL, "--since", "30s")
-    assert (result.out.count("ended] many"), "CUDA" in result.out) == (MOST_ENDED, False)
+    assert (result.out.count("ended] many"), "CUDA" in result.out) == (ENDED_SHOWN, False)
     assert "2 older ended replicas not shown" in result.err
 
 

@@ -16,7 +16,8 @@ from cluster_stand_in import ready as ready_row
 from record_rows import now, record
 
 from fleetctl.agent.report import actor_name
-from fleetctl.cli import rollout as rollout_module
+from fleetctl.cli import replace as replace_module
+from fleetctl.cli.rollout import LOCK_TIMEOUT_S
 
 
 @dataclass
@@ -143,7 +144,7 @@ def test_a_run_killed_before_or_after_any_step_is_continued_by_the_next_one(
 
     with monkeypatch.context() as patched:
         for name in ("carry_out", "act_on"):
-            patched.setattr(rollout_module, name, killed_around(getattr(rollout_module, name)))
+            patched.setattr(replace_module, name, killed_around(getattr(replace_module, name)))
         assert cli("rollout", "-f", fleet, "--yes", "--at-once", "2").code == 130
     begun, turns = {key for key, count in rolling.counts().items() if count == 2}, len(rolling.turns)
     result = cli("rollout", "-f", fleet, "--yes", "--at-once", "2")
@@ -252,5 +253,5 @@ def test_a_rollout_waits_for_the_lock_by_default_and_is_one_run_of_the_history(
     rolling.stand_in.on_submit = asked
     run_old(rolling, a=1)
     assert cli("rollout", "-f", fleet_with(tmp_path / "f.yaml", a=1), "--yes").code == 0
-    assert waits == [rollout_module.LOCK_TIMEOUT_S] * 2
+    assert waits == [LOCK_TIMEOUT_S] * 2
     assert [" rollout " in line for line in cli("history").out.splitlines() if " ok " in line] == [True]

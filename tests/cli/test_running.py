@@ -9,7 +9,7 @@ import pytest
 from fleetctl.documents.mask import masked
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedModel, shape_as_set
-from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, OR_SECRETS, SAME, changed_since
+from fleetctl.workflow.spec_changes import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, OR_SECRETS, SAME, changed_since
 from tests.review.fleet_texts import SECRET, engine, fleet, group, member, model
 
 

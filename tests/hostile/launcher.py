@@ -82,7 +82,7 @@ def _warm_up() -> None:
 
     for name in ("cli.app", "cli.plan", "cli.fleet_files", "cli.propose", "cli.watch", "cli.ci.review", "cli.failures",
                  "review.compare", "review.inputs", "planner.plan", "fleetfile.rule_schema",
-                 "workflow.base_plan", "workflow.live_plan", "inventory.snapshot", "render.report.terminal",
+                 "workflow.spec_changes", "inventory.snapshot", "render.report.terminal",
                  "render.report.formats", "render.report.markdown"):
         importlib.import_module(f"fleetctl.{name}")
 

@@ -9,13 +9,13 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+from fleetctl.cli.endpoints import endpoints_of
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.sources import find_ready
 from fleetctl.render.endpoint_formats import FORMATS, upstream_of
 from tests.cluster_stand_in import serve

@@ -26,7 +26,7 @@ from fleetctl.documents.inventory import (
 )
 from fleetctl.documents.loading import load_document
 from fleetctl.errors import UsageError
-from fleetctl.planner.notes import policy_of
+from fleetctl.planner.placement.policies import policy_of
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.render.report.terminal import print_report
 

@@ -9,13 +9,13 @@ from short_forms import short_fleet, short_inventory
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, score
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import Layout, realize
+from fleetctl.planner.placement.realize import PackingLayout, realize
 
 
 def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
@@ -36,7 +36,7 @@ def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more
     return stated(fleet, short_inventory({"nodes": named, "replicas": more.get("replicas", [])}))
 
 
-def realized(problem: Problem, layout: Layout) -> tuple[Level, ...]:
+def realized(problem: Problem, layout: PackingLayout) -> tuple[Level, ...]:
     """Return the levels a layout reaches on the ledger."""
     mark = problem.ledger.mark()
     placed = realize(problem, layout, Placer(problem.ledger))

@@ -17,7 +17,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.changes import Changes
 from fleetctl.planner.questions.scenario import Scenario
 from fleetctl.planner.questions.what_if import what_if
-from fleetctl.render.report.of_plan import remedy_lines
+from fleetctl.render.report.of_blocked import remedy_lines
 
 GANG = {"key": "big", "replicas": 1, "priority": 100, "gang": {"gpus": 8, "workers": 1}}
 ONE_NODE = {"nodes": [{"name": "n1", "gpus": 8}]}

@@ -19,9 +19,9 @@ from fleetctl.planner.breaker import NO_FAILURES, find_cooled
 from fleetctl.planner.cooling import Limits, try_nodes
 from fleetctl.planner.failures import failed_lately
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Avoided, replica_shape
 from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.explain import explain
 

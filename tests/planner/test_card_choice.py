@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, share_of, take
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, share_of, take
 from fleetctl.planner.placement.tally import OfferTable
 
 GIB = 1 << 30
 
 
-def offer(*cards: Card, cpus: int = 0) -> Offer:
+def offer(*cards: OfferedCard, cpus: int = 0) -> Offer:
     return Offer(cards, sum(card.free_share for card in cards), free_cpus=cpus)
 
 
-def card(index: int, share: int = 10_000, vram: int | None = 24, *, dirty: bool = False) -> Card:
+def card(index: int, share: int = 10_000, vram: int | None = 24, *, dirty: bool = False) -> OfferedCard:
     free = None if vram is None else vram * GIB
-    return Card(index, share, free, None if vram is None else 24 * GIB, GIB * dirty)
+    return OfferedCard(index, share, free, None if vram is None else 24 * GIB, GIB * dirty)
 
 
 def picked(on: Offer, claim: Claim) -> tuple[int, ...] | None:
@@ -85,7 +85,7 @@ def test_a_claim_of_memory_alone_is_a_share_rounded_up() -> None:
 
 
 def test_a_claim_of_memory_alone_is_a_share_of_its_own_card() -> None:
-    mixed = offer(Card(0, 10_000, 80 * GIB, 80 * GIB), Card(1, 10_000, 20 * GIB, 20 * GIB))
+    mixed = offer(OfferedCard(0, 10_000, 80 * GIB, 80 * GIB), OfferedCard(1, 10_000, 20 * GIB, 20 * GIB))
     taken = take(mixed, Claim(vram=40 * GIB))
     assert taken is not None
     assert (taken.gpus, taken.indices) == (5000, (0,))
@@ -110,7 +110,7 @@ def test_a_claim_without_cards_takes_cpu_only() -> None:
 ])
 def test_the_counted_number_is_never_below_the_number_that_fits(claim: Claim, most: int) -> None:
     on = offer(card(0), card(1, 5000, vram=6), cpus=30_000)
-    assert OfferTable([on]).most_of(claim).tolist() == [most]
+    assert OfferTable([on]).max_of(claim).tolist() == [most]
     fitted = 0
     while (taken := take(on, claim)) is not None:
         on, fitted = taken.left, fitted + 1

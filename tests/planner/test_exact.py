@@ -19,20 +19,27 @@ from short_forms import plan_for
 from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.climb import climb
 from fleetctl.planner.placement.exact.columns import Holdings
-from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, layout_at, relax, relax_by_node
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.exact.exact import (
+    MAX_LATER,
+    bound_replicas,
+    climb,
+    examine,
+    layout_at,
+    relax,
+    relax_by_node,
+)
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.objective import Level, levels_of
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.realize import Layout
+from fleetctl.planner.placement.realize import PackingLayout
 
 
 def nothing_placed(problem: Problem) -> tuple[Level, ...]:
     return levels_of([demand for one in problem.demands for demand in one.demands], {})
 
 
-def solved(problem: Problem) -> Layout:
+def solved(problem: Problem) -> PackingLayout:
     layout = examine(problem, nothing_placed(problem)).layout
     assert layout is not None
     return layout
@@ -103,7 +110,7 @@ def test_a_fleet_too_large_to_distinguish_each_node_has_only_a_bound() -> None:
 
 def test_equal_nodes_are_computed_once() -> None:
     gib = 1 << 30
-    offer = Offer(tuple(Card(index, 10_000, 48 * gib, 48 * gib) for index in range(2)), 20_000)
+    offer = Offer(tuple(OfferedCard(index, 10_000, 48 * gib, 48 * gib) for index in range(2)), 20_000)
     holdings = Holdings()
     claims = [Claim(gpus=5_000, vram=2 * gib), Claim(gpus=5_000, vram=40 * gib)]
     assert holdings.of(offer, claims, [2, 2]) == [(2, 2)]

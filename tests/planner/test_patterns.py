@@ -14,19 +14,18 @@ from stated import problem_of, realized
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, layout_levels, levels_of
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.patterns.master import stage_worth
-from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
+from fleetctl.planner.placement.patterns import pack_by_patterns, stage_worth
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.realize import Layout
+from fleetctl.planner.placement.realize import PackingLayout
 
 STEPS = 4_000
 
 
-def packed(problem: Problem, incumbent: Layout | None = None) -> Layout:
+def packed(problem: Problem, incumbent: PackingLayout | None = None) -> PackingLayout:
     return pack_by_patterns(problem, steps=STEPS, incumbent=incumbent)
 
 
-def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
+def reaches(problem: Problem, layout: PackingLayout) -> list[tuple[int, int, int]]:
     """Return the levels of a layout, after checking it on the ledger."""
     promised = [tuple(level) for level in layout_levels(problem, layout.replicas)]
     assert [tuple(level) for level in realized(problem, layout)] == promised
@@ -110,7 +109,7 @@ def test_without_a_better_layout_another_equally_good_one_is_returned() -> None:
 
 def test_a_worse_incumbent_is_improved_on() -> None:
     problem = problem_of([{"gpus": 5, "replicas": 2}, {"gpus": 3, "replicas": 4}], [{"gpus": 8}] * 2)
-    threes = Layout((4, 0), {}) if problem.demands[0].gpu_units == 30_000 else Layout((0, 4), {})
+    threes = PackingLayout((4, 0), {}) if problem.demands[0].gpu_units == 30_000 else PackingLayout((0, 4), {})
     assert reaches(problem, packed(problem, threes)) == [(2, 160_000, 4)]
 
 
@@ -144,4 +143,4 @@ def test_completing_a_higher_priority_outweighs_any_node() -> None:
     problem = problem_of([{"gpus": 1, "replicas": 1, "priority": 1}, {"gpus": 8, "replicas": 9}], [{"gpus": 8}])
     worth = stage_worth(problem, 0, [1, 0])
     assert worth.first[0] > worth.first[1]
-    assert worth.most_further.tolist() == [0, 8]
+    assert worth.max_further.tolist() == [0, 8]

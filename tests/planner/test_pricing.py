@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from stated import problem_of
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.columns import Holdings
-from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.patterns.pricing import Fills, Frame, Pricer, merged
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
+from fleetctl.planner.placement.pattern_pricing import Fills, Frame, Pricer, merged
+from fleetctl.planner.placement.realize import creation_order
 from fleetctl.planner.placement.tally import Tally
 
 
@@ -69,7 +69,7 @@ def taken_in(order: Sequence[int], offer: Offer, claims: Mapping[int, Claim]) ->
 @given(st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=3))
 def test_every_packing_of_shares_has_an_order_of_creation(cards: list[list[int]]) -> None:
     """Each card is filled exactly; for any such packing some order of creation reaches an equally good one."""
-    offer = Offer(tuple(Card(index, sum(shares) * 25) for index, shares in enumerate(cards)),
+    offer = Offer(tuple(OfferedCard(index, sum(shares) * 25) for index, shares in enumerate(cards)),
                   sum(map(sum, cards)) * 25)
     sizes = sorted({share for shares in cards for share in shares})
     pattern = [(size, sum(shares.count(size) for shares in cards)) for size in sizes]
@@ -81,7 +81,7 @@ def test_every_packing_of_shares_has_an_order_of_creation(cards: list[list[int]]
 
 def test_shares_that_fill_all_cards_of_a_large_node_are_created_card_by_card() -> None:
     """Six cards of 0.45 + 0.35 + 0.2 and two of five times 0.2: any other packing leaves a share without a card."""
-    offer = Offer(tuple(Card(index) for index in range(8)), 80_000)
+    offer = Offer(tuple(OfferedCard(index) for index in range(8)), 80_000)
     claims = {0: Claim(gpus=2_000), 1: Claim(gpus=3_500), 2: Claim(gpus=4_500)}
     order = creation_order(offer, [(0, 16), (1, 6), (2, 6)], claims)
     assert Counter(order) == {0: 16, 1: 6, 2: 6}
@@ -91,7 +91,7 @@ def test_shares_that_fill_all_cards_of_a_large_node_are_created_card_by_card() -
 def test_shares_that_need_memory_are_created_in_an_order_that_finds_it() -> None:
     """The small share must come second: only then does the second large share get another card than the first."""
     gib = 1 << 30
-    offer = Offer((Card(0, 10_000, 48 * gib, 48 * gib), Card(1, 10_000, 48 * gib, 48 * gib)), 20_000)
+    offer = Offer((OfferedCard(0, 10_000, 48 * gib, 48 * gib), OfferedCard(1, 10_000, 48 * gib, 48 * gib)), 20_000)
     claims = {0: Claim(gpus=5_000, vram=40 * gib), 1: Claim(gpus=5_000, vram=2 * gib)}
     order = creation_order(offer, [(0, 2), (1, 2)], claims)
     assert sorted(order) == [0, 0, 1, 1]

@@ -10,7 +10,7 @@ from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.reasons.check import Check, Code, check_offer, refusal
@@ -27,7 +27,7 @@ def _offers(draw: st.DrawFn) -> Offer:
     for index in range(draw(st.integers(0, 4))):
         memory = draw(st.sampled_from([None, 16 * GIB, 24 * GIB, 80 * GIB]))
         free = None if memory is None else draw(st.sampled_from([0, 3 * GIB, 7 * GIB, memory]))
-        cards.append(Card(index, draw(Shares), free, memory, foreign=2 * GIB * (draw(st.integers(0, 4)) == 0)))
+        cards.append(OfferedCard(index, draw(Shares), free, memory, foreign=2 * GIB * (draw(st.integers(0, 4)) == 0)))
     total = sum(card.free_share for card in cards)
     return Offer(tuple(cards), draw(st.sampled_from([total, total, max(0, total - SHARE), 0])),
                  draw(st.sampled_from([0, 20_000, 80_000])), draw(st.sampled_from([0, 4 * GIB])))
@@ -71,13 +71,13 @@ def test_the_table_gives_each_offer_the_same_check_as_computing_it_alone(offers:
             assert free == sum(taken is not None for taken in whole)
 
 
-def offer(*cards: Card, gpus: int | None = None) -> Offer:
+def offer(*cards: OfferedCard, gpus: int | None = None) -> Offer:
     return Offer(cards, sum(card.free_share for card in cards) if gpus is None else gpus)
 
 
-FREE, OLD = Card(0, SHARE, 24 * GIB, 24 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)
-DIRTY, UNKNOWN = Card(2, SHARE, 24 * GIB, 24 * GIB, 2 * GIB), Card(3)
-HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
+FREE, OLD = OfferedCard(0, SHARE, 24 * GIB, 24 * GIB), OfferedCard(1, SHARE, 16 * GIB, 16 * GIB)
+DIRTY, UNKNOWN = OfferedCard(2, SHARE, 24 * GIB, 24 * GIB, 2 * GIB), OfferedCard(3)
+HALF, FULL = OfferedCard(4, 5000, 3 * GIB, 24 * GIB), OfferedCard(5, 0, 0, 24 * GIB)
 
 
 @pytest.mark.parametrize(("on", "claim", "check"), [
@@ -108,7 +108,8 @@ def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, che
 
 
 def test_a_refusal_states_what_is_needed_and_offered() -> None:
-    on = Offer((Card(0, 4000, 3 * GIB, 16 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)), 14_000, 20_000, GIB)
+    cards = OfferedCard(0, 4000, 3 * GIB, 16 * GIB), OfferedCard(1, SHARE, 16 * GIB, 16 * GIB)
+    on = Offer(cards, 14_000, 20_000, GIB)
     assert refusal(on, Claim(gpus=20_000)) == ("2 free GPUs", "1")
     assert refusal(on, Claim(gpus=4000, vram=4 * GIB)) == (
         "4Gi free VRAM on a card (Ray would hand out card 0)", "3Gi")

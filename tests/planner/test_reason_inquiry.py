@@ -5,8 +5,8 @@ from __future__ import annotations
 from short_forms import short_fleet, short_inventory
 
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import look_around
 from fleetctl.planner.placement.reasons.remedies import Inquiry

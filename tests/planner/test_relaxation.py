@@ -11,10 +11,9 @@ from oracle.question import ask_about
 from random_cases import cases
 from stated import problem_of, stated
 
+from fleetctl.planner.placement.bid_prices import CardShare, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact import model_rows
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.exact.climb import climb, most_replicas
-from fleetctl.planner.placement.exact.exact import relax
+from fleetctl.planner.placement.exact.exact import climb, max_replicas, relax
 from fleetctl.planner.placement.objective import Level
 
 SEEDS = range(400, 400 + cases(1))
@@ -32,7 +31,7 @@ def test_the_bound_is_never_below_the_optimum(family: str, packings: bool, monke
             relaxation = relax(stated(fleet, inventory))
             levels = climb(relaxation).levels
             assert tuple(value for level in levels for value in level) >= best.vector
-            assert most_replicas(relaxation) >= best.replicas
+            assert max_replicas(relaxation) >= best.replicas
 
 
 def test_the_bound_over_pools_is_exact_for_whole_cards_of_dividing_sizes() -> None:
@@ -75,7 +74,7 @@ def test_gangs_are_not_split_over_domains() -> None:
 def test_unlike_ranks_of_a_gang_need_distinct_nodes() -> None:
     workers = [{"name": "main", "members": [{"role": "Leader", "resources": {"gpus": 1}},
                                             {"role": "Worker", "count": 2, "resources": {"gpus": 2}}]}]
-    assert most_replicas(relax(problem_of([{"replicas": 1, "workers": workers}], [{"gpus": 8}] * 2))) == 0
+    assert max_replicas(relax(problem_of([{"replicas": 1, "workers": workers}], [{"gpus": 8}] * 2))) == 0
 
 
 def test_order_of_models_and_nodes_does_not_matter() -> None:
@@ -87,7 +86,7 @@ def test_order_of_models_and_nodes_does_not_matter() -> None:
 @settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=4, unique=True), st.integers(1, 12))
 def test_every_packing_of_a_card_is_part_of_a_maximal_one(shares: list[int], room: int) -> None:
-    found = maximal_packings([Piece(share, 0) for share in shares], room, 0, 10_000)
+    found = maximal_packings([CardShare(share, 0) for share in shares], room, 0, 10_000)
     for packing in _all_packings(shares, room):
         assert any(all(a <= b for a, b in zip(packing, one, strict=True)) for one in found)
     assert set(found) <= set(_all_packings(shares, room))
@@ -101,9 +100,9 @@ def _all_packings(shares: list[int], room: int) -> list[tuple[int, ...]]:
 
 
 def test_packings_stay_within_the_memory_of_the_card() -> None:
-    assert maximal_packings([Piece(1, 6), Piece(2, 0)], 6, 10, 100) == ((0, 3), (1, 2))
+    assert maximal_packings([CardShare(1, 6), CardShare(2, 0)], 6, 10, 100) == ((0, 3), (1, 2))
 
 
 def test_too_many_packings_are_refused() -> None:
     with pytest.raises(TooManyError):
-        maximal_packings([Piece(share, 0) for share in range(1, 9)], 60, 0, 50)
+        maximal_packings([CardShare(share, 0) for share in range(1, 9)], 60, 0, 50)

@@ -7,8 +7,8 @@ from typing import Any
 from short_forms import short_inventory, short_model
 
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.bid_prices import MICRO, LinearProgram, balanced_prices, bid_prices
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Expected, expected_kinds
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
-from fleetctl.planner.placement.worth.bid_prices import MICRO, LinearProgram, balanced_prices, bid_prices
-from fleetctl.planner.placement.worth.room_worth import RoomWorth, node_worth
+from fleetctl.planner.placement.room_worth import RoomWorth, node_worth
 
 GIB = 1 << 30
 ROOM = np.array([[800.0, 0.0, 100.0]])
@@ -28,7 +28,7 @@ POLICY = EffectivePolicy(SlotCap(NO_CAP, "test"))
 
 
 def offer(cards: int, cpus: int, *, memory: int = 512 * GIB) -> Offer:
-    return Offer(tuple(Card(index) for index in range(cards)), cards * SHARE, cpus * SHARE, memory)
+    return Offer(tuple(OfferedCard(index) for index in range(cards)), cards * SHARE, cpus * SHARE, memory)
 
 
 def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
@@ -62,7 +62,7 @@ cards = st.builds(
 )
 offers = st.builds(
     lambda parts, short, cpus: Offer(
-        tuple(Card(index, *part) for index, part in enumerate(parts)),
+        tuple(OfferedCard(index, *part) for index, part in enumerate(parts)),
         max(0, sum(part[0] for part in parts) - short), cpus * SHARE, 64 * GIB),
     st.lists(cards, max_size=4), st.sampled_from([0, 0, 5000]), st.integers(0, 8),
 )

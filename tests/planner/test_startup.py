@@ -10,7 +10,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.startup import MOST_S, SLOW, with_startup_times
+from fleetctl.planner.weights import MOST_S, SLOW, with_startup_times
 
 ONE, OTHER = "1" * 64, "2" * 64
 GIB = 1 << 30

@@ -26,7 +26,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.cold import orders_for, parts_of
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.sources import MOST_SOURCES, add_weights, find_ready, sources_for
-from fleetctl.planner.weights import MOST_FETCHES, Fetch
+from fleetctl.planner.weights import MOST_FETCHES, NodeFetch
 from fleetctl.render.plan_json import saved_plan_json
 
 ONE, OTHER = "1" * 64, "2" * 64
@@ -169,7 +169,7 @@ def test_each_wave_is_five_times_larger_and_the_nearest_nodes_come_first() -> No
     _, inventory = cluster_of([model("m")], replicas, racks={"n0": "x", "n1": "y", **dict.fromkeys(NAMES[2:], "y")})
 
     def waves(nodes: list[str]) -> list[tuple[int, list[str]]]:
-        chosen = sources_for([Fetch(node, ONE, None, ("rack",)) for node in nodes], find_ready(inventory))
+        chosen = sources_for([NodeFetch(node, ONE, None, ("rack",)) for node in nodes], find_ready(inventory))
         return [(found[0].get("wave", 1), [one["replica"] for one in found]) for found in chosen.values()]
 
     crowd = Counter(wave for wave, _ in waves([f"other-{number}" for number in range(260)]))

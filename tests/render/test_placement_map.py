@@ -9,7 +9,8 @@ from map_worlds import EVIL, card, everything, map_of, node, piece
 from rich.console import Console
 
 from fleetctl.documents.answers import PlacementMap
-from fleetctl.render.placement_map import letters, render_placement_map
+from fleetctl.render.page.plan_page import map_part
+from fleetctl.render.placement_map import MEANINGS, letters, render_placement_map, render_placement_svg
 
 
 class Locale(io.StringIO):
@@ -46,14 +47,31 @@ def test_marks_of_new_foreign_unknown_and_dirty_cards_are_explained_below() -> N
 
 
 def test_unused_marks_are_not_explained() -> None:
-    assert "the holder is" not in printed(map_of(node("a", card(0, piece("m")))))
+    text = printed(map_of(node("a", card(0, piece("m")))))
+    assert not [meaning for meaning in MEANINGS.values() if meaning in text]
+    assert "x its node is dead" in printed(map_of(node("a", card(0), state="DEAD")))
+
+
+def test_a_holder_of_another_fleet_is_gray_whatever_its_letter() -> None:
+    """As in the other drawings: a color belongs to a model of this fleet."""
+    text = printed(map_of(node("a", card(0, piece("m", holder="foreign")), card(1, piece("n")))),
+                   force_terminal=True, color_system="256")
+    assert "48;5;250mA" in text
+    assert "48;5;250mB" not in text
+
+
+def test_the_largest_holder_of_a_card_comes_first_in_every_drawing() -> None:
+    answer = map_of(node("a", card(0, piece("m", 2_000), piece("n", 7_000))))
+    assert "BA█" in row(printed(answer), "a")
+    assert ">BA</text>" in render_placement_svg(answer)
+    assert ">BA</b>" in map_part(answer, whole=True).body
 
 
 def test_unusual_states_of_a_node_are_beside_its_hardware() -> None:
     text = printed(everything())
     assert "draining 1xH100" in row(text, "drain")
     assert "dead 2xH100" in row(text, "dead")
-    assert row(text, "dead").split()[-2:] == ["-", "-"]
+    assert row(text, "dead").split()[-2:] == ["x", "x"]
     assert "cordoned 1xH100" in row(text, "closed")
 
 

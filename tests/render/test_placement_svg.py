@@ -112,6 +112,15 @@ def test_hostile_names_stay_text() -> None:
     assert "</title><script>alert(1)</script>&\"':3" in title
 
 
+def test_the_legend_explains_the_signs_on_the_map_and_no_others() -> None:
+    def explained(answer: PlacementMap) -> list[str]:
+        return [line.text or "" for line in parsed(answer).iter(f"{SVG}text") if line.get("class") == "small"][1:]
+
+    assert explained(map_of(node("a", card(0, piece("m"))))) == ["A  m: 1 live"]
+    signs = [line[0] for line in explained(everything()) if line[0] not in "ABCD"]
+    assert signs == ["+", "~", "?", "!", "x"]
+
+
 def test_every_model_has_its_own_color() -> None:
     models = [f"m{number}" for number in range(60)]
     root = parsed(map_of(node("a", *(card(index, piece(model)) for index, model in enumerate(models)))))

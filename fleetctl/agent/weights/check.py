@@ -38,7 +38,7 @@ LOCK_S, POLL_S = 5.0, 0.01
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """What any change of a file changes as well; times in nanoseconds."""
 
     inode: int
@@ -47,28 +47,28 @@ class State(NamedTuple):
     ctime: int
 
 
-class Row(NamedTuple):
+class VerifiedFile(NamedTuple):
     """A verified file. `content` = its pieces' hashes, hashed; `at` = since when; `read` = hashed as it is on the disk.
 
     What has just been fetched was hashed as it came from the network: it is to be read once more.
     """
 
-    state: State
+    state: FileState
     content: str
     at: str
     read: bool
 
 
-class Table(NamedTuple):
+class VerifiedTable(NamedTuple):
     """The rows as a file, `seal` = that of the session. A row is a list, and so is its state, to keep it short."""
 
     files: Sequence[Any]
     seal: str
 
 
-def state_of(status: os.stat_result) -> State:
+def state_of(status: os.stat_result) -> FileState:
     """Return the state of a file."""
-    return State(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FileState(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def content_of(file: File) -> str:
@@ -83,7 +83,7 @@ class Verified:
         self._folder, self._secret = os.path.join(root, artifact), secret
         name = hmac.new(secret, b"TABLE", hashlib.sha256).hexdigest()[:16]
         self._path = os.path.join(self._folder, f"{TABLE}{name}.json")
-        self._unsaved: Dict[int, Row] = {}
+        self._unsaved: Dict[int, VerifiedFile] = {}
         """Rows that this process could not save: the disk is read-only or full."""
 
     def covers(self, status: os.stat_result, file: File) -> bool:
@@ -112,14 +112,14 @@ class Verified:
     def add(self, entry: Entry, files: Iterable[File]) -> None:
         """Record files that have just been received or written."""
         with contextlib.suppress(OSError):
-            self._save([Row(state_of(os.lstat(entry.path(file.path))), content_of(file), utc_now(), False)
+            self._save([VerifiedFile(state_of(os.lstat(entry.path(file.path))), content_of(file), utc_now(), False)
                         for file in files])
 
-    def add_read(self, state: State, file: File) -> None:
+    def add_read(self, state: FileState, file: File) -> None:
         """Record a file that was in this state both before and after all of it was read and hashed."""
-        self._save([Row(state, content_of(file), utc_now(), True)])
+        self._save([VerifiedFile(state, content_of(file), utc_now(), True)])
 
-    def _save(self, new: List[Row]) -> None:
+    def _save(self, new: List[VerifiedFile]) -> None:
         added = {row.state.inode: row for row in new}
         with self._locked() as rows:
             rows.update(added)
@@ -136,7 +136,7 @@ class Verified:
     def linking(self, paths: Iterable[str]) -> Iterator[None]:
         """Give these files more or fewer names within the context: what was verified before is so afterwards."""
         with self._locked() as rows, contextlib.ExitStack() as opened:
-            kept: List[Tuple[int, Row]] = []
+            kept: List[Tuple[int, VerifiedFile]] = []
             for path in paths:
                 with contextlib.suppress(OSError):
                     file = os.open(path, READ)
@@ -152,19 +152,19 @@ class Verified:
                     if os.fstat(file).st_nlink:
                         rows[row.state.inode] = row._replace(state=state_of(os.fstat(file)))
 
-    def _row_of(self, rows: Dict[int, Row], entry: Entry, file: File) -> Optional[Row]:
+    def _row_of(self, rows: Dict[int, VerifiedFile], entry: Entry, file: File) -> Optional[VerifiedFile]:
         try:
             return self._row(rows, os.lstat(entry.path(file.path)), file)
         except OSError:
             return None
 
-    def _row(self, rows: Dict[int, Row], status: os.stat_result, file: File) -> Optional[Row]:
+    def _row(self, rows: Dict[int, VerifiedFile], status: os.stat_result, file: File) -> Optional[VerifiedFile]:
         found = (rows.get(status.st_ino), self._unsaved.get(status.st_ino))
         state, content = state_of(status), content_of(file)
         return next((row for row in found if row and (row.state, row.content) == (state, content)), None)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[Dict[int, Row]]:
+    def _locked(self) -> Iterator[Dict[int, VerifiedFile]]:
         """Hold the table's lock for a moment, and save what was changed."""
         with contextlib.ExitStack() as opened:
             with contextlib.suppress(OSError):  # without it a process may lose rows: those files are hashed again
@@ -181,7 +181,7 @@ class Verified:
                         if not os.path.exists(self._path):
                             self._remove_old()
                         files = list(rows.values())
-                        table = Table(files, self._seal(files))
+                        table = VerifiedTable(files, self._seal(files))
                         replace_own(self._path, json.dumps(table._asdict()).encode(), 0o644)
 
     def _remove_old(self) -> None:
@@ -191,14 +191,15 @@ class Verified:
             if name.startswith(TABLE) and time.time() - os.lstat(path).st_mtime > KEPT_S:
                 os.remove(path)
 
-    def _rows(self) -> Dict[int, Row]:
+    def _rows(self) -> Dict[int, VerifiedFile]:
         """Return the rows of the table; none if it is missing, damaged, or was not sealed by this cluster session."""
         try:
             with open(os.open(self._path, READ), "rb") as file:
-                table = parse(Table, json.loads(file.read()))
+                table = parse(VerifiedTable, json.loads(file.read()))
             if not hmac.compare_digest(table.seal, self._seal(table.files)):
                 return {}
-            return {state[0]: Row(State(*state), content, at, read) for state, content, at, read in table.files}
+            return {state[0]: VerifiedFile(FileState(*state), content, at, read)
+                    for state, content, at, read in table.files}
         except (OSError, ValueError, TypeError, RecursionError):
             return {}
 
@@ -236,7 +237,7 @@ BAD_MEDIUM = {errno.EIO, errno.EBADMSG, errno.EUCLEAN}
 RETRY_S, MOST_RETRY_S = 60.0, 3600.0
 
 
-class Held(NamedTuple):
+class CheckedEntry(NamedTuple):
     """An entry that an actor uses or serves. `own` = the actor can fetch it again."""
 
     entry: Entry
@@ -244,7 +245,7 @@ class Held(NamedTuple):
     own: bool = True
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check found or did: `verified`, `wrong`, `fetched` again, or `unfetched` because of `trouble`."""
 
     what: str
@@ -369,8 +370,8 @@ class BackgroundCheck:
     `held` returns its entries. `repair` fetches an entry again; raises WeightsError. `report` is told each finding.
     """
 
-    def __init__(self, held: Callable[[], Sequence[Held]], verified: Verified, repair: Callable[[Entry], None],
-                 report: Callable[[Finding], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, held: Callable[[], Sequence[CheckedEntry]], verified: Verified, repair: Callable[[Entry], None],
+                 report: Callable[[CheckResult], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._held, self._verified, self._repair, self._report = held, verified, repair, report
         self._clock = clock
         self._requested: Set[Tuple[str, str]] = set()
@@ -423,19 +424,19 @@ class BackgroundCheck:
                 continue
             if self._reported.get(held.entry.folder) != wrong:
                 self._reported[held.entry.folder] = wrong
-                self._report(Finding("wrong", held.entry, wrong))
+                self._report(CheckResult("wrong", held.entry, wrong))
             if held.own:
                 self._fetch_again(held.entry, wrong)
 
     def _wrong(self, entry: Entry) -> Optional[Wrong]:
         return entry.wrong() or self._unmarked.get(entry.folder)
 
-    def _due(self, held: Held) -> List[File]:
+    def _due(self, held: CheckedEntry) -> List[File]:
         due = self._verified.due(held.entry, held.files)
         return [*due, *(file for file in held.files.files
                         if (held.entry.folder, file.path) in self._requested and file not in due)]
 
-    def _check(self, held: Held) -> None:
+    def _check(self, held: CheckedEntry) -> None:
         """Hash what is due, unless another process of this node does that for this entry."""
         with self._alone(held.entry) as alone:
             since = self._waits_since.setdefault(held.entry.folder, self._clock())
@@ -452,7 +453,7 @@ class BackgroundCheck:
         if wrong is not None and held.entry.wrong() is None:
             self._unmarked[held.entry.folder] = wrong
         if wrong is None and self._verified.since(held.entry, held.files):
-            self._report(Finding("verified", held.entry))
+            self._report(CheckResult("verified", held.entry))
 
     def _fetch_again(self, entry: Entry, wrong: Wrong) -> None:
         """Fetch a wrong file again, beside the one in place. After a failure the pauses double."""
@@ -463,11 +464,11 @@ class BackgroundCheck:
             self._repair(entry)
         except (WeightsError, OSError) as error:
             self._repairs[entry.folder] = self._clock() + pause_s, min(2 * pause_s, MOST_RETRY_S)
-            self._report(Finding("unfetched", entry, wrong, str(error)))
+            self._report(CheckResult("unfetched", entry, wrong, str(error)))
             return
         self._repairs.pop(entry.folder, None)
         self._unmarked.pop(entry.folder, None)
-        self._report(Finding("fetched", entry, wrong))
+        self._report(CheckResult("fetched", entry, wrong))
         self._wake.set()  # to read what was fetched from the disk
 
     @contextlib.contextmanager

@@ -18,11 +18,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from ..messages import WeightSource
 from ..own_files import open_own, replace_own
 from ..report import utc_now
-from .check import Finding, Verified, check_changed, check_small
+from .check import CheckResult, Verified, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .protocol import Peer, ViewRequest
-from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
+from .sources import IDLE_S, FetchLimits, Left, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
 from .store import Entry, OutOfTime, Wrong, link_or_copy, require_own_folder
 from .views import View, files_view, view_id
 
@@ -71,14 +71,14 @@ class Fetched(NamedTuple):
     """The addresses of the peers that sent any of it."""
 
 
-class Serving(NamedTuple):
+class ServingNow(NamedTuple):
     """The replicas that serve an artifact now, each with the time since when, and those of which an engine restarts."""
 
     ready: Sequence[Tuple[WeightSource, str]] = ()
     restarting: Sequence[str] = ()
 
 
-class Fetch(Limits):
+class Fetch(FetchLimits):
     """One fetch, until `deadline` on `clock`. `say` gets a message for each source that fails.
 
     `look` returns who serves the artifact now: the given replicas, or all. A plan may be older than a replica's port.
@@ -86,7 +86,7 @@ class Fetch(Limits):
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
                  clock: Callable[[], float] = time.monotonic,
-                 look: Callable[[Sequence[str]], Serving] = lambda _: Serving()) -> None:
+                 look: Callable[[Sequence[str]], ServingNow] = lambda _: ServingNow()) -> None:
         self._root, self._wanted, self.deadline = root, wanted, deadline
         self._say, self._clock, self._look = say, clock, look
         self._tried: Set[Tuple[str, str]] = set()
@@ -108,7 +108,7 @@ class Fetch(Limits):
         """The verified files of the entry that is being filled: they are not read."""
         self.kept: List[Entry] = []
         """Entries that are protected from removal until the caller releases them."""
-        self.found: List[Finding] = []
+        self.found: List[CheckResult] = []
         """The files of complete entries that were wrong, and so were fetched again."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
@@ -122,7 +122,7 @@ class Fetch(Limits):
             here = [(now, since) for now, since in ready if now.replica == source.replica
                     and (now.view == source.view or now.whole)]
             host = source.address.rpartition(":")[0]
-            here.sort(key=lambda one: (one[0].address != source.address, one[0].address.rpartition(":")[0] != host))
+            here.sort(key=lambda peer: (peer[0].address != source.address, peer[0].address.rpartition(":")[0] != host))
             now, since = here[0] if here else (source, "")
             if now.address != source.address:
                 self._say(f"weights: {source.replica} serves at {now.address} now, and not at {source.address}")
@@ -138,7 +138,7 @@ class Fetch(Limits):
         said = False
         while True:
             serving = self._look(())
-            new = [one for one in serving.ready if (one[0].address, one[1]) not in self._tried]
+            new = [replica for replica in serving.ready if (replica[0].address, replica[1]) not in self._tried]
             for source, since in new:
                 self._tried.add((source.address, since))
                 peer = Peer(source, self._wanted.artifact, self._wanted.secret)
@@ -208,10 +208,10 @@ class Fetch(Limits):
         finally:
             for source in self._all():
                 source.close()
-        most = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
+        main = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
         size = sum(self._bytes_from.values())
-        return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
-                       most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
+        return Fetched(entry, index, held, self._whole, main.kind if main else "disk",
+                       main.name if main else self._root, size, self._clock() - begun, self._reused, self._left,
                        [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
     def _view(self) -> Optional[str]:
@@ -289,7 +289,7 @@ class Fetch(Limits):
         return bool(wrong)
 
     def _take_wrong(self, entry: Entry, wrong: Wrong) -> None:
-        self.found.append(Finding("fetched", entry, wrong))
+        self.found.append(CheckResult("fetched", entry, wrong))
         self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it again")
 
     def _fill_tensors(self, entry: Entry, index: Index, view: View) -> Index:
@@ -489,8 +489,8 @@ class Fetch(Limits):
 def _cause(error: OSError) -> str:
     """Return what is to blame: the disk, unless it is a limit on open files."""
     if error.errno == errno.EMFILE:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"a process here may open only {most} files: raise `ulimit -n` where `ray start` runs on this node"
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process here may open only {limit} files: raise `ulimit -n` where `ray start` runs on this node"
     if error.errno == errno.ENFILE:
         return "all processes of this node together have too many open files: raise fs.file-max there"
     return f"this node's disk: {error}"

@@ -11,10 +11,10 @@ import threading
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..own_files import open_own
-from .check import State, Verified, state_of
+from .check import FileState, Verified, state_of
 from .index import PIECE, File, Index, WeightsError
 from .store import Entry, link_or_copy, make_folder_of
-from .views import MODEL, Layout, Run, Tensor, View, read_header, small_files, tensor_view
+from .views import MODEL, Layout, Stride, Tensor, View, read_header, small_files, tensor_view
 
 BLOCK = 1 << 20
 """Bytes of a strided run that are gathered at once."""
@@ -51,7 +51,7 @@ class Canonical:
     def __init__(self, entry: Entry, index: Index) -> None:
         self._entry = entry
         self._files = {file.path: file for file in index.files}
-        self._verified: Dict[str, Tuple[State, Set[int]]] = {}
+        self._verified: Dict[str, Tuple[FileState, Set[int]]] = {}
         self._lock = threading.Lock()
 
     def trust(self) -> "Canonical":
@@ -60,7 +60,7 @@ class Canonical:
             self._verified[path] = (self.state(path), set(range(len(file.chunks))))
         return self
 
-    def state(self, path: str) -> State:
+    def state(self, path: str) -> FileState:
         """Return the state of a file, which any change of it changes."""
         return state_of(os.lstat(self._entry.path(path)))
 
@@ -71,7 +71,7 @@ class Canonical:
                 os.fsync(opened.fileno())
             return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
-    def require(self, run: Run, mapped: mmap.mmap) -> None:
+    def require(self, run: Stride, mapped: mmap.mmap) -> None:
         """Raise WeightsError if a piece that the run reads does not match the index."""
         with self._lock:  # several views may be made at the same time; each piece is verified once
             file, state = self._files[run.path], self.state(run.path)
@@ -144,7 +144,7 @@ def _blocks(files: Canonical, layout: Layout) -> Iterator[Any]:
         yield from gather(mapped, run)
 
 
-def gather(data: Any, run: Run) -> Iterator[Any]:
+def gather(data: Any, run: Stride) -> Iterator[Any]:
     """Yield the bytes of a run in blocks; short rows through NumPy if the node has it."""
     if run.times == 1:
         with memoryview(data) as view:

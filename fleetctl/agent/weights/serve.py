@@ -21,14 +21,14 @@ from ..messages import ServedWeights, WeightSource
 from ..ports import host_port
 from ..wire import parse
 from . import protocol
-from .check import READ, Held, Verified, state_of
-from .connections import Answer, Connection, Listener, Request, Session, lower_priority
+from .check import READ, CheckedEntry, Verified, state_of
+from .connections import Connection, Listener, Request, Session, ShortAnswer, lower_priority
 from .fetch import Fetched
 from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
 from .protocol import report_copy
 from .store import Entry
-from .table import Refused, Table, View
+from .table import RequestRefused, View, ViewTable
 from .views import view_id
 
 ANY_PORT = (0,)
@@ -83,8 +83,8 @@ class Source:
         self.others = Others(clock)
         self.artifact = fetched.entry.artifact
         self.verified = Verified(root, self.artifact, secret)
-        most = shutil.disk_usage(root).free // 2 if budget is None else budget
-        self.table = Table(clock, most, self._drop)
+        limit = shutil.disk_usage(root).free // 2 if budget is None else budget
+        self.table = ViewTable(clock, limit, self._drop)
         self._held: Dict[Optional[str], Tuple[Index, Entry]] = {fetched.entry.view: (fetched.held, fetched.entry)}
         if fetched.whole is not None:
             whole = self._entry(None)
@@ -107,7 +107,7 @@ class Source:
         """Return the index and the entry of a served view; raises Refused."""
         held = self._held.get(view)
         if held is None:
-            raise Refused("absent")
+            raise RequestRefused("absent")
         return held
 
     @property
@@ -129,7 +129,7 @@ class Source:
         if held and any(file.path == report.path for file in held[0].files):
             self.on_report(held[1], report.path)
 
-    def checked(self, own: bool) -> List[Held]:
+    def checked(self, own: bool) -> List[CheckedEntry]:
         """Return what is to be checked: all that it serves. `own` = its actor can fetch its own weights again.
 
         Views made for other nodes whose files were found wrong are removed: the next request for one has it made again.
@@ -137,7 +137,8 @@ class Source:
         for view, (_, entry) in list(self._held.items()):
             if view not in self._own and entry.wrong():
                 self.table.remove_if_idle(view)
-        return [Held(entry, index, own and view in self._own) for view, (index, entry) in list(self._held.items())]
+        return [CheckedEntry(entry, index, own and view in self._own)
+                for view, (index, entry) in list(self._held.items())]
 
     def replace_held(self, index: Index) -> None:
         """Take the index of the replica's own weights, which were fetched again."""
@@ -163,13 +164,13 @@ class Source:
         if self.table.state(view) is None:
             self._start_making(view, request)
         if self.table.state(view) == "pending":
-            raise Refused("pending")
+            raise RequestRefused("pending")
         return self.held(view)[0].encoded()
 
     def _start_making(self, view: str, request: Optional[protocol.ViewRequest]) -> None:
         whole = self._fetched.whole
         if whole is None or request is None or view_id(*request, self.artifact) != view:
-            raise Refused("absent")
+            raise RequestRefused("absent")
         failure = self._failed.pop(view, None)
         if failure:
             raise WeightsError(failure)
@@ -230,20 +231,20 @@ class Handler(Session):
         self._proof: Optional[protocol.Proof] = None
         self._fetch = uuid.uuid4().hex
 
-    def accept(self, request: Request) -> Optional[Answer]:
+    def accept(self, request: Request) -> Optional[ShortAnswer]:
         """Exchange nonces once, and refuse every other request without a valid token."""
         theirs = request.path[len(protocol.NONCE_PATH):]
         if self._proof is None and request.path.startswith(protocol.NONCE_PATH) and protocol.is_nonce(theirs):
             own = protocol.new_nonce()
             self._proof = protocol.proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
-            return Answer(200, own.encode())
+            return ShortAnswer(200, own.encode())
         if self._proof is not None and self._proof.admits(
                 request.headers.get("Authorization"), request.method, request.path, request.body):
             return None
         if request.path.startswith("/v1/"):
-            return Answer(401, b"no valid token: the receiver runs an older fleetctl, whose tokens are good on any "
-                               b"connection")
-        return Answer(401, b"no valid token for this connection: the secret is another cluster's, or the network "
+            return ShortAnswer(401, b"no valid token: the receiver runs an older fleetctl, whose tokens are good on "
+                               b"any connection")
+        return ShortAnswer(401, b"no valid token for this connection: the secret is another cluster's, or the network "
                            b"translates addresses")
 
     def answer(self, request: Request) -> None:
@@ -270,7 +271,7 @@ class Handler(Session):
                 wanted = None if described is None else parse(protocol.ViewRequest, described)
                 return self._respond(200, source.index(match["view"], wanted))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
-        except Refused as refused:
+        except RequestRefused as refused:
             return self._refuse(refused.code, match["view"] or headers.get(protocol.WANTED_HEADER))
         except (WeightsError, ValueError) as error:
             return self._respond(500, str(error).encode())
@@ -324,7 +325,7 @@ class Handler(Session):
     def _respond(self, status: int, body: bytes) -> None:
         assert self._proof is not None
         signed = self._proof.signature(self._request.path, body)
-        self.connection.send(Answer(status, body, {protocol.SIGNATURE_HEADER: signed}))
+        self.connection.send(ShortAnswer(status, body, {protocol.SIGNATURE_HEADER: signed}))
 
 
 def serve_weights(source: Source, ip: str, ports: Optional[str], former: Optional[WeightsServer] = None,

@@ -40,7 +40,7 @@ class SourceBusy(SourceFailed):
     """A source at its limit of concurrent fetches, or still making the requested view."""
 
 
-class Limits:
+class FetchLimits:
     """The limits that a fetch sets its sources. This base class only sets the default timeouts."""
 
     def timeout(self) -> float:
@@ -61,7 +61,7 @@ class _Ahead:
     A file system whose server is gone, or a library, may hang for good; the thread is left behind then.
     """
 
-    def __init__(self, path: str, open_file: Callable[[], Any], limits: Limits) -> None:
+    def __init__(self, path: str, open_file: Callable[[], Any], limits: FetchLimits) -> None:
         self._path, self._open, self._limits = path, open_file, limits
         self._blocks: queue.Queue[Any] = queue.Queue(BLOCKS_AHEAD)
         self._block = memoryview(b"")
@@ -119,7 +119,7 @@ class _Ahead:
 class Stream:
     """A body, checked against the limits after each read. `left` = bytes still to come, if known."""
 
-    def __init__(self, read: Callable[[memoryview], int], limits: Limits, left: Optional[int] = None) -> None:
+    def __init__(self, read: Callable[[memoryview], int], limits: FetchLimits, left: Optional[int] = None) -> None:
         self._read, self._limits, self.left = read, limits, left
 
     def readinto(self, buffer: memoryview) -> int:
@@ -148,7 +148,7 @@ class Stream:
         raise SourceFailed(f"its index is larger than {MOST_INDEX >> 20} MiB")
 
 
-def stream_of(response: Any, limits: Limits) -> Stream:
+def stream_of(response: Any, limits: FetchLimits) -> Stream:
     """Return the body of an HTTP response."""
 
     def read_chunked(buffer: memoryview) -> int:
@@ -168,7 +168,7 @@ class Origin:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.limits = Limits()
+        self.limits = FetchLimits()
 
     def index(self) -> bytes:
         """Return the encoded index, which is next to the files."""

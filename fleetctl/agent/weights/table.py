@@ -18,7 +18,7 @@ View = Optional[str]
 """The id of a view; None = the artifact's own files."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A refused request; `code` is absent, pending, draining, busy, noRoom or anotherEntry."""
 
     def __init__(self, code: str) -> None:
@@ -26,7 +26,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Held:
+class HeldView:
     """One entry. `own` = the replica's own weights: not counted in the budget and never removed."""
 
     def __init__(self, size: int, own: bool, now: float) -> None:
@@ -35,12 +35,12 @@ class Held:
         self.leases: Dict[str, float] = {}
 
 
-class Table:
+class ViewTable:
     """The views of one source. `drop` deletes a view's files and returns whether it did; `budget` is in bytes."""
 
     def __init__(self, clock: Callable[[], float], budget: int, drop: Callable[[View], bool]) -> None:
         self._clock, self._budget, self._drop = clock, budget, drop
-        self._entries: Dict[View, Held] = {}
+        self._entries: Dict[View, HeldView] = {}
         self._fetches: Dict[str, View] = {}
         self._lock = threading.RLock()
         self._closed = False
@@ -50,7 +50,7 @@ class Table:
     def hold(self, view: View, size: int) -> None:
         """Add the replica's own weights: ready at once and never removed."""
         with self._lock:
-            self._entries[view] = Held(size, True, self._clock())
+            self._entries[view] = HeldView(size, True, self._clock())
 
     def reserve(self, view: View, size: int) -> str:
         """Return `make` to the one caller that must make the view, its state to the others; raises Refused."""
@@ -58,12 +58,12 @@ class Table:
             self.sweep()
             entry = self._entries.get(view)
             if self._closed:
-                raise Refused(DRAINING)
+                raise RequestRefused(DRAINING)
             if entry is not None:
                 entry.used = self._clock()
                 return entry.state
             self._make_room(size)
-            self._entries[view] = Held(size, False, self._clock())
+            self._entries[view] = HeldView(size, False, self._clock())
             return "make"
 
     def commit(self, view: View) -> None:
@@ -85,15 +85,15 @@ class Table:
         with self._lock:
             self.sweep()
             if fetch in self._fetches and self._fetches[fetch] != view:
-                raise Refused("anotherEntry")
+                raise RequestRefused("anotherEntry")
             entry = self._entries.get(view)
             if entry is None:
-                raise Refused("absent")
+                raise RequestRefused("absent")
             if fetch not in entry.leases:
                 if self._closed or entry.state != READY:
-                    raise Refused(DRAINING if self._closed else entry.state)
+                    raise RequestRefused(DRAINING if self._closed else entry.state)
                 if len(self._fetches) >= MOST_FETCHES:
-                    raise Refused("busy")
+                    raise RequestRefused("busy")
             self._fetches[fetch] = view
             self.most = max(self.most, len(self._fetches))
             entry.leases[fetch] = self._clock() + LEASE_S
@@ -136,7 +136,7 @@ class Table:
             entry = self._entries.get(view)
             return entry.state if entry else None
 
-    def _idle(self, entry: Held) -> bool:
+    def _idle(self, entry: HeldView) -> bool:
         return entry.state == READY and not entry.own and not entry.leases
 
     def _make_room(self, size: int) -> None:
@@ -145,12 +145,12 @@ class Table:
         idle = sorted((other for other, entry in self._entries.items() if self._idle(entry)),
                       key=lambda other: (self._entries[other].used, other or ""))
         if over > sum(self._entries[other].size for other in idle):
-            raise Refused("noRoom")
+            raise RequestRefused("noRoom")
         for other in idle:
             if over > 0:
                 over -= self.remove(other)
         if over > 0:
-            raise Refused("noRoom")
+            raise RequestRefused("noRoom")
 
     def remove_if_idle(self, view: View) -> None:
         """Remove a view that was made for other nodes, unless it is being fetched."""

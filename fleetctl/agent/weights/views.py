@@ -63,7 +63,7 @@ class Tensor(NamedTuple):
     size: int
 
 
-class Run(NamedTuple):
+class Stride(NamedTuple):
     """A strided range of a file: `times` blocks of `length` bytes, the first at `start`, then every `step` bytes."""
 
     path: str
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
     """The weight file of a view: its header, then the runs in order."""
 
     header: bytes
-    runs: Tuple[Run, ...]
+    runs: Tuple[Stride, ...]
 
     @property
     def size(self) -> int:
@@ -141,9 +141,9 @@ def files_view(index: Index, pattern: str) -> Index:
              for number, part in enumerate(re.split(r"\{([^{}]*)\}", pattern))]
     if math.prod(map(len, parts)) > MOST_PATTERNS:
         raise WeightsError(f"{pattern} stands for more than {MOST_PATTERNS} patterns")
-    patterns = ["".join(one) for one in itertools.product(*parts)]
+    patterns = ["".join(pattern) for pattern in itertools.product(*parts)]
     chosen = [file for file in index.files if file.path.endswith(WEIGHTS) and any(
-        fnmatch.fnmatchcase(name, one) for name in (file.path, file.path.split("/")[-1]) for one in patterns)]
+        fnmatch.fnmatchcase(name, pattern) for name in (file.path, file.path.split("/")[-1]) for pattern in patterns)]
     if not chosen:
         raise WeightsError(f"no weight file of the artifact matches {pattern}")
     return Index(tuple(sorted([*chosen, *small_files(index)])))
@@ -207,7 +207,7 @@ def tensor_view(headers: Mapping[str, Sequence[Tensor]], view: View, rank: int, 
         raise WeightsError("a tensor is in more than one file")
     if view.tensors is not None:
         wanted = _pattern(view.tensors)
-        parts = [(tensor, tensor.shape, Run(path, tensor.start, tensor.size)) for path, tensor in _all(headers)
+        parts = [(tensor, tensor.shape, Stride(path, tensor.start, tensor.size)) for path, tensor in _all(headers)
                  if wanted.search(tensor.name)]
     elif view.shard is None:
         raise WeightsError("a view by files is not made of tensors")
@@ -245,10 +245,10 @@ def _dim(tensor: Tensor, rules: Sequence[Tuple[Pattern[str], int]]) -> Optional[
     return dim % len(tensor.shape)
 
 
-def _part(path: str, tensor: Tensor, dim: Optional[int], rank: int, of: int) -> Tuple[Tuple[int, ...], Run]:
+def _part(path: str, tensor: Tensor, dim: Optional[int], rank: int, of: int) -> Tuple[Tuple[int, ...], Stride]:
     """Return the shape and bytes of a rank's part: narrow(dim, rank * length / of, length / of)."""
     if dim is None or of == 1:
-        return tensor.shape, Run(path, tensor.start, tensor.size)
+        return tensor.shape, Stride(path, tensor.start, tensor.size)
     if tensor.shape[dim] % of:
         raise WeightsError(f"{tensor.name}: the {tensor.shape[dim]} rows of dim {dim} are not divisible by {of}")
     shape = (*tensor.shape[:dim], tensor.shape[dim] // of, *tensor.shape[dim + 1:])
@@ -258,4 +258,4 @@ def _part(path: str, tensor: Tensor, dim: Optional[int], rank: int, of: int) -> 
         raise WeightsError(f"{tensor.name}: {of} parts do not begin at whole bytes")
     length = step // of
     start = tensor.start + rank * length
-    return shape, Run(path, start, length, step, outer) if outer > 1 else Run(path, start, length)
+    return shape, Stride(path, start, length, step, outer) if outer > 1 else Stride(path, start, length)

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
-from fleetctl.apply.prepare import ApplyOptions
-from fleetctl.cli import failures, flags
-from fleetctl.cli.apply import proposed, split_arguments
-from fleetctl.cli.apply_run import ApplyOutput, agreed_to, carry_out
-from fleetctl.cli.ci import job as ci
-from fleetctl.cli.ci.job import Job, JobResult
+from fleetctl.apply.outcome import PARTIAL, final_exit_code
+from fleetctl.cli import flags
+from fleetctl.cli.apply import RunFlags, run_apply, saved_plan, split_arguments
+from fleetctl.cli.apply_run import ApplyOutput
+from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, LockTimeoutOption, job_of, lines_of
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
-from fleetctl.cli.process import this_invocation
-from fleetctl.documents.events import HistoryRun, ReplicaOutcome
-from fleetctl.documents.plan import Plan
-from fleetctl.errors import DocumentError, FleetctlError, UsageError
-from fleetctl.forge.forges import find_forge
+from fleetctl.errors import UsageError
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.problems import failure_report
-from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_runs import run_report, totals
-from fleetctl.workflow.saved_plan import read_saved_plan
 
 app = command_app(
     "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
@@ -47,11 +35,11 @@ def apply(
         help="Plan saved by `ci review`, or a fleet file as with -f.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
-    force: ci.ForceOption = False,
-    ignore_cooldown: ci.IgnoreCooldownOption = False,
-    lock_timeout: ci.LockTimeoutOption = 600,
+    force: ForceOption = False,
+    ignore_cooldown: IgnoreCooldownOption = False,
+    lock_timeout: LockTimeoutOption = 600,
     fail_on: FailOn = "blocked",
-    forge: ci.ForgeOption = "auto",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Apply a merged change, and report to the forge.
 
@@ -64,71 +52,25 @@ def apply(
             raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
                              "`reports` and `inventory`, in GitLab variables of its job")
     plan_file, files = split_arguments([named] if named else [], files or [])
-    job = Job(
-        this_invocation(), () if plan_file else ci.lines_of(files, "FLEETCTL_FILES"), where,
-        force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
-    if not plan_file and not job.files:
+    named_files = () if plan_file else lines_of(files, "FLEETCTL_FILES")
+    if not plan_file and not named_files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
+    job = job_of(named_files, where, forge, may_lack_files=True)
     output = ApplyOutput("table")
-    result = _applied(job, plan_file, lock_timeout, output)
-    ci.publish(job, result, comment=False)
-    return exit_code_of(result, output, fail_on)
+    options = PlanOptions(force=force, files=job.files, ignore_cooldown=ignore_cooldown)
+    with job.reports.of_error("apply", "apply of", job.files, plan=lambda: output.plan or saved_plan(plan_file)):
+        code = run_apply(job.invocation, plan_file, options, where if plan_file else job.trusted(), output,
+                         RunFlags(lock_timeout=lock_timeout), yes=True)
+        output.report_to(job.reports, code)
+    return exit_code_of(code, output, fail_on)
 
 
-def exit_code_of(result: JobResult, output: ApplyOutput, fail_on: str) -> int:
+def exit_code_of(code: int, output: ApplyOutput, fail_on: str) -> int:
     """Return the exit code of the job: that of its run, unless --fail-on lets a partial one pass."""
-    if result.code != PARTIAL or fail_on == "blocked":
-        return result.code
+    if code != PARTIAL or fail_on == "blocked":
+        return code
     begun = [row for row in output.outcomes if row.outcome != "blocked"]
-    code = 0 if fail_on == "never" else final_exit_code(begun, interrupted=False)
-    if code != result.code:
-        say("note", f"the {output.verb} is partial ({result.code}), and --fail-on {fail_on} lets the job pass")
-    return code
-
-
-def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
-    try:
-        options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
-        where = job.where if plan_file else ci.trusted_where(job)
-        with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
-            task = proposal.task
-            if job.ignore_cooldown and not task.plan.options.ignore_cooldown:
-                raise UsageError("--ignore-cooldown: the plan is already made and is applied unchanged",
-                                 hint="give it to the review that saves the plan")
-            output.plan = task.plan
-            agreed_to(job.invocation, proposal, "table", force=job.force, yes=True)
-            options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
-            code = carry_out(task, options_of_run, output, None)
-        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, task.plan.acts)
-    except UsageError:
-        raise
-    except FleetctlError as error:
-        failures.explain(error)
-        return _failed(job, plan_file, output.plan, error)
-
-
-def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
-    git = plan.fleet.git
-    return outcomes_of_job(HistoryRun(
-        id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
-        message="", plan_id=plan.plan_id, commit=git.commit if git else None,
-        branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
-        files=plan.fleet.files, outcomes=outcomes), code)
-
-
-def outcomes_of_job(run: HistoryRun, code: int) -> Report:
-    """Return the report of this run as the history shows it, under the name of the fleet."""
-    conclusion = totals(run.outcomes, interrupted=code == INTERRUPTED, verb=run.verb)
-    report = run_report(run.model_copy(update={"message": conclusion}))
-    facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan id is a separate fact
-    return replace(report, identity=f"{run.verb}:{run.fleet}", conclusion=conclusion, exit_code=code, facts=facts,
-                   title=f"{run.verb.capitalize()} of fleet {run.fleet}")
-
-
-def _failed(job: Job, plan_file: str | None, plan: Plan | None, error: FleetctlError) -> JobResult:
-    if plan is None and plan_file:  # a refused plan has the name of its fleet
-        with suppress(DocumentError):
-            plan = read_saved_plan(job.invocation, plan_file)
-    name = plan.fleet.name if plan else ci.fleet_name(job.invocation, job.files, None) or "unknown"
-    report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
-    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))
+    passed = 0 if fail_on == "never" else final_exit_code(begun, interrupted=False)
+    if passed != code:
+        say("note", f"the {output.verb} is partial ({code}), and --fail-on {fail_on} lets the job pass")
+    return passed

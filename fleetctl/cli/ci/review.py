@@ -6,44 +6,36 @@ error to the forge, too: otherwise the comment would still show the old plan.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.cli import failures, flags
-from fleetctl.cli.ci import job as ci
-from fleetctl.cli.ci.job import Job, JobResult
+from fleetctl.apply.history import failures_of
+from fleetctl.cli import flags
+from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, job_of, lines_of
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.fleet_files import problem_formats
-from fleetctl.cli.plan import plan_formats
-from fleetctl.cli.process import this_invocation
-from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
+from fleetctl.cli.fleet_files import check_files
+from fleetctl.cli.plan import plan_and_show
+from fleetctl.cli.reporting import Formats, ReportOption, show
+from fleetctl.doctor.diagnose import capacity_findings
 from fleetctl.documents.position import Position
-from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES, read_whole
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.forge.forges import find_forge
+from fleetctl.inventory.records import read_records
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.problems import failure_report, problems_conclusion
-from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import EVERYONE, Column, Finding, Report, Table
 from fleetctl.render.report.of_diagnosis import drift_report
-from fleetctl.render.report.of_plan import plan_report
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import GitTree, MissingRevision, repository_of
-from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.examination import capacity_findings, failures_of
 from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.saved_plan import save_plan
+from fleetctl.workflow.planning import plan_fleet, why_unknown
 
 app = command_app()
 NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
@@ -64,25 +56,15 @@ FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 def validate(
     files: flags.OptionalDiskFiles = None,
     report: ReportOption = None,
-    forge: ci.ForgeOption = "auto",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Check fleet files, and report to the forge.
 
     The forge gets annotations, a summary page and outputs; no cluster is contacted. FLEETCTL_FILES may also name the
     files, and FLEETCTL_REPORTS the reports, one per line.
     """
-    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), Where(),
-              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
-    job.check()
-    loaded = inspect_fleet(job.files)
-    formats, reports = problem_formats(loaded), parse_reports(job.reports)
-    show(formats, "table", reports)
-    job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
-    shown = formats.report()
-    name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
-    result = JobResult(replace(shown, identity=name), shown.exit_code, reports=reports)
-    ci.publish(job, result, comment=False)
-    return result.code
+    job = job_of(lines_of(files, "FLEETCTL_FILES"), Where(), forge, reports=lines_of(report, "FLEETCTL_REPORTS"))
+    return check_files(job.files, "table", job.reports)
 
 
 @app.command(epilog=epilog(
@@ -106,14 +88,14 @@ def review(
     fail_on: Annotated[Literal["policy", "blocked"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="What fails the job besides errors: a refusal by policy, or also blocked replicas.")] = "policy",
-    force: ci.ForceOption = False,
-    ignore_cooldown: ci.IgnoreCooldownOption = False,
+    force: ForceOption = False,
+    ignore_cooldown: IgnoreCooldownOption = False,
     comment: Annotated[bool, typer.Option(
         "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")] = True,
     pull_request: Annotated[int | None, flags.option(
         "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
         help="Pull or merge request to comment on, if it cannot be detected.")] = None,
-    forge: ci.ForgeOption = "auto",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
 
@@ -121,63 +103,22 @@ def review(
     cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line. Without a forge it
     prints the plan; `--report markdown=FILE` writes the text of the comment.
     """
-    job = Job(
-        this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base,
-        out=out, reports=ci.lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
-        forge=find_forge(os.environ, forge, number=pull_request))
-    job.check()
-    try:
-        result = _reviewed(job)
-    except UsageError:
-        raise
-    except FleetctlError as error:
-        failures.explain(error)
-        result = _failed(job, error)
-    ci.publish(job, result, comment=comment)
-    return 0 if result.code in FINE[fail_on] else result.code
+    job = job_of(lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), forge, comments=comment,
+                 number=pull_request, out=out, reports=lines_of(report, "FLEETCTL_REPORTS"))
+    options = PlanOptions(force=force, files=job.files, ignore_cooldown=ignore_cooldown)
+    with job.reports.of_error("plan", "plan for", job.files, base=lambda: job.revision(base)):
+        loaded = inspect_fleet(job.files)
+        fleet, before = loaded.sound(), job.read_base(job.revision(base))
+        if before is None:
+            job.invocation.say("note", NO_BASE)
 
+        def more(report: Report) -> Report:
+            report = _with_own_inventory(job, before, _with_broken_base(before, report))
+            return _with_other_content(job, fleet, report)
 
-def _reviewed(job: Job) -> JobResult:
-    loaded = inspect_fleet(job.files)
-    fleet, revision = loaded.sound(), _revision(job)
-    base = ci.read_base(job.invocation, job.files, revision) if revision is not None else None
-    if base is None:
-        job.invocation.say("note", NO_BASE)
-    where = job.where
-    if not where.inventory and not job.address():
-        where = replace(where, address=ci.trusted_address(fleet, base, job.forge))
-    options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
-    planned = plan_fleet(job.invocation, loaded, options, where, base=base)
-    plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
-    shown = planned.shown()
-    report = _with_own_inventory(job, base, _with_broken_base(base, plan_report(shown)))
-    report = _with_other_content(job, fleet, report)
-    formats = plan_formats(shown, planned.map, lambda: report)
-    show(formats, "table")
-    write_reports(formats, reports)
-    if job.out:
-        now = job.invocation.now() if where.inventory else planned.inventory.observed_at
-        save_plan(job.invocation, plan, job.out, now)
-    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
-
-
-def _revision(job: Job) -> str | None:
-    """Return --base, or the revision the change starts from; None if there is no change, or its base is unknown.
-
-    Forges check out a merge commit: its first parent is the target branch, its second the change. That parent is named
-    by its commit, which stays the same whatever is checked out when the name is read. Raises RevisionError for files
-    outside a repository.
-    """
-    if job.base is not None or job.change is None:
-        return job.base
-    try:
-        repository = repository_of(job.files[0], job.invocation.environ).outermost
-    except NoRepository as error:
-        raise RevisionError(error.message, hint="check out the repository with its history before this step") from None
-    merged = repository.find("HEAD^2")
-    if merged and merged.id == job.change.head:
-        return repository.commit("HEAD^1").id
-    return f"{job.change.base}...HEAD" if job.change.base else None
+        code = plan_and_show(job.invocation, loaded, options, job.trusted_for(fleet, before), job.reports,
+                             base=before, out=out, more=more)
+    return 0 if code in FINE[fail_on] else code
 
 
 def _with_broken_base(base: Side | None, report: Report) -> Report:
@@ -251,33 +192,6 @@ def _content(tree: GitTree, path: str) -> bytes | None:
         return UNREADABLE
 
 
-def _failed(job: Job, error: FleetctlError) -> JobResult:
-    try:
-        revision = _revision(job)
-    except FleetctlError:
-        revision = None
-    name = ci.fleet_name(job.invocation, job.files, revision)
-    report = failure_report(error, identity=f"plan:{name}", fleet=name, title=f"No plan for fleet {name}")
-    return JobResult(report, error.exit_code, reports=_write_failure(job, report))
-
-
-def _write_failure(job: Job, report: Report) -> list[WantedReport]:
-    """Write the failure in every requested format that has a place for it, so not as table or JSON; return the reports.
-
-    A report that cannot be written, which may be the failure itself, does not prevent the others.
-    """
-    formats, written = Formats(json=str, report=lambda: report), []
-    for one in parse_reports(job.reports, beside=job.out):
-        if one.format not in OWN_FORMATS:
-            try:
-                write_reports(formats, [one])
-            except FleetctlError as error:
-                failures.explain(error)
-            else:
-                written.append(one)
-    return written
-
-
 @app.command(epilog=epilog(
     "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
@@ -291,7 +205,7 @@ def drift(
     issue: Annotated[bool, typer.Option(
         "--issue/--no-issue", envvar="FLEETCTL_ISSUE",
         help="Keep one issue up to date: open while there is drift, otherwise closed.")] = True,
-    forge: ci.ForgeOption = "auto",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Check on a schedule that the cluster matches the files.
 
@@ -301,30 +215,16 @@ def drift(
     closed. Nothing is changed in the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports,
     one per line.
     """
-    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where,
-              reports=ci.lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
-    job.check()
-    try:
-        result, is_open = _drift_of(job)
-    except UsageError:
-        raise
-    except FleetctlError as error:
-        result, is_open, issue = ci.failed(job, error, "drift", "check"), True, False  # the issue stays as it is
-    ci.publish(job, result, comment=False)
-    if issue:
-        ci.keep_issue(job, result, is_open=is_open)
-    return result.code
-
-
-def _drift_of(job: Job) -> tuple[JobResult, bool]:
-    """Return the result, and whether there is drift or a warning."""
-    loaded, where = inspect_fleet(job.files), ci.trusted_where(job)
-    plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
-    with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
-        failed, beside = failures_of(client, plan), capacity_findings(client, loaded, planned.inventory)
-    report = drift_report(planned.shown(), failed, beside)
-    formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
-    show(formats, "table")
-    write_reports(formats, reports)
-    result = JobResult(report, report.exit_code, plan.plan_id, plan.acts, reports=reports)
-    return result, result.code != NOTHING_TO_DO or bool(beside)
+    job = job_of(lines_of(files, "FLEETCTL_FILES"), where, forge, reports=lines_of(report, "FLEETCTL_REPORTS"))
+    with job.reports.of_error("drift", "check of", job.files):
+        loaded, where = inspect_fleet(job.files), job.trusted()
+        planned = plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)
+        with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
+            failed = failures_of(client, planned.plan)
+            beside = capacity_findings(read_records(client), loaded, planned.inventory)
+        found = drift_report(planned.shown(), failed, beside)
+        show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: found,
+                     plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)
+    if issue and job.reports.publisher:
+        job.reports.publisher.keep_issue(found, is_open=found.exit_code != NOTHING_TO_DO or bool(beside))
+    return found.exit_code

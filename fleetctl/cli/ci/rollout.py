@@ -5,24 +5,25 @@ Apart from `ci apply`, which must not reach a verb that ends replicas.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply_run import ApplyOutput
-from fleetctl.cli.ci import job as ci
-from fleetctl.cli.ci.apply import FailOn, exit_code_of, outcomes_of_job
-from fleetctl.cli.ci.job import Job, JobResult
+from fleetctl.cli.ci.apply import FailOn, exit_code_of
+from fleetctl.cli.ci.job import (
+    ForceOption,
+    ForgeOption,
+    IgnoreCooldownOption,
+    LockTimeoutOption,
+    SelectorOption,
+    job_of,
+    lines_of,
+)
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.explicit import Wanted
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.explicit import VerbRequest
 from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
-from fleetctl.documents.events import HistoryRun
-from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.forge.forges import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.version import __version__
 
 app = command_app(
     "fleetctl ci rollout -f fleets/prod.yaml --address http://ray-head:8265",
@@ -36,45 +37,32 @@ def rollout(
     *,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
-    selector: ci.SelectorOption = None,
+    selector: SelectorOption = None,
     at_once: Annotated[int, flags.option(
         "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
         help="At most N models at a time.")] = AT_ONCE,
     drain: Annotated[float, flags.option(
         "--drain", metavar="DURATION", envvar="FLEETCTL_DRAIN", parser=flags.duration,
         help="How long a replica's requests may take to end. [default: 0s]")] = 0,
-    force: ci.ForceOption = False,
-    ignore_cooldown: ci.IgnoreCooldownOption = False,
-    lock_timeout: ci.LockTimeoutOption = 600,
+    force: ForceOption = False,
+    ignore_cooldown: IgnoreCooldownOption = False,
+    lock_timeout: LockTimeoutOption = 600,
     fail_on: FailOn = "blocked",
-    forge: ci.ForgeOption = "auto",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Replace all that is outdated, and report to the forge.
 
     It ends replicas, so run it in an environment that needs an approval. It asks no questions. FLEETCTL_FILES may also
     name the files, one per line.
     """
-    job = Job(this_invocation(), ci.lines_of(files, "FLEETCTL_FILES"), where, force=force,
-              ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
-    job.check()
+    job = job_of(lines_of(files, "FLEETCTL_FILES"), where, forge)
     output = ApplyOutput("table")
     options = PlanOptions(force=force, selector=selector, ignore_cooldown=ignore_cooldown)
-    wanted = Wanted("evict", "Replace", yes=True, dry_run=False, output_format="table", lock_timeout_s=lock_timeout,
-                    drain_s=drain)
-    result = _rolled_out(job, options, wanted, output, at_once)
-    ci.publish(job, result, comment=False)
-    return exit_code_of(result, output, fail_on)
-
-
-def _rolled_out(job: Job, options: PlanOptions, wanted: Wanted, output: ApplyOutput, at_once: int) -> JobResult:
-    try:
+    wanted = VerbRequest("evict", "Replace", yes=True, dry_run=False, output_format="table",
+                         lock_timeout_s=lock_timeout, drain_s=drain)
+    with job.reports.of_error("rollout", "rollout of", job.files):
         loaded = inspect_fleet(job.files)
         name = loaded.sound().name
-        code = roll_out(job.invocation, ci.trusted_where(job), loaded, options, wanted, output, at_once)
-        run = HistoryRun(id=f"rollout:{name}", verb="rollout", fleet=name, state="ok" if code == 0 else "partial",
-                         message="", tool_version=__version__, outcomes=output.outcomes)
-        return JobResult(outcomes_of_job(run, code), code, has_changes=bool(output.outcomes))
-    except UsageError:
-        raise
-    except FleetctlError as error:
-        return ci.failed(job, error, "rollout", "rollout")
+        code = roll_out(job.invocation, job.trusted(), loaded, options, wanted, output, at_once)
+        output.report_to(job.reports, code, name)
+    return exit_code_of(code, output, fail_on)

@@ -8,7 +8,7 @@ and fewest empty nodes broken. Scores compare as tuples.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -50,16 +50,22 @@ def wanted_levels(demands: Sequence[Demand]) -> Levels:
     return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
+def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
+    """Return how crowded the values of all written spreads are; 0 without any."""
+    return sum(count * count for demand in demands if demand.shape.spread is not None
+               for count in ledger.crowd(demand.shape.key).values())
+
+
 def score(
     placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int, ledger: Ledger | None = None
 ) -> Score:
-    """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses.
+    """Score a packing; `crowding` = of its written spreads, `broken` = formerly empty nodes that it uses.
 
     `ledger` = its nodes; None = each is known to report all its cards.
     """
     unsure = 0 if ledger is None else sum(
-        bool(one.gpus and ledger.offer(one.node).unreported) for _, assigned in placed for one in assigned)
-    return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -unsure, -broken
+        bool(member.gpus and ledger.offer(member.node).unreported) for _, assigned in placed for member in assigned)
+    return levels_of(demands, Counter(replica.demand.place for replica in placed)), -crowding, -unsure, -broken
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:

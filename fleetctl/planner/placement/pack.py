@@ -14,16 +14,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
-from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
+from fleetctl.planner.placement.greedy import pack_greedily, take_again, top_up
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
+from fleetctl.planner.placement.objective import Levels, Score, crowding, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 
 if TYPE_CHECKING:
-    from fleetctl.planner.placement.exact.exact import Examined
-    from fleetctl.planner.placement.worth.room_worth import RoomWorth
+    from fleetctl.planner.placement.exact.exact import Proof
+    from fleetctl.planner.placement.room_worth import RoomWorth
 
 REARRANGE_STEPS = 30_000
 """The most members that remove and reinsert may place."""
@@ -41,7 +40,7 @@ class Packing(NamedTuple):
     """New replicas in order of creation, and a bound on better packings."""
 
     placed: list[Placed]
-    most: int
+    bound: int
     """No packing that is as good has more new replicas."""
     method: str = ""
     """The argument for the bound."""
@@ -58,78 +57,78 @@ def pack(
     if not wanted:
         return Packing([], 0)
     ledger = placer.ledger
-    mark, rest = ledger.mark(), _Rest(ledger, expected)
+    mark, room_pass = ledger.mark(), _RoomPass(ledger, expected)
     count = sum(demand.missing for demand in wanted)
     few = bool(expected) and count <= FEW
     first = None
     if few and all(demand.shape.spread is None for demand in wanted):
-        first = rest.place(wanted)
+        first = room_pass.place(wanted)
         if len(first) == count:
             return Packing(first, count)
         ledger.undo(mark)
-    packing = _pack_reduced(wanted, ledger, rest, first, on_ledger=on_ledger or few)
+    packing = _pack_reduced(wanted, ledger, room_pass, first, on_ledger=on_ledger or few)
     if not few:
         return packing
-    placed = leave_room(packing.placed, mark, ledger, rest)
+    placed = leave_room(packing.placed, mark, ledger, room_pass)
     if len(placed) < count:
         top_up(wanted, placed, placer)
     return packing._replace(placed=placed)
 
 
 @dataclass
-class _Rest:
-    """The rest: what else is expected of a fleet. Its prices are set on the ledger as it is at the first placement."""
+class _RoomPass:
+    """A pass that leaves room for what else is `expected` of a fleet; prices are set once, at the first placement."""
 
     ledger: Ledger
     expected: Sequence[Expected]
 
     def place(self, demands: Sequence[Demand]) -> list[Placed]:
-        """Place as much as fits in one pass, each member where it costs the rest least; the result stays taken."""
+        """Place as much as fits in one pass, each member where it costs the others least; the result stays taken."""
         return pack_greedily(state_demand(demands, self.ledger), Placer(self.ledger, self._worth, spread_first=True))
 
     @cached_property
     def _worth(self) -> RoomWorth:
-        from fleetctl.planner.placement.worth.room_worth import RoomWorth
+        from fleetctl.planner.placement.room_worth import RoomWorth
 
         return RoomWorth(self.ledger, self.expected)
 
 
-def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> list[Placed]:
-    """Place as many replicas of each model again where they cost the rest least; keep the packing if they do not fit.
+def leave_room(placed: list[Placed], mark: int, ledger: Ledger, room_pass: _RoomPass) -> list[Placed]:
+    """Place as many replicas of each model again where they leave most room; keep the packing if they do not fit.
 
     `placed` is on the ledger, since `mark`; the result replaces it there. Written spreads come first.
     """
-    counts = Counter(one.demand.place for one in placed)
-    demand_of = {one.demand.place: one.demand for one in placed}
+    counts = Counter(replica.demand.place for replica in placed)
+    demand_of = {replica.demand.place: replica.demand for replica in placed}
     before = score(placed, (), crowding(demand_of.values(), ledger), 0, ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
-    again = rest.place(demands)
+    again = room_pass.place(demands)
     if len(again) == len(placed) and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
-        return [one._replace(demand=demand_of[one.demand.place]) for one in again]
+        return [replica._replace(demand=demand_of[replica.demand.place]) for replica in again]
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
     return placed
 
 
 def _pack_reduced(
-    wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, first: Sequence[Placed] | None, *, on_ledger: bool
+    wanted: Sequence[Demand], ledger: Ledger, room_pass: _RoomPass, first: Sequence[Placed] | None, *, on_ledger: bool
 ) -> Packing:
-    """Pack the reduced problem; `first` = the result of one pass for the rest on the true one, None = not tried."""
+    """Pack the reduced problem; `first` = the result of a pass with room on the true one, None = not tried."""
     from fleetctl.planner.placement.reduce import reduce_problem
 
     reduced = reduce_problem(state_problem(wanted, ledger), wanted)
     mark = ledger.mark()
 
-    def place_for_the_rest() -> list[Placed]:
+    def place_with_room() -> list[Placed]:
         placed = first
         if placed is None:
-            placed = rest.place(wanted) if rest.expected else ()
+            placed = room_pass.place(wanted) if room_pass.expected else ()
         ledger.undo(mark)
         reduced_demand = {demand.place: demand for demand in reduced.demands}
-        return [one._replace(demand=reduced_demand[one.demand.place]) for one in placed]
+        return [replica._replace(demand=reduced_demand[replica.demand.place]) for replica in placed]
 
-    packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
+    packing = _pack(reduced.demands, reduced.ledger, place_with_room)
     placed = reduced.restored(packing.placed)
     if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
@@ -162,8 +161,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
     search.spread_out()
     search.restore_best()
     have = len(search.best)
-    most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
-    return Packing(search.best, most, argument_for(most, examined))
+    bound = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
+    return Packing(search.best, bound, argument_for(bound, examined))
 
 
 class _Search:
@@ -195,8 +194,8 @@ class _Search:
         """Whether to stop: nothing can be better, or a large fleet is within a thousandth of each bound."""
         if self.is_done or self.count < FEW:
             return self.is_done
-        return all(have * 1000 >= best * 999 for level, most in zip(self.levels, self.ceiling, strict=True)
-                   for have, best in zip(level, most, strict=True))
+        return all(have * 1000 >= best * 999 for level, top in zip(self.levels, self.ceiling, strict=True)
+                   for have, best in zip(level, top, strict=True))
 
     def try_greedily(self) -> None:
         """One pass over the classes of demand, scarce classes first.
@@ -217,7 +216,7 @@ class _Search:
             self._clear()
             self._keep_if_better(take_again(placed, self.placer))
 
-    def use_exact(self, examined: Examined) -> Examined:
+    def use_exact(self, examined: Proof) -> Proof:
         """Take the bound of the exact tier as the ceiling, and try its layout if it has one; return `examined`."""
         self.ceiling = examined.levels
         if examined.layout is not None and not self.is_done:
@@ -230,37 +229,38 @@ class _Search:
     def try_patterns(self) -> None:
         """Pack the replicas of one member again by column generation, around the gangs of the best packing."""
         singles = [demand for demand in self.wanted if demand.shape.size == 1]
-        alone = [one for one in self.best if len(one.assignments) == 1]
+        alone = [replica for replica in self.best if len(replica.assignments) == 1]
         if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
-        from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
+        from fleetctl.planner.placement.patterns import pack_by_patterns
         from fleetctl.planner.placement.realize import layout_of, realize
 
         self._clear()
-        gangs = take_again([one for one in self.best if len(one.assignments) > 1], self.placer)
+        gangs = take_again([replica for replica in self.best if len(replica.assignments) > 1], self.placer)
         problem = state_problem(singles, self.problem.ledger)
         layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
         placed = realize(problem, layout, self.placer)
-        served = {one.demand.place for one in placed}
-        first = {one.demand.place: one for one in alone if one.demand.live == 0 and one.demand.place not in served}
+        served = {replica.demand.place for replica in placed}
+        first = {replica.demand.place: replica for replica in alone
+                 if replica.demand.live == 0 and replica.demand.place not in served}
         if first:  # rounding left models out: their first replicas stay where they were, with the layout around them
             self._clear()
             gangs = take_again([*gangs, *first.values()], self.placer)
             placed = realize(problem, layout, self.placer)
         self._keep_if_better([*gangs, *placed])
 
-    def follow_bound(self, most: Sequence[int] | None) -> None:
+    def follow_bound(self, replicas: Sequence[int] | None) -> None:
         """One more greedy pass, with at most as many replicas of each class of demand as in the bound.
 
         Large replicas yield to more small ones that fill as many cards.
         """
-        if most is not None:
+        if replicas is not None:
             self._clear()
-            self._keep_if_better(pack_greedily(self.problem, self.placer, most))
+            self._keep_if_better(pack_greedily(self.problem, self.placer, replicas))
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting."""
-        from fleetctl.planner.placement.greedy.rearrange import rearrange
+        from fleetctl.planner.placement.rearrange import rearrange
 
         self.restore_best()
         self._keep_if_better(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
@@ -269,6 +269,8 @@ class _Search:
     def spread_out(self) -> None:
         """Improve written spreads as far as the best packing allows."""
         if self.spreading is not None:
+            from fleetctl.planner.placement.spread_out import pack_again, spread_out
+
             if len(self.best) < self.count:
                 self._clear()
                 self._keep_if_better(pack_again(self.best, self.spreading))
@@ -291,8 +293,8 @@ class _Search:
         """Top up a packing that is on the ledger, compare it with the best one, and keep the better one."""
         if len(placed) < self.count:
             top_up(self._by_rank(), placed, self.placer)
-        crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
-        reached = score(placed, self.wanted, crowds, self._broken(placed), self.problem.ledger)
+        crowded = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
+        reached = score(placed, self.wanted, crowded, self._broken(placed), self.problem.ledger)
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._is_on_ledger = placed, reached, reached[0], True
         else:
@@ -300,8 +302,8 @@ class _Search:
 
     def _broken(self, placed: Sequence[Placed]) -> int:
         """Return how many formerly empty nodes a packing uses."""
-        nodes = {assigned.node for one in placed for assigned in one.assignments}
+        nodes = {assigned.node for replica in placed for assigned in replica.assignments}
         return sum(self.problem.ledger.numbered(self.opening[node]).empty for node in nodes)
 
     def _by_rank(self) -> list[Demand]:
-        return [demand for one in self.problem.demands for demand in one.demands]
+        return [demand for alike in self.problem.demands for demand in alike.demands]

@@ -1,20 +1,30 @@
-"""The policy of one node: its label, then entries of the fleet file, then notes. Later ones win, key by key."""
+"""The policy of one node: its label, then entries of the fleet file, then notes. Later ones win, key by key.
+
+Also what a plan notes about nodes: cards that are not reported, and slot labels without effect.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.fleet import NodePolicy, Resident
-from fleetctl.documents.inventory import Cordon, Node
+from fleetctl.documents.inventory import Cordon, Node, unreporting
+from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import matches
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Note
 
 NO_CAP = 1 << 30
 
 SLOTS_LABEL = "fleet.io/replica-slots"
 """The label with which a node sets its own slot cap."""
 _SLOTS = re.compile("[1-9][0-9]{0,8}")
+SHOWN = 5
+"""The most nodes that a note names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +88,11 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
     cap = labelled_cap(labels)
     reserve, memory, cordon, warm, ports = 0, None, None, None, None
     residents: tuple[Resident, ...] = ()
-    for place, policy in enumerate(policies):
+    for index, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
         if policy.max_replicas_per_model is not None:
-            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{place}].maxReplicasPerModel")
+            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{index}].maxReplicasPerModel")
         if policy.reserve is not None:
             reserve = policy.reserve.vram
         if policy.gpu_memory is not None:
@@ -90,13 +100,13 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.residents is not None:
             residents = tuple(policy.residents)
         if policy.cordon is not None:
-            cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
+            cordon = f"spec.nodes[{index}].cordon" if policy.cordon else None
         if policy.warm is not None:
             warm = policy.warm
         if policy.weights_ports is not None:
             ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, residents, sum([one.memory for one in residents]), cordon, warm=warm,
-                           weights_ports=ports)
+    return EffectivePolicy(cap, reserve, memory, residents, sum([resident.memory for resident in residents]), cordon,
+                           warm=warm, weights_ports=ports)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:
@@ -118,3 +128,40 @@ def labelled_cap(labels: Mapping[str, str]) -> SlotCap | None:
     if text is None or not _SLOTS.fullmatch(text):
         return None
     return SlotCap(int(text), f"node label {SLOTS_LABEL}")
+
+
+def policy_of(node: Node, policies: Sequence[NodePolicy]) -> EffectivePolicy:
+    """Return the effective policy of a node of the inventory."""
+    return with_notes(effective_policy(policies, node.all_labels), node)
+
+
+def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[Note]:
+    """Return a note for each slot label without effect, with the reason; nodes with the same of both share a note."""
+    from fleetctl.documents.plan import Note  # slow to import, and `status` does not need it
+
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for node in sorted(nodes, key=lambda node: (node.name, node.id)):
+        text = node.labels.get(SLOTS_LABEL)
+        if text is None or node.state == "DEAD":
+            continue
+        from_label = labelled_cap(node.labels)
+        held = policy_of(node, policies).slot_cap
+        if from_label is None:
+            by_reason.setdefault((text, ""), []).append(node.name)
+        elif held is not None and held.limit != from_label.limit:
+            winner = "a note" if node.slots is not None else "the fleet file"
+            by_reason.setdefault((text, f"{winner} overrides it ({held.source}: {held.limit})"), []).append(node.name)
+    return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
+                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {overridden}") if overridden
+            else Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
+                      message=f'{some(names, SHOWN)}: the label {SLOTS_LABEL} is "{text}", which is not a whole number '
+                              "of at least 1; it is ignored")
+            for (text, overridden), names in by_reason.items()]
+
+
+def card_notes(nodes: Iterable[Node]) -> list[Note]:
+    """Return a note for each number of cards that nodes do not report."""
+    from fleetctl.documents.plan import Note
+
+    return [Note(code="CARDS_UNREPORTED", level="warning", message=message, node_count=len(alike),
+                 nodes=[node.name for node in alike[:SHOWN]]) for alike, message in unreporting(nodes)]

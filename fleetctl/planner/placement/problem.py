@@ -16,7 +16,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import GroupShape, Kind, ReplicaShape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger.buckets import nodes_by_selector
+from fleetctl.planner.placement.ledger.candidates import nodes_by_selector
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP

@@ -6,6 +6,10 @@ order, since Ray's choice of cards depends on it; among the nodes, higher priori
 Members are split into gangs with at most the allowed number of members of one gang on a node. Nodes with most members
 go first, and each member joins the gang that still needs most. For members of one kind this succeeds whenever a split
 exists (Gale and Ryser 1957). With several kinds it may fail; then a bounded search follows.
+
+Also the order in which to create members on one node so that Ray's own choice of cards takes them all. Large ones first
+nearly always works. If it does not, orders are searched depth first with Ray's rule: any packing of shares on cards is
+reached by some order, unless memory on cards interferes.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
 
@@ -30,6 +36,10 @@ SEARCH_PIECES = 400
 """The search recurses once per member. Without it two of 752 fleets with gangs lose a replica."""
 ANY = -1
 """A member that may belong to any replica of its class."""
+Member = tuple[int, Claim]
+"""(item, claim of one member)."""
+ORDER_STEPS = 3_000
+"""The most states of the search for an order on one node."""
 
 
 def split_into_gangs(gang: Gang, members: Members, together: int) -> list[GangNodes]:
@@ -84,13 +94,13 @@ class _Split:
             for one in full:
                 heappush(needy, one)
 
-    def search(self, place: int) -> bool:
-        """Assign all pieces from number `place` on, backtracking if one finds no gang; False if that fails."""
-        if place == len(self.pieces):
+    def search(self, index: int) -> bool:
+        """Assign all pieces from number `index` on, backtracking if one finds no gang; False if that fails."""
+        if index == len(self.pieces):
             return True
-        node, kind = self.pieces[place]
+        node, kind = self.pieces[index]
         tried = set[tuple[object, ...]]()
-        for gang in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
+        for gang in sorted(range(self.count), key=lambda gang: (-self.left[gang].total(), gang)):
             state = (tuple(sorted(self.left[gang].items())), tuple(sorted(self.assigned[gang].items())))
             if not self._room(gang, node, kind) or state in tried:
                 continue
@@ -99,7 +109,7 @@ class _Split:
             if self.steps < 0:
                 return False
             self._assign(gang, node, kind, 1)
-            if self.search(place + 1):
+            if self.search(index + 1):
                 return True
             self._assign(gang, node, kind, -1)
         return False
@@ -118,7 +128,7 @@ class _Split:
         return max(0, min(per_node, self.left[gang][kind]))
 
 
-class Piece(NamedTuple):
+class PlacedMember(NamedTuple):
     """One member on a node: the numbers of its class of demand, its gang in that class, and its kind."""
 
     demand: int
@@ -129,16 +139,16 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PackingLayout:
     """The number of replicas of each class of demand, and the members on each node."""
 
     replicas: tuple[int, ...]
     """By number of the demand class."""
-    assignments: Mapping[int, tuple[Piece, ...]]
+    assignments: Mapping[int, tuple[PlacedMember, ...]]
     """By number of the node in the ledger, in an order in which Ray's choice of cards takes all members."""
 
 
-def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
+def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
     members_of = _gang_members(layout, singles)
@@ -146,8 +156,8 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            gangs = [[found for members in members_of.get((number, place), {}).values()
-                      for found in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
+            gangs = [[found for members in members_of.get((number, index), {}).values()
+                      for found in _split(demand, gang, members, problem)] for index, gang in enumerate(demand.gangs)]
             together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
@@ -160,19 +170,19 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     return placed
 
 
-def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
+def layout_of(problem: Problem, placed: Sequence[Placed]) -> PackingLayout:
     """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
-    class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
+    class_of = {demand.place: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
     replicas = [0] * len(problem.demands)
-    assignments: dict[int, list[Piece]] = defaultdict(list)
+    assignments: dict[int, list[PlacedMember]] = defaultdict(list)
     for demand, (assigned,) in placed:
         number = class_of[demand.place]
         replicas[number] += 1
-        assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
-    return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
+        assignments[assigned.node].append(PlacedMember(number, 0, problem.demands[number].gangs[0].parts[0][0]))
+    return PackingLayout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
 
 
-def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
+def _in_turn(layout: PackingLayout, singles: Sequence[bool]) -> Iterator[tuple[PlacedMember, int]]:
     """Yield the pieces of one-member replicas: per node in the layout's order, among nodes by class of demand."""
     queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
               for node, pieces in sorted(layout.assignments.items())}
@@ -187,14 +197,14 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
             heapq.heappop(heap)
 
 
-def _gang_members(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
+def _gang_members(layout: PackingLayout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
     """Count the members of replicas with several members, by (class, gang) and then by replica."""
-    found: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
+    members: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.assignments.items():
         for piece in pieces:
             if not singles[piece.demand]:
-                found[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
-    return {key: dict(sorted(by_replica.items())) for key, by_replica in found.items()}
+                members[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
+    return {key: dict(sorted(by_replica.items())) for key, by_replica in members.items()}
 
 
 def _in_one_domain(
@@ -202,16 +212,16 @@ def _in_one_domain(
 ) -> list[list[GangNodes]]:
     """Order gangs so that the gangs of each replica are in one domain; gangs that complete no replica are left out."""
     by_domain: dict[str, list[list[GangNodes]]] = {}
-    for place, found in enumerate(gangs):
+    for index, found in enumerate(gangs):
         for members in found:
             node = next(iter(members.values()))[0]
             value = problem.ledger.nodes[node].labels[demand.shape.same_label or ""]
-            by_domain.setdefault(value, [[] for _ in gangs])[place].append(members)
+            by_domain.setdefault(value, [[] for _ in gangs])[index].append(members)
     together: list[list[GangNodes]] = [[] for _ in gangs]
     for inside in by_domain.values():
         whole = min(len(found) // gang.copies for found, gang in zip(inside, demand.gangs, strict=True))
-        for place, gang in enumerate(demand.gangs):
-            together[place] += inside[place][:whole * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            together[index] += inside[index][:whole * gang.copies]
     return together
 
 
@@ -222,11 +232,11 @@ def _place_whole(
     """Combine the gangs of one class into replicas and take each, whole or not at all."""
     for turn, model in enumerate(models):
         nodes: SeatNodes = {}
-        for place, gang in enumerate(demand.gangs):
-            mine = gangs[place][turn * gang.copies:(turn + 1) * gang.copies]
+        for index, gang in enumerate(demand.gangs):
+            mine = gangs[index][turn * gang.copies:(turn + 1) * gang.copies]
             if len(mine) < gang.copies:
                 return
-            group = group_of(model.shape, place, problem)
+            group = group_of(model.shape, index, problem)
             for copy, members in enumerate(mine):
                 left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
                 nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
@@ -248,3 +258,66 @@ def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) 
     for (node, kind), count in members.items():
         by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
     return [gangs for value in sorted(by_domain) for gangs in split_into_gangs(gang, by_domain[value], together)]
+
+
+def creation_order(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> list[int]:
+    """Return items in an order in which an offer takes them; items that find no card are left out.
+
+    `pattern` = (item, count) pairs; `claims` = by item.
+    """
+    members = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
+    taken = _taken(offer, members)
+    searched = _OrderSearch(members).order(offer) if len(taken) < len(members) else None
+    return taken if searched is None else [item for item, _ in searched]
+
+
+def _large_first(member: Member) -> tuple[int, ...]:
+    item, claim = member
+    return -claim.whole_cards, -claim.gpus, -claim.vram, -claim.cpus, item
+
+
+def _taken(offer: Offer, order: Sequence[Member]) -> list[int]:
+    items = []
+    for item, claim in order:
+        taken = take(offer, claim)
+        if taken is not None:
+            offer = taken.left
+            items.append(item)
+    return items
+
+
+class _OrderSearch:
+    """A depth-first search for an order with Ray's rule; states without a solution are not tried again."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = sorted(set(members), key=_large_first)
+        self.counts = Counter(members)
+        self.steps = ORDER_STEPS
+        self.failed: set[tuple[Offer, tuple[int, ...]]] = set()
+
+    def order(self, offer: Offer) -> list[Member] | None:
+        """Return an order in which `offer` takes all members that are left; None if none was found."""
+        if not self.counts.total():
+            return []
+        state = offer, tuple(self.counts[member] for member in self.members)
+        self.steps -= 1
+        if self.steps < 0 or state in self.failed or self._lacks_share(offer):
+            return None
+        for member in self.members:
+            taken = take(offer, member[1]) if self.counts[member] else None
+            if taken is None:
+                continue
+            self.counts[member] -= 1
+            later = self.order(taken.left)
+            self.counts[member] += 1
+            if later is not None:
+                return [member, *later]
+        self.failed.add(state)
+        return None
+
+    def _lacks_share(self, offer: Offer) -> bool:
+        """Return whether the cards that hold at least one of the members have less share than all of them take."""
+        shares = [(claim.gpus, count) for (_, claim), count in self.counts.items() if count]
+        smallest = min(share for share, _ in shares)
+        free = sum(card.free_share for card in offer.cards if card.free_share >= smallest)
+        return free < sum(share * count for share, count in shares)

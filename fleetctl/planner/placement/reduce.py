@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Ints, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +60,11 @@ class ReducedProblem:
 def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
     """Drop from `problem` and its `demands` the resources that cannot bind. The ledger of `problem` stays as it is."""
     tally = Tally(problem)
-    possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
+    possible = np.array([tally.max_members(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     true = problem.ledger
     offers = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
-    ledger = true.copied(offers={place: offers[number] for place, number in enumerate(true.numbers)})
+    ledger = true.copied(offers={index: offers[number] for index, number in enumerate(true.numbers)})
     kinds = _reduced_kinds(problem, possible, kept, ledger)
     reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
     return ReducedProblem(ledger, reduced, {demand.place: demand for demand in demands})
@@ -117,20 +116,20 @@ def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, tally: Ta
 
 def _members_on_a_node(problem: Problem, kind: int) -> Ints:
     """Return by node class the most members of a kind on one node: all that are missing, within slot caps."""
-    most = np.zeros(len(problem.nodes), dtype=np.int64)
+    maximum = np.zeros(len(problem.nodes), dtype=np.int64)
     for demand in problem.demands:
         count = demand.members().get(kind, 0)
         if count:
             caps = np.array([node.caps[demand.shape.wants_cards] for node in problem.nodes], dtype=np.int64)
             replicas = np.minimum(demand.missing, np.where(caps >= NO_CAP, demand.missing, caps * len(demand.demands)))
-            most += count * replicas
-    return most
+            maximum += count * replicas
+    return maximum
 
 
 def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
     cards = offer.cards
     if not kept.whole_vram and not kept.share_vram:
-        cards = tuple([Card(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
+        cards = tuple([OfferedCard(card.index, card.free_share, None, card.memory, card.foreign, card.tries)
                        for card in cards])
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
                  offer.empty, offer.unreported)
@@ -145,8 +144,8 @@ def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger
         key = np.packbits(row).tobytes()
         if key not in selectors:
             selectors[key] = Selector((("", str(len(selectors))),))
-            places = [place for node in np.flatnonzero(row) for place in problem.nodes[node].nodes]
-            ledger.select(selectors[key], sorted(places))
+            indices = [index for node in np.flatnonzero(row) for index in problem.nodes[node].nodes]
+            ledger.select(selectors[key], sorted(indices))
         keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
         kinds[claim, selector] = Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
                                        claim.memory if kept.memory else 0), selectors[key]

@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, Problem
 
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+"""Amounts and numbers are integers; only the values of a relaxation, and prices, are not."""
 Counts = NDArray[np.int32]
 
 NO_LIMIT = 1 << 30
@@ -98,33 +101,32 @@ class OfferTable:
         summed: Ints = np.bincount(self.cards.node, of_card, len(self.cpus)).astype(np.int64)
         return summed
 
-    def most_of(self, claim: Claim) -> Ints:
+    def max_of(self, claim: Claim) -> Ints:
         """Return by row an upper bound on the members with this claim, each resource by itself."""
-        if claim.on_cards not in self._on_cards:  # few claims differ in GPU and VRAM
-            self._on_cards[claim.on_cards] = self._most_on_cards(claim)
-        limit = self._on_cards[claim.on_cards]
+        limit = self._on_cards.get(claim.on_cards)
+        if limit is None:  # few claims differ in GPU and VRAM
+            if not claim.wants_card:
+                limit = np.full(len(self.cpus), NO_LIMIT, dtype=np.int64)
+            elif claim.whole_cards:
+                limit = self.whole_cards(claim.vram) // claim.whole_cards
+            else:
+                limit = self._by_row(self.cards.counts_of(claim))
+                limit = np.minimum(limit, np.maximum(self.gpus, 0) // claim.gpus) if claim.gpus else limit
+            self._on_cards[claim.on_cards] = limit
         if claim.cpus:
             limit = np.minimum(limit, self.cpus // claim.cpus)
         return np.minimum(limit, self.memory // claim.memory) if claim.memory else limit
-
-    def _most_on_cards(self, claim: Claim) -> Ints:
-        if not claim.wants_card:
-            return np.full(len(self.cpus), NO_LIMIT, dtype=np.int64)
-        if claim.whole_cards:
-            return self.whole_cards(claim.vram) // claim.whole_cards
-        count = self._by_row(self.cards.counts_of(claim))
-        return np.minimum(count, np.maximum(self.gpus, 0) // claim.gpus) if claim.gpus else count
 
 
 class Tally(OfferTable):
     """The node classes of a problem as a table of their offers."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__([one.offer for one in problem.nodes])
+        super().__init__([node.offer for node in problem.nodes])
         self.problem = problem
-        self.nodes: Ints = np.array([len(one.nodes) for one in problem.nodes], dtype=np.int64)
+        self.nodes: Ints = np.array([len(node.nodes) for node in problem.nodes], dtype=np.int64)
         """The number of nodes in each class."""
-        self._most: dict[int, Counts] = {}
+        self._max_members: dict[int, Counts] = {}
 
     @cached_property
     def allowed(self) -> Flags:
@@ -147,12 +149,12 @@ class Tally(OfferTable):
             usable &= self._by_row(fitting) > 0
         return usable
 
-    def most(self, kind: int) -> Counts:
+    def max_members(self, kind: int) -> Counts:
         """Return by class an upper bound on the members of a kind (by number) on one node."""
-        if kind not in self._most:
-            most = self.most_of(self.problem.kinds[kind][0])
-            self._most[kind] = np.where(self.allowed[kind], np.maximum(most, 0), 0).astype(np.int32)
-        return self._most[kind]
+        if kind not in self._max_members:
+            maximum = self.max_of(self.problem.kinds[kind][0])
+            self._max_members[kind] = np.where(self.allowed[kind], np.maximum(maximum, 0), 0).astype(np.int32)
+        return self._max_members[kind]
 
     def total(self, free: Ints) -> int:
         """Return the total over all nodes; `free` = by class, on one node."""

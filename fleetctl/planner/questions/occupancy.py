@@ -16,7 +16,7 @@ from fleetctl.documents.inventory import Node, card_indices
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.ledger.cards import Card
+from fleetctl.planner.placement.ledger.cards import OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
@@ -60,7 +60,7 @@ def of_models(drawn: PlacementMap, keys: Collection[str]) -> PlacementMap:
     return drawn.model_copy(update={"nodes": nodes, "legend": [one for one in drawn.legend if one.model in shown]})
 
 
-def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[Card, ...]:
+def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[OfferedCard, ...]:
     """Return the current cards of a node, even if it offers nothing because it is draining or dead."""
     if node.state == "ALIVE":
         return ledger.offer(place).cards
@@ -125,7 +125,7 @@ class _CardPieces:
                                  certain=certain))
 
 
-def _assigned(cards: Sequence[Card], members: Sequence[_Member]) -> dict[int, _CardPieces]:
+def _assigned(cards: Sequence[OfferedCard], members: Sequence[_Member]) -> dict[int, _CardPieces]:
     """Assign all members to cards: those with known cards, others to granted shares, and then the new ones."""
     by_card = {card.index: _CardPieces(SHARE - card.free_share, card.free_share) for card in cards}
     running = [one for one in members if one.holder != "new"]
@@ -148,7 +148,7 @@ def _add_to_its_cards(member: _Member, by_card: Mapping[int, _CardPieces], *, ce
 
 
 def _node(
-    node: Node, cordoned_by: str | None, cards: Sequence[Card], by_card: Mapping[int, _CardPieces],
+    node: Node, cordoned_by: str | None, cards: Sequence[OfferedCard], by_card: Mapping[int, _CardPieces],
     beside: Sequence[_Member],
 ) -> MapNode:
     models = {card.index: card.model for card in node.gpus}
@@ -159,7 +159,7 @@ def _node(
     )
 
 
-def _card(card: Card, model: str | None, assigned: _CardPieces) -> MapCard:
+def _card(card: OfferedCard, model: str | None, assigned: _CardPieces) -> MapCard:
     """Return one card of the map; a granted share that is not assigned has an unknown holder."""
     unknown = [Piece(holder="unknown", share=assigned.granted)] if assigned.granted else []
     return MapCard(index=card.index, hardware=model, memory=card.memory, free_share=assigned.free, dirty=card.dirty,

@@ -18,12 +18,11 @@ from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.growth import living, next_node
 from fleetctl.planner.live import LiveState, sort_out
-from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.greedy.greedy import pack_greedily
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.greedy import pack_greedily
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, look_around
 from fleetctl.planner.placement.problem import state_problem

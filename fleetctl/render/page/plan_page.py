@@ -1,21 +1,31 @@
 """The page of a plan, and the placement map on it: the nodes a plan changes, before and after; then the others.
 
-A node is its name and a small box per card. A card with a single holder is one element, as a large fleet has thousands
-of cards. The title of a box says in words what its letters say, so it can be read without a script.
+A node is its name and a small box per card, drawn as in a terminal and in the SVG (`placement_map.py`), but as HTML: it
+wraps on a phone, and a filter takes nodes out. A card with a single holder is one element, as a large fleet has
+thousands of cards. The title of a box says in words what its letters say, so it can be read without a script.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
-from fleetctl.render import placement_map
 from fleetctl.render.page.report_page import Markup, Part, el, fold, omission_note, report_page
-from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.placement_map import Legend
+from fleetctl.render.placement_map import (
+    FREE,
+    MARKS,
+    MEANINGS,
+    SIGNS,
+    Cell,
+    Drawing,
+    color_of,
+    counts_of,
+    warm_text,
+)
+from fleetctl.render.replica_text import replica_ranges
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 
@@ -31,7 +41,6 @@ OPEN_UP_TO = 24
 LEGEND_SHOWN = 24
 ONLY_THE_PLAN = ("Made from the plan alone: shows only the nodes it places on, and only their new replicas. "
                  "With an inventory, fleetctl draws the whole fleet before and after.")
-DEAD, FREE = "x", "·"
 SHORT = 2
 """Longer labels have smaller letters."""
 NAMED = 4
@@ -50,30 +59,28 @@ def plan_page(plan: Plan, picture: PlacementMap | None, report: Report | None = 
 
 def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     """Return the map; `whole` = the picture has every node and the replicas that run now."""
-    legend = Legend.of(picture)
+    drawing = Drawing(picture)
     touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
-    note = f"{placement_map.totals(picture)}." if whole else ONLY_THE_PLAN
-    long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
     unchanged = el("details", el("summary", f"{count_of(len(same), 'node')} unchanged"),
-                   el("ul", (_drawn(node, legend, "both") for node in same)), class_="fold same", data_same=True,
+                   el("ul", (_node(node, drawing, "both") for node in same)), class_="fold same", data_same=True,
                    open=len(same) <= OPEN_UP_TO) if same else None
     body = el(
-        "section", el("h2", "Placement map"), el("p", note), _changed(touched, legend, whole=whole),
-        _legend(picture, legend) if picture.nodes else None, unchanged,
+        "section", el("h2", "Placement map"), el("p", f"{drawing.totals()}." if whole else ONLY_THE_PLAN),
+        _changed(touched, drawing, whole=whole), _legend(drawing) if picture.nodes else None, unchanged,
         omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
-        id="map", class_=f"map{long}", aria_label="Placement map")
+        id="map", class_="map wide" if drawing.is_wide else "map", aria_label="Placement map")
     return Part("map", "Placement map", body)
 
 
-def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup:
+def _changed(nodes: Sequence[MapNode], drawing: Drawing, *, whole: bool) -> Markup:
     if not nodes:
         return el("p", "No node changes.", class_="soft")
     heads = ("node", "before", "after", "new here") if whole else ("node", "new", "replicas")
     head = el("div", (el("span", name) for name in heads), class_="heads", aria_hidden="true")
     sides = ("before", "after") if whole else ("after",)
     title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
-    rows = [el("ul", (_drawn(node, legend, *sides, name_new=True) for node in some)) for some in _first(nodes) if some]
+    rows = [el("ul", (_node(node, drawing, *sides, name_new=True) for node in some)) for some in _first(nodes) if some]
     more = fold(f"{count_of(len(nodes) - CHANGED_SHOWN, 'more node')} with new replicas", rows[1]) if rows[1:] else None
     return el("div", title, head, rows[0], more, class_="changed" if whole else "changed alone")
 
@@ -93,62 +100,59 @@ def _first(nodes: Sequence[MapNode]) -> tuple[list[MapNode], list[MapNode]]:
     return ordered[:CHANGED_SHOWN], ordered[CHANGED_SHOWN:]
 
 
-def _legend(picture: PlacementMap, legend: Legend) -> Markup:
+def _legend(drawing: Drawing) -> Markup:
     """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
     entries = []
-    for entry in sorted(picture.legend, key=lambda one: not one.new):  # what changes comes first, as on the map
-        color = model_class(entry.model, legend)
-        sign = el("span", legend.codes[entry.model],
+    for entry in sorted(drawing.legend, key=lambda entry: not entry.new):  # what changes comes first, as on the map
+        color = f"m{drawing.numbers[entry.model]}"
+        sign = el("span", drawing.codes[entry.model],
                   class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")
         name = el("a", entry.model, href="#map", class_="key", data_model=color)
-        entries.append(el("li", sign, el("span", name, " ", el("span", placement_map.counts_of(entry), class_="soft"))))
+        entries.append(el("li", sign, el("span", name, " ", el("span", counts_of(entry), class_="soft"))))
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
-    signs = [(sign, "free dirty" if meaning == "dirty" else meaning, placement_map.MEANINGS[sign])
-             for sign, meaning in placement_map.signs_used(picture)]
-    signs += [(DEAD, "dead", "its node is dead")] if any(node.state == "DEAD" for node in picture.nodes) else []
-    signs.append((FREE, "free", "free"))
+    signs = [(SIGNS[state], "free dirty" if state == "dirty" else state, MEANINGS[state]) for state in drawing.signs()]
     shown = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
-                      for sign, classes, words in signs), class_="signs")
+                      for sign, classes, words in (*signs, (FREE, "free", "free"))), class_="signs")
     return el("div", el("ul", entries[:LEGEND_SHOWN]), more, shown, class_="legend")
 
 
-def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -> Markup:
+def _node(node: MapNode, drawing: Drawing, *sides: str, name_new: bool = False) -> Markup:
     """Return a node with its cards before, after, or both; `name_new` lists its new replicas."""
-    state = placement_map.node_state(node)
+    row = drawing.row(node)
     about = el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ",
-               el("span", state, class_="state warn") if state else None, class_="about-node",
-               title=placement_map.node_title(node))
+               el("span", row.state, class_="state warn") if row.state else None, class_="about-node", title=row.title)
     strips = []
     for side in sides:
-        shown = before(node) if side == "before" else node
-        strips.append(el("div", (_cell(shown, card, legend) for card in shown.cards), _beside(shown.beside, legend),
-                         class_="strip", role="group", aria_label="before and after" if side == "both" else side,
-                         data_side=side))
-    models = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
-    holds = " ".join(model_class(model, legend) for model in dict.fromkeys(models)).strip()  # for the filter
+        shown = drawing.row(before(node)) if side == "before" else row
+        chips = [el("span", MARKS.get(one.holder, "") + drawing.code(one.model), data_r=one.replica,
+                    class_=f"cell {_classes(drawing, one)}",
+                    title=f"without a card: {one.replica} ({one.holder}){warm_text(one)}") for one in shown.node.beside]
+        beside = el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
+        strips.append(el("div", (_cell(cell, drawing) for cell in shown.cells), beside, class_="strip", role="group",
+                         aria_label="before and after" if side == "both" else side, data_side=side))
+    held = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
+    holds = " ".join(f"m{drawing.numbers[model]}" for model in dict.fromkeys(held) if model in drawing.numbers)
     return el("li", about, strips, _new_replicas(node) if name_new else None, class_="node", data_node=node.name,
-              data_holds=holds or None)
+              data_holds=holds or None)  # for the filter
 
 
-def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
-    title, label = placement_map.card_title(node, card), legend.label(card) or FREE
-    marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
-    if node.state == "DEAD":
-        return el("span", DEAD, class_="cell dead", title=title)
-    if len(card.pieces) == 1 and card.pieces[0].share == SHARE:
-        (piece,) = card.pieces
-        return el("span", label, class_=f"{marks} {piece_class(piece, legend)}", data_r=piece.replica, title=title)
-    pieces = [el("i", class_=f"{piece_class(piece, legend)} s{piece.share}", data_r=piece.replica)
-              for piece in card.pieces]
-    return el("span", pieces, el("b", label), title=title, class_=f"{marks} {'part' if pieces else 'free'}")
+def _cell(cell: Cell, drawing: Drawing) -> Markup:
+    if cell.dead:
+        return el("span", cell.label, class_="cell dead", title=cell.title)
+    label, pieces = cell.label or FREE, cell.card.pieces
+    marks = f"cell{' dirty' if cell.card.dirty else ''}{' long' if len(label) > SHORT else ''}"
+    if len(pieces) == 1 and pieces[0].share == SHARE:
+        return el("span", label, class_=f"{marks} {_classes(drawing, pieces[0])}", data_r=pieces[0].replica,
+                  title=cell.title)
+    parts = [el("i", class_=f"{_classes(drawing, piece)} s{piece.share}", data_r=piece.replica) for piece in pieces]
+    return el("span", parts, el("b", label), title=cell.title, class_=f"{marks} {'part' if parts else 'free'}")
 
 
-def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
-    chips = [el("span", placement_map.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
-                class_=f"cell {model_class(one.model, legend)} {one.holder}",
-                title=f"without a card: {one.replica} ({one.holder}){placement_map.warm_text(one)}") for one in members]
-    return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
+def _classes(drawing: Drawing, piece: Piece | Beside) -> str:
+    """Return the classes of a piece, or of a member without a card: those of its model and of its holder."""
+    number = drawing.numbers.get(piece.model or "")
+    return piece.holder if number is None else f"m{number} {piece.holder}"
 
 
 def _new_replicas(node: MapNode) -> Markup:
@@ -161,22 +165,11 @@ def _new_replicas(node: MapNode) -> Markup:
               el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="new-replicas")
 
 
-def model_class(model: str | None, legend: Legend) -> str:
-    """Return the class of a model's color; "" if it has none."""
-    number = legend.numbers.get(model or "")
-    return "" if number is None else f"m{number}"
-
-
-def piece_class(piece: Piece, legend: Legend) -> str:
-    """Return the classes of a piece: its model's color and its holder."""
-    return f"{model_class(piece.model, legend)} {piece.holder}".strip()
-
-
 def map_rules(picture: PlacementMap) -> str:
     """Return the style rules of a map."""
     shares = {piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}
     return "".join([
-        *(f".m{number}{{--m:{placement_map.color_of(number)}}}" for number in range(len(picture.legend))),
+        *(f".m{number}{{--m:{color_of(number)}}}" for number in range(len(picture.legend))),
         *(f".s{share}{{height:{share / 100:g}%}}" for share in sorted(shares - {SHARE}))])
 
 

@@ -117,13 +117,13 @@ def _note(table: Table) -> Markup | None:
 
 
 def _table(table: Table) -> Markup:
-    kept = [place for place, column in enumerate(table.columns)
-            if column.terminal != "filled" or any(row[place] for row in table.rows)]
-    columns = [table.columns[place] for place in kept]
-    subject = next((place for place, column in enumerate(columns) if column.key in SUBJECTS), None)
+    kept = [index for index, column in enumerate(table.columns)
+            if column.terminal != "filled" or any(row[index] for row in table.rows)]
+    columns = [table.columns[index] for index in kept]
+    subject = next((index for index, column in enumerate(columns) if column.key in SUBJECTS), None)
     heads = (el("th" if column.title else "td", column.title or None, scope="col" if column.title else None,
                 class_=_kind(column)) for column in columns)
-    rows = (_row(tuple(row[place] for place in kept), columns, subject) for row in table.rows[:ROWS_SHOWN])
+    rows = (_row(tuple(row[index] for index in kept), columns, subject) for row in table.rows[:ROWS_SHOWN])
     return Markup(el("table", el("thead", el("tr", heads)), el("tbody", rows), class_=f"of-{table.key}")
                   + (omission_note(len(table.rows) - ROWS_SHOWN, "row") or ""))
 
@@ -160,12 +160,12 @@ def _totals(report: Report) -> Markup:
     return el("div", el("dl", shown, class_="totals"), zeros, class_="counts")
 
 
-def _total(one: Total, *, refused: bool) -> Markup:
-    tone: str = count_tone(one.key, one.count)
-    if one.key == "policy" and one.count:
+def _total(total: Total, *, refused: bool) -> Markup:
+    tone: str = count_tone(total.key, total.count)
+    if total.key == "policy" and total.count:
         tone = "bad" if refused else "warn"  # --force may override all violations
-    return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
-              data_total=one.key, data_count=one.count)
+    return el("div", el("dt", total.label), el("dd", str(total.count)), class_=f"total {tone}".strip(),
+              data_total=total.key, data_count=total.count)
 
 
 def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:
@@ -231,7 +231,8 @@ def el(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
 
 def many(*content: Content) -> Markup:
     """Return content without an enclosing element."""
-    return Markup("".join(_inside(part) for part in content if part is not None))
+    texts = (part if not isinstance(part, str) else (part,) for part in content if part is not None)
+    return Markup("".join(text(one) for parts in texts for one in parts))
 
 
 def dated(value: str) -> Markup:
@@ -254,10 +255,6 @@ def _unbroken_name(name: re.Match[str]) -> str:
     if len(name[0]) <= SHORT_NAME:
         return el("span", Markup(name[0]), class_="whole") if "-" in name[0] else name[0]
     return _JOINT.sub(r"\g<0><wbr>", name[0])
-
-
-def _inside(part: str | Iterable[str]) -> str:
-    return text(part) if isinstance(part, str) else "".join(text(one) for one in part)
 
 
 def _attribute(key: str, value: Attribute) -> str:

@@ -13,14 +13,14 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.policy import CHANGES, NOTHING_TO_DO, PARTIAL, REFUSED
-from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
+from fleetctl.render.report.model import CODE, REPLICA, WHY, Cell, Column, Finding, Report, Table, Total
 from fleetctl.render.report.of_runs import replica_text
 
 TITLES = {"client": "This client", "cluster": "Cluster", "node": "Nodes", "replica": "Replicas", "fleet": "Fleet"}
-ROW = (Column("severity", "severity"), Column("code", "code", name=True), Column("subject", "about", name=True),
+ROW = (Column("severity", "severity"), CODE, Column("subject", "about", name=True),
        Column("message", "what"))
 SIGNS = {"error": "!", "warning": "~"}
-FAILURE_ROW = (Column("replica", "replica", name=True), Column("code", "code"), Column("message", "why"))
+FAILURE_ROW = (REPLICA, Column("code", "code"), WHY)
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> Report:
@@ -44,16 +44,16 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
         findings=tuple(map(_finding, diagnosis.findings)), exit_code=diagnosis.exit_code)
 
 
-def _finding(one: Diagnosed) -> Finding:
-    return Finding(one.severity, one.code, one.subject, f"{one.subject}: {one.message}", details=_below(one))
+def _finding(fact: Diagnosed) -> Finding:
+    return Finding(fact.severity, fact.code, fact.subject, f"{fact.subject}: {fact.message}", details=_below(fact))
 
 
-def _row(one: Diagnosed) -> tuple[Cell, ...]:
-    return one.severity, one.code, one.subject, (one.message, *_below(one))
+def _row(fact: Diagnosed) -> tuple[Cell, ...]:
+    return fact.severity, fact.code, fact.subject, (fact.message, *_below(fact))
 
 
-def _below(one: Diagnosed) -> tuple[str, ...]:
-    lines = (f"to do: {one.advice}" if one.advice else "", f"$ {one.command}" if one.command else "")
+def _below(fact: Diagnosed) -> tuple[str, ...]:
+    lines = (f"to do: {fact.advice}" if fact.advice else "", f"$ {fact.command}" if fact.command else "")
     return tuple(line for line in lines if line)
 
 

@@ -263,15 +263,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + _MORE
 
 
-def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
-    """Return both tables, or none without a base. A terminal shows only the first, and names `fleetctl diff`."""
-    if change is None:
-        return ()
+def change_tables(change: PlanChange) -> tuple[Table, Table]:
+    """Return both tables. A terminal shows only the first, and names `fleetctl diff`."""
     effects = [(one.key, KINDS[one.kind], _counts(one.before), _counts(one.after), one.message)
                for one in change.models]
     return (
         Table("effect", f"This change alone, since {revision_text(change.base)}", EFFECT_COLUMNS, tuple(effects),
-              note=f"{change_sentence(change)}.", line="{model}: {message}", most=50,
+              note=f"{change_sentence(change)}.", line="{model}: {message}", limit=50,
               signs=tuple(SIGNS[one.kind] for one in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
               tuple(map(difference_row, change.differences)), folded=True, rank=2,

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, Room, WhatIf
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.render.place_text import scope_text
-from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.of_plan import COUNTS, blocked_tables, growth_table, place_tables
+from fleetctl.render.replica_text import scope_text
+from fleetctl.render.report.model import MODEL, Column, Report, Table
+from fleetctl.render.report.of_blocked import blocked_tables
+from fleetctl.render.report.of_plan import COUNTS, growth_table, place_tables
 
 QUOTA = "QUOTA"
 PLACES_SHOWN = 6
@@ -20,10 +21,10 @@ DETAILS_SHOWN = 20
 """The most models for which more than the numbers is shown."""
 
 BESIDE_FROM = 76
-DETAIL_ROW = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
+DETAIL_ROW = (MODEL, Column("sentence", "how many"), Column("where", "where"))
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
 LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
-MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
+MODEL_ROW = (Column("sign", "", name=True), MODEL, *COUNTS,
              Column("lost", "lost", terminal="beside"))
 LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
             Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
@@ -32,7 +33,9 @@ LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", termin
 
 def capacity_report(answer: Capacity) -> Report:
     """Return the report of `capacity`."""
-    rows, named = answer.rows, [(row.model or row.shape or "", row, _last(row)) for row in answer.rows]
+    rows = answer.rows
+    # the details describe the room with new nodes, else after the plan, else now
+    named = [(row.model or row.shape or "", row, row.with_new_nodes or row.after_plan or row.now) for row in rows]
     name = "model" if any(row.model for row in rows) else "shape"
     columns = (
         Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
@@ -60,11 +63,6 @@ def capacity_report(answer: Capacity) -> Report:
         tables=tuple(tables),
         notes=tuple(notes),
         conclusion="")
-
-
-def _last(row: CapacityRow) -> Room:
-    """Return the room that the details describe: with new nodes, else after the plan, else now."""
-    return row.with_new_nodes or row.after_plan or row.now
 
 
 def _number(room: Room) -> str:
@@ -110,15 +108,20 @@ def what_if_report(answer: WhatIf) -> Report:
     changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
     tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"),
               growth_table(answer.growth))
-    each, notes = answer.each_node, list(_notes(answer)) if answer.changes else []
-    if each is not None:
+    losses, notes = list[Table](), list(_notes(answer)) if answer.changes else []
+    if (each := answer.each_node) is not None:
         notes += _loss_notes(each)
+        # what the loss of each node alone costs; nodes with the same cost share a row
+        rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
+                 *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
+                for loss in each if loss.models]
+        losses.append(Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM,
+                            limit=LOSSES_SHOWN, note="If one node is lost, with the plan applied"))
     return Report(
         kind="answer",
         title="What if",
         heading=(f"What if: {scope_text(answer.fleet, answer.inventory)}; nothing is changed", *changes),
-        tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
-                     if table.rows),
+        tables=tuple(table for table in (*(tables if changes else ()), *losses) if table.rows),
         notes=tuple(notes[:-1]),
         conclusion=notes[-1] if notes else "")
 
@@ -158,15 +161,6 @@ def _notes(answer: WhatIf) -> Iterator[str]:
 def _counts(counts: Counts) -> str:
     return (f"{counts.live} live, {counts.create} to create, {counts.blocked} blocked"
             + (f" ({counts.on_new_nodes} of them would run on new nodes)" if counts.on_new_nodes else ""))
-
-
-def _losses(losses: Sequence[NodeLoss]) -> Table:
-    """Return the cost of losing each node alone; nodes with the same cost share a row."""
-    rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
-             *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
-            for loss in losses if loss.models]
-    return Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM, most=LOSSES_SHOWN,
-                 note="If one node is lost, with the plan applied")
 
 
 def _without(loss: NodeLoss) -> str:

@@ -10,22 +10,22 @@ from fleetctl.documents.base import age_text
 from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
-from fleetctl.render.place_text import name_of, node_text, note_text, state_text, status_word
-from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
+from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
 STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
-MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
+MODEL_ROW = (MODEL, Column("wanted", "wanted", numeric=True),
              *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
                for state in STATES),
              Column("outdated", "outdated", numeric=True, terminal="filled"),
              Column("missing", "missing", numeric=True, terminal="filled"),
              Column("surplus", "surplus", numeric=True, terminal="filled"))
 LEVEL = Column("level", "level")
-REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
+REPLICA_ROW = (REPLICA, Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True, news=False),
                Column("age", "age", numeric=True, terminal="filled", news=False),
                Column("since", "since", terminal="filled"),
@@ -35,7 +35,7 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
               Column("vram", "vram", numeric=True), Column("address", "address", name=True),
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
-FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
+FAILURE_ROW = (MODEL, Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
 COLD_ROW = (Column("model", "weights of", name=True), Column("nodes", "on the disks of", name=True),
             Column("lacks", "not on", name=True))
@@ -61,14 +61,20 @@ def status_report(
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
     surplus = frozenset(key for key, count in (wanted or {}).items() if live[key] > count)
-    counts = Counter(status_word(replica, dead_nodes) for replica in replicas)
-    words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
+    words = [status_word(replica, dead_nodes) for replica in replicas]
+    counts = Counter(zip((replica.model for replica in replicas), words, strict=True))
+    models = []
+    for key, count in (wanted or {}).items():
+        others = [*(counts[key, state] for state in STATES[1:]), old[key], max(0, count - live[key]),
+                  max(0, live[key] - count)]
+        models.append((key, str(count), str(counts[key, "ready"]), *(str(number or "") for number in others)))
+    summary = ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "none"
     levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
                                of_one_fleet=wanted is not None, levels=levels, starting=starting or {}))
     columns = (REPLICA_ROW[0], LEVEL, *REPLICA_ROW[1:]) if levels else REPLICA_ROW
     tables = [
-        Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
+        Table("model", "Models", MODEL_ROW, tuple(models)),
         Table("replica", "Replicas", columns, rows, beside_from=0),
         Table("cold", "Weights on disks", COLD_ROW, tuple(cold)),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
@@ -85,20 +91,7 @@ def status_report(
 
         tables.append(drift_table(outdated, surplus, files, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
-                  conclusion=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
-
-
-def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],
-                old: Counter[str]) -> Iterator[tuple[Cell, ...]]:
-    counts = Counter((replica.model, status_word(replica, dead)) for replica in replicas)
-    for key, count in wanted.items():
-        found = (old[key], max(0, count - live[key]), max(0, live[key] - count))
-        yield (key, str(count), str(counts[key, "ready"]), *(_nonzero(counts[key, state]) for state in STATES[1:]),
-               *map(_nonzero, found))
-
-
-def _nonzero(count: int) -> str:
-    return str(count) if count else ""
+                  conclusion=f"Replicas: {summary}{f'; {len(outdated)} outdated' if outdated else ''}")
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],

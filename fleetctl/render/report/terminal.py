@@ -23,7 +23,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of, grouped, some
-from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.replica_text import replica_ranges
 from fleetctl.render.report.model import COUNT_TONES, SEE_BELOW, Cell, Column, Report, Table, count_tone, text_tone
 from fleetctl.render.visible import print_trimmed, visible
 
@@ -38,11 +38,12 @@ SIDES = {"- ": "red", "+ ": "green"}
 """The colors of old and new values."""
 
 _LABEL = re.compile(r"[\w ]{0,12} {2}(?=\S)")
+"""The label of a heading's line, as in `label    text`."""
 Row = tuple[Cell, ...]
 _PART = re.compile(r"[^-/_.:\s]*(?:/\d+,?(?!\S)|[-/_.:\s]?)")
 """The pieces of a name too long for its column, which may wrap between them; a replica's number is not split off."""
 GridRow = tuple[Mapping[int, Text], Text]
-"""The texts by column number, and the note below one of them; empty if there is none."""
+"""The texts by the index of their column, and the note below one of them; empty if there is none."""
 GAP = 2
 """Blanks between two columns."""
 NOTE_INDENT = 2
@@ -60,7 +61,15 @@ def print_report(report: Report, console: Console) -> None:
 
 def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
     """Yield the lines of the report, with a blank line between its parts."""
-    parts: list[list[RenderableType]] = [[_hanging(visible(line)) for line in report.heading]]
+    heading = list[RenderableType]()
+    for line in map(visible, report.heading):
+        if label := _LABEL.match(line):  # the text after a label wraps in its own column
+            grid = RichTable.grid()
+            grid.add_column(width=label.end())
+            grid.add_column(overflow="fold")
+            grid.add_row(Text(label[0]), Text(line[label.end():]))
+        heading.append(grid if label else Text(line))
+    parts: list[list[RenderableType]] = [heading]
     shown = (table for table in report.tables if "terminal" in table.readers)
     for _, group in groupby(shown, key=lambda table: table.key):
         tables = list(group)
@@ -72,18 +81,6 @@ def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
         yield from part
 
 
-def _hanging(line: str) -> RenderableType:
-    """Return a line of the heading; a text after a label, as in `label    text`, wraps in its own column."""
-    label = _LABEL.match(line)
-    if not label:
-        return Text(line)
-    grid = RichTable.grid()
-    grid.add_column(width=label.end())
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(label[0]), Text(line[label.end():]))
-    return grid
-
-
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the title and a line per row; numbers include their column title, as `2 replicas`.
 
@@ -93,8 +90,11 @@ def _lines(table: Table, width: int) -> Iterator[RenderableType]:
     yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
         yield _indented(table.note, 2)
-    rows = _merged_rows(table)
-    for sign, row in rows[:table.most]:
+    rows = list(zip(table.signs or ("",) * len(table.rows), table.rows, strict=True))
+    if table.columns[0].key == "replica":  # replicas with otherwise equal rows share one, as `m/0-2`
+        alike = grouped(((sign, tuple(others)), str(name)) for sign, (name, *others) in rows)
+        rows = [(sign, (some(replica_ranges(names), NAMES_SHOWN), *others)) for (sign, others), names in alike.items()]
+    for sign, row in rows[:table.limit]:
         cells = list(zip(table.columns, row, strict=True))
         texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "") for column, cell in cells}
         texts |= {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
@@ -105,7 +105,7 @@ def _lines(table: Table, width: int) -> Iterator[RenderableType]:
         for column, cell in cells:
             below = () if isinstance(cell, str) else cell[1:] if f"{{{column.key}}}" in table.line else cell
             yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in below)
-    yield from _more(len(rows), table.most, indent=2)
+    yield from _more(len(rows), table.limit, indent=2)
 
 
 def _signed(text: str, width: int) -> str:
@@ -118,52 +118,43 @@ def _signed(text: str, width: int) -> str:
     return f"{start}\n{text[len(start):]}"
 
 
-def _merged_rows(table: Table) -> list[tuple[str, Row]]:
-    """Return each row with its sign; replicas with otherwise equal rows share one, as `m/0-2`."""
-    signs = table.signs or ("",) * len(table.rows)
-    if table.columns[0].key != "replica":
-        return list(zip(signs, table.rows, strict=True))
-    by_rest = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
-    return [(sign, (some(replica_ranges(names), NAMES_SHOWN), *rest)) for (sign, rest), names in by_rest.items()]
-
-
 def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     """Yield one grid for several tables with the same columns, and the number of omitted rows."""
     counted = [table for table in tables if table.counted and len(table.rows) > COUNTED_SHOWN]
     rows = [row for table in tables if table not in counted for row in table.rows]
-    most = tables[0].most
+    limit = tables[0].limit
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield from _grid_of(rows[:most], tables[0], width)
-    yield from _more(len(rows), most)
+        yield from _grid_of(rows[:limit], tables[0], width)
+    yield from _more(len(rows), limit)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
 
 def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the grid. Columns that do not fit, first `beside` ones, then numbers, go below the widest other column."""
-    shown = [(place, column) for place, column in enumerate(table.columns)
-             if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
-    texts = {place: [column.title, *(visible(line) for cell in (row[place] for row in rows)
+    shown = [(index, column) for index, column in enumerate(table.columns)
+             if column.terminal == "always" or (column.terminal != "never" and any(row[index] for row in rows))]
+    texts = {index: [column.title, *(visible(line) for cell in (row[index] for row in rows)
                                      for line in ([cell] if isinstance(cell, str) else cell))]
-             for place, column in shown}
-    least = {place: _least_width(column, texts[place]) for place, column in shown}
+             for index, column in shown}
+    lowest = {index: _lowest_widths(column, texts[index]) for index, column in shown}
+    least, narrow = ({index: widths[number] for index, widths in lowest.items()} for number in (0, 1))
     if width >= WIDE:  # one long name wraps, rather than take the columns beside it from every row
-        least |= {place: min(least[place], width // 2) for place, column in shown if column.name}
-    narrow = {place: _narrow_width(column, texts[place]) for place, column in shown}
+        least |= {index: min(least[index], width // 2) for index, column in shown if column.name}
     kept, below = shown, list[int]()
-    for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
-        if width < table.beside_from or not _fit([least[place] for place, _ in kept], width):
-            kept, below = [other for other in kept if other != one], [one[0], *below]
-    for one in [one for one in reversed(kept) if one[1].numeric]:
-        if not _fit([narrow[place] for place, _ in kept], width):
-            kept, below = [other for other in kept if other != one], [one[0], *below]
-    under = max((not column.unbroken, least[place], place) for place, column in kept if not column.numeric)[2]
+    for index in [index for index, column in reversed(shown) if column.terminal == "beside"]:
+        if width < table.beside_from or not _fit([least[other] for other, _ in kept], width):
+            kept, below = [column for column in kept if column[0] != index], [index, *below]
+    for index in [index for index, column in reversed(kept) if column.numeric]:
+        if not _fit([narrow[other] for other, _ in kept], width):
+            kept, below = [column for column in kept if column[0] != index], [index, *below]
+    under = max((not column.unbroken, least[index], index) for index, column in kept if not column.numeric)[2]
     notes = [_note(row, table, below) for row in rows]
-    full = {place: max(map(cell_len, texts[place])) for place, _ in kept}
+    full = {index: max(map(cell_len, texts[index])) for index, _ in kept}
     widths = _widths(full, least, narrow, under, notes, width)
-    grid: list[GridRow] = [({place: Text(column.title.upper(), "dim") for place, column in kept}, Text())]
+    grid: list[GridRow] = [({index: Text(column.title.upper(), "dim") for index, column in kept}, Text())]
     grid += [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
     for fits, group in groupby(grid, key=lambda row: _fits(row, widths, under)):
         if fits:
@@ -177,8 +168,8 @@ def _note(row: Row, table: Table, below: Sequence[int]) -> str:
     cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
     redundant = table.redundant.format_map(cells).split("; ") if table.redundant else []
     shown = []
-    for place in below:
-        column, text = table.columns[place], str(row[place])
+    for index in below:
+        column, text = table.columns[index], str(row[index])
         if column.numeric and column.terminal != "beside":
             text = f"{text} {column.title}" if text not in ("", "0") else ""
         if redundant:
@@ -189,36 +180,35 @@ def _note(row: Row, table: Table, below: Sequence[int]) -> str:
 
 
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
-    """Yield the column number and the text of each cell.
+    """Yield the index of the column and the text of each cell.
 
     The first name is the subject of the row; if it is indented, the row is a part of the row above. Only the sign has a
     color, as a whole colored line may be hard to read. An empty cell shows a dash, except in the last column and in
     parts.
     """
     sign = str(row[0]) if columns[0][1].key == "sign" else ""
-    name = next((place for place, column in columns if column.name and column.key != "sign"), None)
+    name = next((index for index, column in columns if column.name and column.key != "sign"), None)
     is_part = name is not None and str(row[name]).startswith("  ")
     last = columns[-1][0]
-    for place, column in columns:
-        if place == name:
-            yield place, Text(visible(str(row[place])), "dim" if is_part or sign == "=" else "bold")
-        elif row[place] or is_part or (place == last and not column.numeric):
-            yield place, _cell(row[place], column)
+    for index, column in columns:
+        if index == name:
+            yield index, Text(visible(str(row[index])), "dim" if is_part or sign == "=" else "bold")
+            continue
+        cell = row[index]
+        if not cell and not is_part and (index != last or column.numeric):
+            yield index, Text("-")
+            continue
+        text = "\n".join(map(visible, [cell] if isinstance(cell, str) else cell))
+        if column.numeric and text.isdecimal():
+            tone = count_tone(column.key, int(text))
+            yield index, Text("-" if tone == "zero" and column.key in COUNT_TONES else text, STYLES.get(tone, ""))
         else:
-            yield place, Text("-")
+            yield index, Text(text, "dim" if column.terminal == "beside" else STYLES.get(text_tone(text), ""))
 
 
-def _cell(cell: Cell, column: Column) -> Text:
-    text = "\n".join(map(visible, [cell] if isinstance(cell, str) else cell))
-    if column.numeric and text.isdecimal():
-        tone = count_tone(column.key, int(text))
-        return Text("-" if tone == "zero" and column.key in COUNT_TONES else text, STYLES.get(tone, ""))
-    return Text(text, "dim" if column.terminal == "beside" else STYLES.get(text_tone(text), ""))
-
-
-def _more(count: int, most: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
-    if most is not None and count > most:
-        yield _indented(f"and {count - most} more (--format json lists them)", indent, "dim")
+def _more(count: int, limit: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
+    if limit is not None and count > limit:
+        yield _indented(f"and {count - limit} more (--format json lists them)", indent, "dim")
 
 
 def _indented(text: str, columns: int, style: str = "") -> RenderableType:
@@ -228,9 +218,9 @@ def _indented(text: str, columns: int, style: str = "") -> RenderableType:
 def _fits(row: GridRow, widths: Mapping[int, int], under: int) -> bool:
     """Return whether every text of a row fits on one line of its column."""
     texts, note = row
-    return all("\n" not in texts[place].plain and cell_len(texts[place].plain) <= width
-               and (place != under or not note or cell_len(note.plain) + NOTE_INDENT <= width)
-               for place, width in widths.items()) and bool(widths)
+    return all("\n" not in texts[index].plain and cell_len(texts[index].plain) <= width
+               and (index != under or not note or cell_len(note.plain) + NOTE_INDENT <= width)
+               for index, width in widths.items()) and bool(widths)
 
 
 def _line(row: GridRow, columns: Sequence[tuple[int, Column]], widths: Mapping[int, int],
@@ -238,8 +228,8 @@ def _line(row: GridRow, columns: Sequence[tuple[int, Column]], widths: Mapping[i
     """Yield the line of a row, and the line of its note. Adjacent texts without a style are one segment."""
     texts, note = row
     plain, at, note_at = "", 0, 0
-    for place, column in columns:
-        text, width = texts[place], widths[place]
+    for index, column in columns:
+        text, width = texts[index], widths[index]
         padding = " " * (width - cell_len(text.plain))
         plain += padding if column.numeric else ""
         if text.style:
@@ -250,7 +240,7 @@ def _line(row: GridRow, columns: Sequence[tuple[int, Column]], widths: Mapping[i
         else:
             plain += text.plain
         plain += " " * GAP if column.numeric else padding + " " * GAP
-        if place == under:
+        if index == under:
             note_at = at + NOTE_INDENT
         at += width + GAP
     yield Segment(plain)
@@ -264,13 +254,13 @@ def _line(row: GridRow, columns: Sequence[tuple[int, Column]], widths: Mapping[i
 def _wrapped(rows: Iterable[GridRow], columns: Sequence[tuple[int, Column]], widths: Mapping[int, int],
              under: int) -> RichTable:
     grid = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
-    for place, column in columns:
+    for index, column in columns:
         grid.add_column(justify="right" if column.numeric else "left", overflow="fold", no_wrap=column.unbroken,
-                        width=widths.get(place))
+                        width=widths.get(index))
     for texts, note in rows:
-        cells = [(place, _NameText.of(texts[place])) for place, _ in columns]
+        cells = [(index, _NameText.of(texts[index])) for index, _ in columns]
         below = Padding(_NameText.of(note), (0, 0, 0, NOTE_INDENT))
-        grid.add_row(*(Group(cell, below) if note and place == under else cell for place, cell in cells))
+        grid.add_row(*(Group(cell, below) if note and index == under else cell for index, cell in cells))
     return grid
 
 
@@ -302,21 +292,21 @@ class _NameText(Text):
         return ends
 
 
-def _least_width(column: Column, texts: Sequence[str]) -> int:
-    """Return the least width at which no name wraps and prose is readable."""
-    if column.name:
-        return max(cell_len(name) for text in texts for name in text.replace(", ", ",\n").split("\n"))
+def _lowest_widths(column: Column, texts: Sequence[str]) -> tuple[int, int]:
+    """Return the least width at which no name wraps and prose is readable, and the least one if names may wrap.
+
+    Prose still has room for its longest word then.
+    """
     widest = max(map(cell_len, texts))
-    return widest if column.unbroken else min(widest, PROSE_WIDTH)
-
-
-def _narrow_width(column: Column, texts: Sequence[str]) -> int:
-    """Return the least width of a column if names may wrap: prose still has room for its longest word."""
-    least = _least_width(column, texts)
+    if column.unbroken and not column.name:
+        return widest, widest
+    least = min(widest, PROSE_WIDTH)
+    if column.name:
+        least = max(cell_len(name) for text in texts for name in text.replace(", ", ",\n").split("\n"))
     if column.unbroken:
-        return least
+        return least, least
     words = (cell_len(word) for text in texts for word in text.split())
-    return min(least, PROSE_WIDTH, PROSE_WIDTH if column.name else max(words, default=0))
+    return least, min(least, PROSE_WIDTH, PROSE_WIDTH if column.name else max(words, default=0))
 
 
 def _fit(widths: Collection[int], width: int) -> bool:
@@ -328,7 +318,7 @@ def _widths(
     full: Mapping[int, int], least: Mapping[int, int], narrow: Mapping[int, int], under: int, notes: Sequence[str],
     width: int,
 ) -> dict[int, int]:
-    """Return the width of each column of `full`, by place; `notes` are below the texts of the column `under`.
+    """Return the width of each column of `full`, by index; `notes` are below the texts of the column `under`.
 
     The columns furthest above their least width shrink first. Empty if even the `narrow` widths do not fit; rich then
     wraps the columns.
@@ -337,13 +327,13 @@ def _widths(
     word = max(cell_len(word) + NOTE_INDENT for note in notes for word in note.split() or [""])
     for lowest in (least, narrow):
         for lowest_under in (max(lowest[under], word), lowest[under]):
-            floor = {place: lowest[place] for place in full} | {under: lowest_under}
+            floor = {index: lowest[index] for index in full} | {under: lowest_under}
             if not _fit(floor.values(), width):
                 continue
             excess = sum(widths.values()) + GAP * (len(widths) - 1) - width
-            for place in sorted(widths, key=lambda place: floor[place] - widths[place]):
-                cut = max(0, min(excess, widths[place] - floor[place]))
-                widths[place] -= cut
+            for index in sorted(widths, key=lambda index: floor[index] - widths[index]):
+                cut = max(0, min(excess, widths[index] - floor[index]))
+                widths[index] -= cut
                 excess -= cut
             return widths
     return {}

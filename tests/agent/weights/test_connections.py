@@ -274,7 +274,7 @@ def test_a_receiver_whose_new_connection_is_closed_among_those_of_strangers_trie
     described, _ = served
     accept, closed = serve.Handler.accept, list[str]()
 
-    def closes(self: serve.Handler, asked: connections.Request) -> connections.Answer | None:
+    def closes(self: serve.Handler, asked: connections.Request) -> connections.ShortAnswer | None:
         if len(closed) < 2:
             closed.append(asked.path)
             raise ConnectionError

@@ -25,7 +25,7 @@ from fleetctl.agent.weights import store
 from fleetctl.agent.weights.fetch import SLICE
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.protocol import LargeReads
-from fleetctl.agent.weights.sources import Limits, Stream
+from fleetctl.agent.weights.sources import FetchLimits, Stream
 from fleetctl.agent.weights.store import Entry, OutOfTime, cached
 from fleetctl.agent.weights.views import MODEL
 
@@ -179,7 +179,7 @@ def test_the_last_read_of_a_file_does_not_wait_for_more_bytes_than_the_next_resp
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"x")
-        body = LargeReads(Stream(len, Limits(), 3 * SLICE + SLICE // 2), ours)
+        body = LargeReads(Stream(len, FetchLimits(), 3 * SLICE + SLICE // 2), ours)
         marks = []
         while body.left:
             body.readinto(memoryview(bytearray(SLICE)))

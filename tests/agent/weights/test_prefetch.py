@@ -13,8 +13,8 @@ from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import leftovers, model_files, prefetch
 from fleetctl.agent.messages import Engine, GotWeights
-from fleetctl.agent.on_nodes import Answer
-from fleetctl.agent.prefetch import Order, Row, fetch_here
+from fleetctl.agent.on_nodes import NodeAnswer
+from fleetctl.agent.prefetch import Order, PrefetchResult, fetch_here
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import (
     ApplyRequest,
@@ -113,7 +113,7 @@ class Nodes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[tuple[str, Order]] = []
-        self.answers: dict[str, Answer[list[Row]]] = {}
+        self.answers: dict[str, NodeAnswer[list[PrefetchResult]]] = {}
         monkeypatch.setattr(prefetch, "Asked", self.ask)
         monkeypatch.setattr(prefetch, "add", lambda *_: True)
 
@@ -122,8 +122,8 @@ class Nodes:
         self.asked.append((node_id, order))
         return SimpleNamespace(answer=lambda: self.answers.pop(node_id, None))
 
-    def answer(self, node_id: str, *rows: Row, trouble: str = "") -> None:
-        self.answers[node_id] = Answer(node_id, list(rows) or None, trouble)
+    def answer(self, node_id: str, *rows: PrefetchResult, trouble: str = "") -> None:
+        self.answers[node_id] = NodeAnswer(node_id, list(rows) or None, trouble)
 
     def names(self) -> list[str]:
         return [node_id for node_id, _ in self.asked]
@@ -144,8 +144,8 @@ def test_a_few_nodes_fetch_at_a_time_and_each_artifact_has_its_outcome(
     step_all(run.tasks)
     step_all(run.tasks)
     assert nodes.names() == ["a", "b", "c"]
-    nodes.answer("a", Row("1" * 64, GOT), Row("2" * 64, trouble="no room"))
-    nodes.answer("c", Row("2" * 64, GOT))
+    nodes.answer("a", PrefetchResult("1" * 64, GOT), PrefetchResult("2" * 64, trouble="no room"))
+    nodes.answer("c", PrefetchResult("2" * 64, GOT))
     step_all(run.tasks)
     assert [task.outcome and task.outcome.outcome for task in run.tasks] == ["ready", "failed", "failed", "ready"]
     assert run.end() == 3
@@ -169,7 +169,7 @@ def test_a_node_carries_out_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch)
     step_all(tasks)
     assert nodes.names() == ["a", "b"]
     assert [order.members[0].engine for _, order in nodes.asked] == [engine] * 2
-    nodes.answer("b", Row("1" * 64, GOT))
+    nodes.answer("b", PrefetchResult("1" * 64, GOT))
     step_all(tasks)
     step_all(tasks)
     assert nodes.names() == ["a", "b", "b"]

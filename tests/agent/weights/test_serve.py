@@ -32,7 +32,7 @@ from weights_world import (
 from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.protocol import LOW_WATER_BYTES, VIEW_HEADER
-from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, RequestRefused, ViewTable
 from fleetctl.agent.weights.views import MODEL, read_view, view_id
 
 FILE = "model-00001-of-00002.safetensors"
@@ -351,16 +351,16 @@ def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_one_another(
     view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
     """All receivers know only one source, which sends each part `gives` times and then stays busy."""
-    begin, begun, turn = Table.begin, defaultdict[str | None, set[str]](set), threading.Lock()
+    begin, begun, turn = ViewTable.begin, defaultdict[str | None, set[str]](set), threading.Lock()
 
-    def busy_soon(self: Table, key: str | None, name: str) -> None:
+    def busy_soon(self: ViewTable, key: str | None, name: str) -> None:
         with turn:
             if len(begun[key] - {name}) >= gives:
-                raise Refused("busy")
+                raise RequestRefused("busy")
             begin(self, key, name)
             begun[key].add(name)
 
-    monkeypatch.setattr(Table, "begin", busy_soon)
+    monkeypatch.setattr(ViewTable, "begin", busy_soon)
     whole = fetch(tmp_path / "first", artifact, origins=[{"path": str(origin)}])
     with origin_over_http(origin) as server, serving(tmp_path / "first", whole) as (source, described):
         starting = [nodes(tmp_path / f"n{number % on}", artifact, sources=[described], view=view,

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 
-from fleetctl.agent.weights.table import DRAINING, IDLE_S, LEASE_S, MOST_FETCHES, PENDING, READY, Refused, Table
+from fleetctl.agent.weights.table import (
+    DRAINING,
+    IDLE_S,
+    LEASE_S,
+    MOST_FETCHES,
+    PENDING,
+    READY,
+    RequestRefused,
+    ViewTable,
+)
 
 BUDGET = 24
 SIZES = {f"v{number}": 8 + number % 2 for number in range(4)}
@@ -26,7 +35,7 @@ class Lives(RuleBasedStateMachine):
         self.now = 0.0
         self.used_elsewhere: set[str] = set()
         self.dropped: list[str] = []
-        self.table = Table(lambda: self.now, BUDGET, self.drop)
+        self.table = ViewTable(lambda: self.now, BUDGET, self.drop)
         self.table.hold(OWN, 10**9)
         self.held: dict[str | None, str] = {}
         self.used: dict[str | None, float] = {}
@@ -60,7 +69,7 @@ class Lives(RuleBasedStateMachine):
         before, idle, used = dict(self.held), self.idle(), dict(self.used)
         try:
             answer = self.table.reserve(key, SIZES[key])
-        except Refused as refused:
+        except RequestRefused as refused:
             code = refused.code
         else:
             code = ""
@@ -114,7 +123,7 @@ class Lives(RuleBasedStateMachine):
                   else "busy" if len(self.leases) >= MOST_FETCHES else None)
         try:
             self.table.begin(key, name)
-        except Refused as refused:
+        except RequestRefused as refused:
             code = refused.code
         else:
             code = None
@@ -135,7 +144,7 @@ class Lives(RuleBasedStateMachine):
     def begin_again(self, name: str, key: str | None) -> None:
         live = self.live()
         if name in live and live[name][0] != key:
-            with pytest.raises(Refused, match="anotherEntry"):
+            with pytest.raises(RequestRefused, match="anotherEntry"):
                 self.table.begin(key, name)
         elif name in live:
             self.table.begin(key, name)
@@ -205,7 +214,7 @@ class Clocked:
 
     def __init__(self) -> None:
         self.now, self.dropped = 0.0, list[str | None]()
-        self.table = Table(lambda: self.now, BUDGET, lambda view: self.dropped.append(view) is None)
+        self.table = ViewTable(lambda: self.now, BUDGET, lambda view: self.dropped.append(view) is None)
 
     def make(self, *views: str) -> None:
         for view in views:
@@ -216,7 +225,7 @@ class Clocked:
         """Return the code with which a fetch is refused; empty if it may begin."""
         try:
             self.table.begin(view, fetch)
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.code
         return ""
 
@@ -318,7 +327,7 @@ def test_a_view_is_not_removed_while_it_is_fetched_however_long() -> None:
         clocked.now = number * (LEASE_S - 1)
         assert clocked.table.sent("fetch")
     clocked.table.remove_if_idle("v0")
-    with pytest.raises(Refused, match="noRoom"):
+    with pytest.raises(RequestRefused, match="noRoom"):
         clocked.table.reserve("v1", BUDGET)
     assert (clocked.states(), clocked.dropped) == ({"v0": READY}, [])
 
@@ -328,7 +337,7 @@ def test_a_closed_table_starts_nothing_and_lets_running_fetches_end() -> None:
     clocked.make("v0")
     clocked.table.begin("v0", "fetch")
     clocked.table.close()
-    with pytest.raises(Refused, match=DRAINING):
+    with pytest.raises(RequestRefused, match=DRAINING):
         clocked.table.reserve("v1", 8)
     assert [clocked.refusal("v0", "new"), clocked.refusal("v0", "fetch"), clocked.table.sent("fetch")] == [
         DRAINING, "", True]
@@ -355,7 +364,7 @@ def test_views_are_dropped_in_order_of_their_last_use_until_the_new_one_fits() -
     clocked.table.end("fetch")
     assert clocked.table.reserve("v3", BUDGET - SIZES["v0"]) == "make"
     assert clocked.dropped == ["v2"]
-    with pytest.raises(Refused, match="noRoom"):
+    with pytest.raises(RequestRefused, match="noRoom"):
         clocked.table.reserve("v2", SIZES["v0"] + 1)
     assert clocked.dropped == ["v2"]
     assert clocked.table.reserve("v2", SIZES["v0"]) == "make"
@@ -371,12 +380,12 @@ def test_of_views_used_at_the_same_time_the_first_by_name_is_dropped() -> None:
 
 def test_a_view_in_use_elsewhere_makes_no_room_and_another_is_dropped_instead() -> None:
     clocked, dropped = Clocked(), list[str | None]()
-    clocked.table = Table(lambda: clocked.now, BUDGET, lambda view: view != "v0" and not dropped.append(view))
+    clocked.table = ViewTable(lambda: clocked.now, BUDGET, lambda view: view != "v0" and not dropped.append(view))
     clocked.make("v0", "v2")
     assert clocked.table.reserve("v1", 9) == "make"
     assert dropped == ["v2"]
     assert (clocked.table.remove("v0"), clocked.table.state("v0")) == (0, READY)
-    with pytest.raises(Refused, match="noRoom"):
+    with pytest.raises(RequestRefused, match="noRoom"):
         clocked.table.reserve("v3", BUDGET + 1 - SIZES["v0"] - SIZES["v1"])
     clocked.table.commit("v1")
     assert (clocked.table.remove("v1"), clocked.states()) == (9, {"v0": READY})
@@ -399,7 +408,7 @@ def test_a_view_is_idle_from_its_last_fetch_on() -> None:
 def test_a_view_too_large_for_the_budget_costs_no_other_view() -> None:
     clocked = Clocked()
     clocked.make("v0", "v1")
-    with pytest.raises(Refused, match="noRoom"):
+    with pytest.raises(RequestRefused, match="noRoom"):
         clocked.table.reserve("v2", BUDGET + 1)
     assert clocked.dropped == []
     assert clocked.table.reserve("v2", BUDGET) == "make"
@@ -407,7 +416,7 @@ def test_a_view_too_large_for_the_budget_costs_no_other_view() -> None:
 
 
 def test_any_number_of_first_requests_make_a_view_once() -> None:
-    table = Table(lambda: 0.0, BUDGET, lambda key: True)
+    table = ViewTable(lambda: 0.0, BUDGET, lambda key: True)
     key, start = next(iter(SIZES)), threading.Barrier(16)
     answers: list[str] = []
 
@@ -438,7 +447,7 @@ def test_a_view_that_another_process_uses_is_not_tried_again_at_once() -> None:
         tried.append(view)
         return False
 
-    clocked.table = Table(lambda: clocked.now, BUDGET, refuse)
+    clocked.table = ViewTable(lambda: clocked.now, BUDGET, refuse)
     clocked.make("v0")
     for clocked.now in (IDLE_S, IDLE_S + 1, 2 * IDLE_S):
         clocked.table.sweep()

@@ -22,7 +22,7 @@ from fleetctl.agent.messages import Mark, Place, ServedWeights, WeightSource
 from fleetctl.agent.model_files import noted, serving_now
 from fleetctl.agent.report import compact
 from fleetctl.agent.weights import fetch as fetch_module
-from fleetctl.agent.weights.fetch import Fetch, Serving, Wanted
+from fleetctl.agent.weights.fetch import Fetch, ServingNow, Wanted
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.store import OutOfTime
 from fleetctl.agent.weights.views import read_view
@@ -126,7 +126,7 @@ def test_a_fetch_that_hangs_anywhere_is_left_at_its_deadline(monkeypatch: pytest
     released.set()
 
 
-def looking(artifact: str, root: Path, planned: Sequence[dict[str, Any]], look: Callable[[Sequence[str]], Serving],
+def looking(artifact: str, root: Path, planned: Sequence[dict[str, Any]], look: Callable[[Sequence[str]], ServingNow],
             lines: list[str], *, view: dict[str, Any] | None = None, origins: Sequence[dict[str, str]] = (),
             time_s: float = 30) -> Fetch:
     """A fetch whose sources are looked up with `look`."""
@@ -144,9 +144,9 @@ def test_a_source_that_serves_at_another_port_than_planned_is_found(
         now = parse(WeightSource, described)
         old = {**described, "address": "127.0.0.1:9"}
 
-        def look(replicas: Sequence[str]) -> Serving:
+        def look(replicas: Sequence[str]) -> ServingNow:
             asked.append(list(replicas))
-            return Serving([(now, "t1")])
+            return ServingNow([(now, "t1")])
 
         got = looking(artifact, tmp_path / "b", [old], look, lines, origins=[{"path": str(origin)}]).run()
     assert (got.source, got.left, asked) == ("peer", [], [["m/a"]])
@@ -159,10 +159,10 @@ def test_a_source_that_restarts_is_waited_for_while_nothing_else_has_the_bytes(
 ) -> None:
     whole, looks, lines = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), list[int](), list[str]()
     with serving(tmp_path / "a", whole) as (_, described):
-        def look(replicas: Sequence[str]) -> Serving:
+        def look(replicas: Sequence[str]) -> ServingNow:
             looks.append(len(replicas))
             back = len(looks) > 4
-            return Serving([(parse(WeightSource, described), "t2")] if back else [], [] if back else ["m/a"])
+            return ServingNow([(parse(WeightSource, described), "t2")] if back else [], [] if back else ["m/a"])
 
         planned = [{**described, "address": "127.0.0.1:9"}]
         got = looking(artifact, tmp_path / "b", planned, look, lines, view=view).run()
@@ -178,10 +178,10 @@ def test_a_source_that_has_restarted_on_the_same_port_is_tried_again(
     with serving(tmp_path / "a", whole) as (source, described):
         now, kept = parse(WeightSource, described), source.secret
 
-        def look(replicas: Sequence[str]) -> Serving:
+        def look(replicas: Sequence[str]) -> ServingNow:
             if not replicas:
                 source.secret, since[0] = kept, "t2"
-            return Serving([(now, since[0])])
+            return ServingNow([(now, since[0])])
 
         source.secret = b"of a session that is over"
         got = looking(artifact, tmp_path / "b", [described], look, lines).run()
@@ -191,14 +191,14 @@ def test_a_source_that_has_restarted_on_the_same_port_is_tried_again(
 
 def test_a_fetch_without_any_source_fails_at_once(tmp_path: Path, artifact: str) -> None:
     with pytest.raises(WeightsError, match="no source has the index"):
-        looking(artifact, tmp_path / "b", [], lambda _: Serving(), []).run()
+        looking(artifact, tmp_path / "b", [], lambda _: ServingNow(), []).run()
 
 
 def test_a_source_that_never_comes_back_is_waited_for_until_the_deadline(
     tmp_path: Path, artifact: str, impatient: None
 ) -> None:
     with pytest.raises(OutOfTime):
-        looking(artifact, tmp_path / "b", [], lambda _: Serving([], ["m/a"]), [], time_s=0.5).run()
+        looking(artifact, tmp_path / "b", [], lambda _: ServingNow([], ["m/a"]), [], time_s=0.5).run()
 
 
 def replica_at(port: int | None, artifact: str = "a" * 64, node: str = "n1", ip: str = "192.0.2.1") -> str:
@@ -248,4 +248,4 @@ def test_if_ray_does_not_answer_the_plan_counts(monkeypatch: pytest.MonkeyPatch)
         raise ConnectionError("the head is down")
 
     monkeypatch.setattr(cluster, "addresses", refuse)
-    assert serving_now("a" * 64, ("m/0",)) == Serving([], [])
+    assert serving_now("a" * 64, ("m/0",)) == ServingNow([], [])

@@ -18,7 +18,7 @@ from weights_world import SHARD, eventually, fetch, files_in, serving, status_an
 
 from fleetctl.agent.run_messages import PrefetchMember
 from fleetctl.agent.weights import check
-from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, Verified, check_changed
+from fleetctl.agent.weights.check import BackgroundCheck, CheckedEntry, CheckResult, Verified, check_changed
 from fleetctl.agent.weights.fetch import Fetched
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.protocol import wrong_path
@@ -89,7 +89,7 @@ def test_a_lying_receiver_can_only_cause_checks_and_few_of_them(
 def test_requests_take_a_small_part_of_the_time(tmp_path: Path, origin: Path, artifact: str) -> None:
     now, got = [0.0], fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     verified = Verified(str(tmp_path / "a"), artifact, SECRET)
-    checked = BackgroundCheck(lambda: [Held(got.entry, got.held)], verified, lambda _: None, lambda _: None,
+    checked = BackgroundCheck(lambda: [CheckedEntry(got.entry, got.held)], verified, lambda _: None, lambda _: None,
                               lambda: now[0])
     checked.sweep()
     for later, accepted in ((0.0, True), (check.SWEEP_S - 1, False), (check.SWEEP_S, True)):
@@ -259,7 +259,7 @@ def test_a_process_without_a_free_file_finds_nothing_wrong_and_checks_later(
 def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    got, found = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), list[Finding]()
+    got, found = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), list[CheckResult]()
     eight_bytes(Path(got.entry.path(FILE)))
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -268,8 +268,8 @@ def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(
     monkeypatch.setattr("fleetctl.agent.weights.store.replace_own", refuse)
     monkeypatch.setattr("fleetctl.agent.weights.check.replace_own", refuse)
     with serving(tmp_path / "a", got) as (source, described):
-        checked = BackgroundCheck(lambda: [Held(got.entry, got.held, own=False)], source.verified, lambda _: None,
-                                  found.append)
+        checked = BackgroundCheck(lambda: [CheckedEntry(got.entry, got.held, own=False)], source.verified,
+                                  lambda _: None, found.append)
         for _ in range(3):
             checked.sweep()
         with pytest.raises(WeightsError, match="has changed on the disk"):

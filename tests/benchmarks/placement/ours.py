@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Expected
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
@@ -28,8 +28,8 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
     """Return a ledger of empty hosts, in their order."""
     nodes = [LedgerNode(host.name, host.name, "ALIVE", {MODEL: host.model}, POLICY) for host in hosts]
     return Ledger.opened(nodes, [
-        Offer(tuple(Card(index) for index in range(host.cards)), host.cards * SHARE, host.cpu_milli * SHARE // 1000,
-              host.mib * MIB)
+        Offer(tuple(OfferedCard(index) for index in range(host.cards)), host.cards * SHARE,
+              host.cpu_milli * SHARE // 1000, host.mib * MIB)
         for host in hosts
     ])
 

@@ -18,7 +18,7 @@ from typing import Any
 
 CERTIFICATE = (
     ("fleetctl.planner.placement.exact.exact", "examine"), ("fleetctl.planner.placement.exact.exact", "bound_replicas"),
-    ("fleetctl.planner.repacked", "repacked_bound"),
+    ("fleetctl.planner.placement.exact.exact", "repacked_bound"),
 )
 """The computations of the upper bound: modules and names, imported again for each plan."""
 

@@ -9,9 +9,9 @@ from fleetctl.documents.difference import Revision
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 from fleetctl.planner.options import PlanOptions
-from fleetctl.review.cause import change_caused, marked_new, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import Side
+from fleetctl.workflow.base_plan import change_caused, marked_new, with_change
 from tests.small_plans import small_plan
 
 MODEL = """\

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
-from fleetctl.render.report.of_plan import blocked_details, plan_report, remedy_lines
+from fleetctl.render.report.of_blocked import blocked_details, remedy_lines
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import DemandClass, Gang, state_problem
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Ints, Tally
 
 
 class Bound(NamedTuple):
@@ -39,8 +38,8 @@ def count_bound(tally: Tally) -> Bound:
     alone = replicas_alone(tally)
     bounds = [Bound(sum(alone), "slots per model")]
     for name, room, costs in _amounts(tally):
-        demands = [(sum(costs[kind] * count for kind, count in demand.members().items()), most)
-                   for demand, most in zip(tally.problem.demands, alone, strict=True)]
+        demands = [(sum(costs[kind] * count for kind, count in demand.members().items()), maximum)
+                   for demand, maximum in zip(tally.problem.demands, alone, strict=True)]
         bounds.append(Bound(_fitting(demands, room), name))
     return min(bounds, key=lambda bound: bound.replicas)
 
@@ -49,7 +48,7 @@ def _amounts(tally: Tally) -> Iterator[tuple[str, int, list[int]]]:
     """Yield each amount that adds up over nodes: its name, the total, and what a member of each kind takes of it."""
     claims = [claim for claim, _ in tally.problem.kinds]
     largest = int(tally.cards.memory.max(initial=0))
-    yield "free GPU share", tally.total(tally.free_share), [_least_share(claim, largest) for claim in claims]
+    yield "free GPU share", tally.total(tally.free_share), [_minimum_share(claim, largest) for claim in claims]
     yield "free CPUs", tally.total(tally.cpus), [claim.cpus for claim in claims]
     yield "free memory", tally.total(tally.memory), [claim.memory for claim in claims]
     for size in sorted({claim.whole_cards for claim in claims} - {0}):
@@ -57,7 +56,7 @@ def _amounts(tally: Tally) -> Iterator[tuple[str, int, list[int]]]:
         yield f"free groups of {size} whole cards on one node", room, [claim.whole_cards // size for claim in claims]
 
 
-def _least_share(claim: Claim, largest_card: int) -> int:
+def _minimum_share(claim: Claim, largest_card: int) -> int:
     return claim.gpus or (-(-claim.vram * SHARE // largest_card) if claim.vram and largest_card > 0 else 0)
 
 
@@ -77,16 +76,17 @@ def replicas_alone(tally: Tally) -> tuple[int, ...]:
 
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
-    most = demand.missing
+    maximum = demand.missing
     if demand.limit is not None:  # if nodes share no value, a gang touches one value per node
         values = max(-(-gang.size // gang.per_node) for gang in demand.gangs) if demand.limit.per_node else 1
-        most = min(most, sum(demand.limit.left.values()) // values)
+        maximum = min(maximum, sum(demand.limit.left.values()) // values)
     if demand.shape.as_one:
-        return min(most, sum(replicas_by_domain(demand, most, tally).values()))
+        return min(maximum, sum(replicas_by_domain(demand, maximum, tally).values()))
     for gang in demand.gangs:
-        if most:
-            most = min(most, int(sum(gangs_by_domain(demand, gang, most * gang.copies, tally).values())) // gang.copies)
-    return most
+        if maximum:
+            gangs = sum(gangs_by_domain(demand, gang, maximum * gang.copies, tally).values())
+            maximum = min(maximum, int(gangs) // gang.copies)
+    return maximum
 
 
 def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:
@@ -98,14 +98,14 @@ def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[s
 def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) -> dict[str | None, int]:
     """Bound the gangs that fit into each domain by itself, at most `wanted`; under None if any node will do."""
     names, domain = _domains(gang, tally)
-    most = np.full(len(names), wanted, dtype=np.int64)
+    maximum = np.full(len(names), wanted, dtype=np.int64)
     slots = tally.slots(demand)
     for kind, count in gang.parts:
-        room = tally.most(kind).astype(np.int64)
+        room = tally.max_members(kind).astype(np.int64)
         if slots is not None:
             room = np.minimum(room, slots * count * gang.copies)
-        most = np.minimum(most, _most_gangs(room, count, gang, most, domain, tally))
-    return dict(zip(names, most.tolist(), strict=True))
+        maximum = np.minimum(maximum, _max_gangs(room, count, gang, maximum, domain, tally))
+    return dict(zip(names, maximum.tolist(), strict=True))
 
 
 def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
@@ -119,7 +119,7 @@ def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
     return names, np.array([-1 if value is None else number[value] for value in values], dtype=np.int64)
 
 
-def _most_gangs(room: Ints, count: int, gang: Gang, wanted: Ints, domain: Ints, tally: Tally) -> Ints:
+def _max_gangs(room: Ints, count: int, gang: Gang, wanted: Ints, domain: Ints, tally: Tally) -> Ints:
     """Return by domain the most gangs g <= wanted with sum(min(room, per_node * g)) >= count * g, by bisection."""
     inside = np.flatnonzero(domain >= 0)
     of, nodes, free = domain[inside], tally.nodes[inside], room[inside]

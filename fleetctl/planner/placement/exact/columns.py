@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
 from fleetctl.planner.placement.problem import DemandClass, Domains
 from fleetctl.planner.placement.realize import ANY
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Ints, Tally
 
 STATES, ALL_STATES = 20_000, 100_000
 """The most states visited, for one node and for all nodes together.
@@ -43,7 +42,7 @@ class Grain(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class NodePool:
     """Nodes that a model does not distinguish, by node class (`rows` of the tally)."""
 
     rows: Ints
@@ -59,7 +58,7 @@ class Pool:
         return dict(self.domains).get(label)
 
 
-def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
+def pool_nodes(tally: Tally, grain: Grain) -> tuple[NodePool, ...]:
     """Return the pools of nodes that a model of this grain does not distinguish."""
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
@@ -67,17 +66,18 @@ def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
     together: dict[object, list[tuple[int, tuple[int, ...]]]] = {}
     for row, node in enumerate(tally.problem.nodes):
         alike = packed[row].tobytes(), node.domains if grain < Grain.ANYWHERE else ()
-        for places in [(place,) for place in node.nodes] if grain == Grain.NODES else [node.nodes]:
-            together.setdefault(places if grain == Grain.NODES else alike, []).append((row, places))
+        for indices in [(index,) for index in node.nodes] if grain == Grain.NODES else [node.nodes]:
+            together.setdefault(indices if grain == Grain.NODES else alike, []).append((row, indices))
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 
-def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> Pool:
-    first, places = parts[0]
+def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> NodePool:
+    first, indices = parts[0]
     domains = tally.problem.nodes[first].domains if grain < Grain.ANYWHERE else ()
     counts = np.array([len(some) for _, some in parts], dtype=np.int64)
-    return Pool(np.array([row for row, _ in parts], dtype=np.int64), counts, places[0] if counts.sum() == 1 else None,
-                frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
+    rows = np.array([row for row, _ in parts], dtype=np.int64)
+    return NodePool(rows, counts, indices[0] if counts.sum() == 1 else None,
+                    frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
 
 
 class Owner(NamedTuple):
@@ -93,14 +93,14 @@ SHARED = Owner(-1, -1)
 
 
 class Made(NamedTuple):
-    """The number of gangs: `gangs` for each unit of a column, at most `most` in total."""
+    """The number of gangs: `gangs` for each unit of a column, at most `maximum` in total."""
 
     column: int
     gangs: int
-    most: int
+    maximum: int
 
 
-class Member(NamedTuple):
+class MemberColumn(NamedTuple):
     """What a column of members counts: their owner, and the numbers of their kind and pool."""
 
     owner: Owner
@@ -127,16 +127,16 @@ class Holdings:
         self._left = ALL_STATES
         self._known: dict[tuple[Offer, tuple[Claim, ...], Counts], list[Counts] | None] = {}
 
-    def of(self, offer: Offer, claims: Sequence[Claim], most: Sequence[int]) -> list[Counts] | None:
-        """Return the maximal multisets of claims, at most `most` of each, that some order of creation places.
+    def of(self, offer: Offer, claims: Sequence[Claim], limits: Sequence[int]) -> list[Counts] | None:
+        """Return the maximal multisets of claims, at most `limits` of each, that some order of creation places.
 
         None if there are too many states to try.
         """
-        key = offer, tuple(claims), tuple(most)
+        key = offer, tuple(claims), tuple(limits)
         if key not in self._known:
-            found = _reachable(offer, claims, most, min(STATES, self._left))
-            self._left -= STATES if found is None else len(found)
-            self._known[key] = None if found is None else _maximal(found)
+            reached = _reachable(offer, claims, limits, min(STATES, self._left))
+            self._left -= STATES if reached is None else len(reached)
+            self._known[key] = None if reached is None else _maximal(reached)
         return self._known[key]
 
 
@@ -147,19 +147,19 @@ def picks_blindly(offer: Offer, claims: Sequence[Claim]) -> bool:
     return shares and (in_use or any(claim.vram for claim in claims))
 
 
-def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], states: int) -> set[Counts] | None:
+def _reachable(offer: Offer, claims: Sequence[Claim], limits: Sequence[int], states: int) -> set[Counts] | None:
     """Return all counts that some order of creation reaches; None beyond this number of `states`."""
     start = tuple(0 for _ in claims)
-    seen: set[tuple[Counts, tuple[Card, ...]]] = {(start, offer.cards)}
+    seen: set[tuple[Counts, tuple[OfferedCard, ...]]] = {(start, offer.cards)}
     front: list[tuple[Counts, Offer]] = [(start, offer)]
     while front:
         following: list[tuple[Counts, Offer]] = []
         for counts, left in front:
-            for place, claim in enumerate(claims):
-                taken = take(left, claim) if counts[place] < most[place] else None
+            for index, claim in enumerate(claims):
+                taken = take(left, claim) if counts[index] < limits[index] else None
                 if taken is None:
                     continue
-                more = (*counts[:place], counts[place] + 1, *counts[place + 1:])
+                more = (*counts[:index], counts[index] + 1, *counts[index + 1:])
                 if (more, taken.left.cards) not in seen:
                     seen.add((more, taken.left.cards))
                     following.append((more, taken.left))
@@ -169,10 +169,10 @@ def _reachable(offer: Offer, claims: Sequence[Claim], most: Sequence[int], state
     return {counts for counts, _ in seen}
 
 
-def _maximal(found: set[Counts]) -> list[Counts]:
+def _maximal(reached: set[Counts]) -> list[Counts]:
     """Return the counts that no others contain."""
     kept: list[Counts] = []
-    for counts in sorted(found, key=lambda one: (-sum(one), one)):
+    for counts in sorted(reached, key=lambda counts: (-sum(counts), counts)):
         if not any(all(a <= b for a, b in zip(counts, other, strict=True)) for other in kept):
             kept.append(counts)
     return kept

@@ -8,29 +8,40 @@ Over pools, rows bound how many members all nodes of a pool can hold, never belo
 divide one another the rows for groups of s cards are exact (Coffman, Garey and Johnson, "Bin packing with divisible
 item sizes", 1987): an item of L cards takes L / s of the groups of s cards, wherever it is. For all other sizes
 they are still valid, since floor(a / s) + floor(b / s) <= floor((a + b) / s).
+
+A relaxation is maximized stage by stage, in order of priority; what an earlier stage reached stays fixed. A stage is
+the models served, the GPU share or the replicas of one priority. No plan has higher values, in this order, so a plan
+with exactly these values is proven best. If a search for whole numbers is needed, the stages of one priority form one
+objective, each weighing more than all later ones: a second search among the best points rarely finds any.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from math import gcd
 
 import numpy as np
 
-from fleetctl.documents.quantity import count_of
-from fleetctl.planner.placement.arrays import Floats
-from fleetctl.planner.placement.creation_order import creation_order
+from fleetctl.documents.inventory import card_indices
+from fleetctl.documents.quantity import SHARE, count_of
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.climb import MAX_AT_LAST, MAX_BY_NODE, climb, most_replicas
-from fleetctl.planner.placement.exact.columns import SHARED, Grain, Owner, Pool, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.columns import SHARED, Grain, NodePool, Owner, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.linear import NODE_LIMIT, InfeasibleError, LinearModel
 from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.objective import Levels
-from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.realize import Layout, Piece
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.objective import Level, Levels
+from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.problem import Problem, state_problem
+from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
+from fleetctl.planner.placement.reduce import reduce_problem
+from fleetctl.planner.placement.tally import Floats, Tally
 
 MAX_COLUMNS = 40_000
 """The most columns of members with which domains are distinguished."""
@@ -41,17 +52,32 @@ Measured on fleets short of CPU: 300 nodes and 6 kinds take 3 CPU seconds, 600 n
 same plan in 2 and only the proof is missing. 100 nodes filled to the last share (`planted`): the model takes 1.2 s, and
 in three of the six fleets (of eight) that need more than one pass, the other steps do without.
 """
+MAX_INTEGERS, MAX_BY_NODE = 2_500, 6_000
+"""The most integers, over pools and node by node, for which a point is computed; beyond, only a bound.
+
+Over pools a point only tightens the bound: on 500 nodes with seven sizes of card it costs 8 s and gains nothing.
+"""
+MAX_AT_LAST, NODES_AT_LAST = 25_000, 20
+"""The same limit node by node if nothing else has reached the bound, and the branch-and-bound nodes per solve then.
+
+100 nodes filled to the last share by 500 replicas of 60 models (`planted`): without this, one replica is missing in 3
+of 40 fleets; with it none, for 2 to 4 more CPU seconds in these three.
+"""
+MAX_WEIGHED = 1e8
+"""The largest value of an objective of several stages; up to here the solver's tolerance (1e-9 of it) is below one."""
+WHOLE = 1e-6
+"""The tolerance below a whole number."""
 Spots = list[tuple[int, int]]
 """(node, number of members there) pairs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Proof:
     """The result of the exact tier for a packing."""
 
     levels: Levels
     """No plan has higher levels, in order of priority."""
-    layout: Layout | None
+    layout: PackingLayout | None
     """A layout with these levels or nearly so, for the ledger to confirm; None if not found or not needed."""
     replicas: tuple[int, ...] | None
     """The replicas of each class of demand in such a packing; None if not known or not needed."""
@@ -59,47 +85,47 @@ class Examined:
     """The finest relaxation used."""
 
 
-def examine(problem: Problem, reached: Levels) -> Examined:
+def examine(problem: Problem, reached: Levels) -> Proof:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Examined(top.levels, None, None, coarse)
+        return Proof(top.levels, None, None, coarse)
     by_node = relax_by_node(coarse, MAX_FIRST)
     if by_node is None:
         top = climb(coarse, reached, to_the_top=True)
-        return Examined(top.levels, None, top.replicas, coarse)
+        return Proof(top.levels, None, top.replicas, coarse)
     return _examine_by_node(by_node, reached)
 
 
-def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Examined:
+def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
     """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
-    known = examined.relaxation
-    by_node = known if known.is_by_node else relax_by_node(known)
+    finest = examined.relaxation
+    by_node = finest if finest.is_by_node else relax_by_node(finest)
     if by_node is None:
         return examined
     at_last = solve and MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST
-    return examined if by_node is known and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
+    return examined if by_node is finest and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
 
 
-def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Examined:
+def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proof:
     top = climb(model, reached, to_the_top=True, at_last=at_last)
     layout = None if top.attained or top.values is None else layout_at(model, top.values)
-    return Examined(top.levels, layout, None if top.attained else top.replicas, model)
+    return Proof(top.levels, layout, None if top.attained else top.replicas, model)
 
 
-def bound_replicas(examined: Examined, reached: Levels) -> int:
+def bound_replicas(examined: Proof, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
-    most = [value for level in examined.levels for value in level]
-    proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
-    return most_replicas(examined.relaxation, have[:proven + 1])
+    top = [value for level in examined.levels for value in level]
+    proven = next((index for index, pair in enumerate(zip(have, top, strict=True)) if pair[0] != pair[1]), len(have))
+    return max_replicas(examined.relaxation, have[:proven + 1])
 
 
-def argument_for(most: int, examined: Examined) -> str:
-    """Return the argument why no plan places more than `most` replicas: a plain count if that is enough."""
+def argument_for(bound: int, examined: Proof) -> str:
+    """Return the argument why no plan places more than `bound` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
-    if counted.replicas <= most:
+    if counted.replicas <= bound:
         return f"slot count: {counted.method}"
     groups = len(examined.relaxation.pools)
     return f"relaxation over {count_of(groups, 'group')} of nodes"
@@ -131,7 +157,7 @@ def relax_by_node(coarse: Relaxation, limit: int = MAX_LATER) -> Relaxation | No
     return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= min(limit, MAX_LATER) else None
 
 
-def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[Pool, ...], int]:
+def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[NodePool, ...], int]:
     """Return the pools of a grain, and the number of columns of members over them."""
     by_node, pools = grain == Grain.NODES, pool_nodes(tally, grain)
     columns = sum(len(pool.kinds) for pool in pools)
@@ -143,18 +169,18 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
     return pools, columns
 
 
-def layout_at(model: Relaxation, values: Floats) -> Layout:
+def layout_at(model: Relaxation, values: Floats) -> PackingLayout:
     """Return the layout of a point of a model by node (exact.py:relax_by_node)."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
-    on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
+    on_node: dict[int, Counter[PlacedMember]] = defaultdict(Counter)
     for (owner, kind, _), spots in _spots(model, counts).items():
         pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
-                  else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
+                  else repeat(PlacedMember(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(chain.from_iterable(repeat(*spot) for spot in spots), pieces, strict=False):
             on_node[node][piece] += 1
     offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
-    return Layout(replicas, {node: _in_order(model.problem, offers[node], pieces)
+    return PackingLayout(replicas, {node: _in_order(model.problem, offers[node], pieces)
                              for node, pieces in sorted(on_node.items())})
 
 
@@ -171,19 +197,254 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
     return spots
 
 
-def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
+def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[PlacedMember]:
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
-        for place, gang in enumerate(demand.gangs):
-            if (number, place) not in own:
-                yield from [Piece(number, place, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
+        for index, gang in enumerate(demand.gangs):
+            if (number, index) not in own:
+                yield from [PlacedMember(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
 
 
-def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
+def _in_order(problem: Problem, offer: Offer, pieces: Counter[PlacedMember]) -> tuple[PlacedMember, ...]:
     """Return the members on one node in order of creation, followed by members for which no order was found."""
     numbered = sorted(pieces)
     claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}
     pattern = [(number, pieces[piece]) for number, piece in enumerate(numbered)]
     ordered = [numbered[number] for number in creation_order(offer, pattern, claims)]
     return (*ordered, *(pieces - Counter(ordered)).elements())
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """The highest values of the stages of a relaxation."""
+
+    levels: Levels
+    """No plan has higher levels. Stages that were not solved have what each class of demand could get alone."""
+    attained: bool
+    """The incumbent has exactly these levels."""
+    values: Floats | None
+    """An integer point of the relaxation with these levels, by column; None if none was needed or found."""
+    replicas: tuple[int, ...] | None
+    """The replicas of each class of demand at the last point found, integer or not, rounded down."""
+
+
+def climb(
+    relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False, at_last: bool = False
+) -> Climb:
+    """Maximize stage after stage; stop at the first stage that exceeds the incumbent, unless `to_the_top`.
+
+    `at_last` = nothing else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
+    """
+    given = [value for level in incumbent or () for value in level]
+    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
+    reached = [stage.maximum * stage.unit for stage in stages]
+    index = 0
+    with suppress(InfeasibleError):
+        while index < len(stages):
+            equal_so_far = bool(given) and given[:index] == reached[:index]
+            have, valid = given[index] if equal_so_far else None, ascent.tight
+            level_ends = index + 3 - index % 3
+            values = ascent.raise_to_top(stages[index:level_ends], None if have is None else have // stages[index].unit)
+            for stage, value in zip(stages[index:], values, strict=False):
+                if valid:
+                    reached[index] = value * stage.unit
+                index += 1
+            if given and reached[:index] != given[:index] and not to_the_top:
+                break
+    levels = tuple(Level(*reached[index:index + 3]) for index in range(0, len(reached), 3))
+    return Climb(levels, reached == given, ascent.values, ascent.replicas())
+
+
+def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
+    """Bound the new replicas of any plan that reaches the values `at_least` at the first stages.
+
+    Raises InfeasibleError if the limits of the relaxation's columns allow no plan at all.
+    """
+    ascent = _Ascent(relaxation)
+    for stage, value in zip(_stages(relaxation), at_least, strict=False):
+        ascent.keep(stage, value // stage.unit)
+    everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
+    try:
+        return ascent.raise_to_top([everything], None)[0]
+    except InfeasibleError:
+        if not at_least:
+            raise
+        return max_replicas(relaxation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """An objective by column, in units of `unit`; `maximum` = its value if each column is at its limit."""
+
+    objective: Mapping[int, int]
+    unit: int
+    maximum: int
+
+
+def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
+    unit = gcd(*objective.values()) or 1
+    small = {column: value // unit for column, value in objective.items() if value}
+    return _Stage(small, unit, int(sum(value * model.highs[column] for column, value in small.items())))
+
+
+def _stages(relaxation: Relaxation) -> list[_Stage]:
+    demands = relaxation.problem.demands
+    stages = []
+    for priority in relaxation.problem.priorities:
+        level = [number for number, demand in enumerate(demands) if demand.priority == priority]
+        unserved = [number for number in level if demands[number].unserved]
+        stages += [
+            _stage(relaxation.model, {relaxation.served[number]: 1 for number in unserved}),
+            _stage(relaxation.model, {relaxation.replicas[number]: demands[number].gpu_units for number in level}),
+            _stage(relaxation.model, {relaxation.replicas[number]: 1 for number in level}),
+        ]
+    return stages
+
+
+class _Ascent:
+    """Solves stages on a copy of the model; each stage fixes the value it reached.
+
+    `tight` = the stages so far reached their bounds; otherwise later stages bound nothing. `point` = the last point
+    found, integer or not.
+    """
+
+    def __init__(self, relaxation: Relaxation, *, at_last: bool = False) -> None:
+        self.relaxation, self.at_last, self.tight = relaxation, at_last, True
+        self.model = relaxation.model.copy()
+        self.values: Floats | None = None
+        self.point: Floats | None = None
+
+    def raise_to_top(self, stages: Sequence[_Stage], have: int | None) -> list[int]:
+        """Return the bound of the first stage, and of the later ones that were solved together with it.
+
+        `have` = the value of the incumbent, which is often the bound already; then no point is needed.
+        """
+        first = stages[0]
+        at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
+        if at_top or have == first.maximum:
+            self.keep(first, first.maximum)
+            return [first.maximum]
+        maximum, self.point = self.model.maximize(first.objective, relaxed=True)
+        limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
+        if maximum == have or (len(self.model.highs) > limit and not self.at_last):
+            self.keep(first, maximum)
+            return [maximum]
+        return self._solve(_together(stages), maximum)
+
+    def keep(self, stage: _Stage, value: int) -> None:
+        """Fix the value of a stage as a lower limit for later stages."""
+        if value == stage.maximum:
+            for column in stage.objective:
+                self.model.lows[column] = self.model.highs[column]
+        elif value:
+            self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
+
+    def replicas(self) -> tuple[int, ...] | None:
+        """Return the replicas of each class of demand at the last point."""
+        return None if self.point is None else tuple(
+            int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
+
+    def _solve(self, stages: Sequence[_Stage], maximum: int) -> list[int]:
+        """Solve some stages at once; `maximum` = a bound on the first."""
+        objective: Counter[int] = Counter()
+        weight = 1
+        for stage in reversed(stages):
+            for column, factor in stage.objective.items():
+                objective[column] += factor * weight
+            weight *= stage.maximum + 1
+        answer = self.model.maximize(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
+        bounds = _parts(answer.bound, stages)
+        if bounds[0] > maximum:
+            bounds = [maximum, *(stage.maximum for stage in stages[1:])]
+        reached = bounds
+        if answer.values is not None:
+            self.values = self.point = point = answer.values
+            reached = [round(sum(factor * point[column] for column, factor in stage.objective.items()))
+                       for stage in stages]
+        for stage, value in zip(stages, reached, strict=True):
+            self.keep(stage, value)
+        self.tight = self.tight and reached == bounds
+        return bounds
+
+
+def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
+    """Return as many stages from the first as fit into one weighted objective."""
+    count, whole = 1, stages[0].maximum + 1
+    for stage in stages[1:]:
+        whole *= stage.maximum + 1
+        if whole > MAX_WEIGHED:
+            break
+        count += 1
+    return stages[:count]
+
+
+def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
+    """Split the value of a weighted objective into the values of its stages."""
+    parts = []
+    for stage in reversed(stages[1:]):
+        value, part = divmod(value, stage.maximum + 1)
+        parts.append(part)
+    return [value, *reversed(parts)]
+
+
+def repacked_bound(
+    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, occupants: Occupants, before: Ledger
+) -> int | None:
+    """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
+
+    This is the cost of today's fragmentation; nothing is ever moved. It is computed on a copy of the ledger without
+    those replicas, which are then placed again before any new ones.
+
+    `bound` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
+    if the gain is unknown. A live replica is not movable if it does not have its model's current shape, if its cards
+    are unknown, or if one of its nodes takes no new replicas.
+    """
+    running = replace(occupants, replicas=[occupant for occupant in occupants.replicas if not occupant.planned])
+    movable = dict(_movable(demands, running, before))
+    lifted = Counter(demand.place for demand in movable.values())
+    if not lifted:
+        return None
+    kept = Counter(replica.demand.place for replica in placed)
+    indices = {index for number in movable for index in running.replicas[number].places}
+    emptied = before.copied(
+        offers={index: running.offer_without(index, movable, sure=False)[0] for index in indices},
+        ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
+    try:
+        moved = _maximum_with_moves(demands, lifted, kept, emptied)
+        if moved <= bound:
+            return None
+        return moved if moved > _maximum_with_moves(demands, Counter(), kept, before) else None
+    except InfeasibleError:  # a replica runs where the file no longer allows it
+        return None
+
+
+def _maximum_with_moves(demands: Sequence[Demand], lifted: Counter[int], kept: Counter[int], ledger: Ledger) -> int:
+    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by model."""
+    raised = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
+    raised = [demand for demand in raised if demand.missing]
+    reduced = reduce_problem(state_problem(raised, ledger), raised)
+    relaxation = relax(state_problem(reduced.demands, reduced.ledger))
+    for column, demand_class in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
+        required = sum(lifted[demand.place] + kept[demand.place] for demand in demand_class.demands)
+        relaxation.model.lows[column] = min(required, relaxation.model.highs[column])
+    return max_replicas(relaxation) - lifted.total()
+
+
+def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:
+    """Yield the number of each movable live replica, with the demand of its model."""
+    demand_of = {demand.shape.key: demand for demand in demands}
+    for number, occupant in enumerate(running.replicas):
+        demand = demand_of.get(occupant.model) if occupant.counted else None
+        if demand is not None and _can_move(occupant, demand.shape, running, ledger):
+            yield number, demand
+
+
+def _can_move(occupant: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
+    members = [(index, member) for index, there in occupant.live.items() for member in there]
+    if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != sorted(
+            (seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats):
+        return False
+    return all(ledger.nodes[index].open and (
+        not member.gpus or len(card_indices(member, running.nodes[index].gpus)) == -(-member.gpus // SHARE))
+        for index, member in members)

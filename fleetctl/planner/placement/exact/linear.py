@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Floats
+from fleetctl.planner.placement.tally import Floats
 from fleetctl.silence import c_silenced
 
 NODE_LIMIT, NODES_TIMES_COLUMNS = 2_000, 1_000_000
@@ -24,7 +24,7 @@ SAFE = 1e-6
 """Added before a bound on an integer is rounded down, so that the solver's tolerance cannot cost a replica."""
 
 
-class Answer(NamedTuple):
+class Maximum(NamedTuple):
     """`bound`: no integer point has a larger objective. `values`: the best point found, or None."""
 
     bound: int
@@ -70,9 +70,9 @@ class LinearModel:
 
     def copy(self) -> LinearModel:
         """Return an independent copy."""
-        return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
+        return LinearModel(*([*getattr(self, part.name)] for part in fields(self)))
 
-    def maximize(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Answer:
+    def maximize(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Maximum:
         """Maximize an integer objective, `relaxed` to a linear program or within this many branch-and-bound `nodes`.
 
         Raises InfeasibleError. If the solver gives up for another reason, the bound is what the column limits allow.
@@ -96,5 +96,5 @@ class LinearModel:
         value = result.fun if relaxed else result.mip_dual_bound
         trivial = sum(factor * self.highs[column] for column, factor in objective.items())
         if value is None or not np.isfinite(value):
-            return Answer(int(trivial), result.x)
-        return Answer(int(min(trivial, np.floor(-value + SAFE + abs(value) * 1e-9))), result.x)
+            return Maximum(int(trivial), result.x)
+        return Maximum(int(min(trivial, np.floor(-value + SAFE + abs(value) * 1e-9))), result.x)

@@ -15,17 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Ints
+from fleetctl.planner.placement.bid_prices import CardShare, TooManyError, maximal_packings
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.columns import (
     SHARED,
     Holdings,
     Made,
-    Member,
+    MemberColumn,
+    NodePool,
     Owner,
-    Pool,
     needs_replicas,
     picks_blindly,
 )
@@ -33,7 +32,7 @@ from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 from fleetctl.planner.placement.realize import ANY
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Ints, Tally
 
 FINEST = 1_000_000
 MAX_PACKINGS = 2_000
@@ -63,7 +62,7 @@ class _Used(NamedTuple):
     vram: int
 
 
-def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings) -> None:
+def add_card_rows(model: LinearModel, tally: Tally, pool: NodePool, terms: Sequence[Term], holdings: Holdings) -> None:
     """Bound the members with cards on a pool; for a single node on which Ray's choice matters, by Ray's rule."""
     asked = [term for term in terms if term.claim.wants_card]
     whole = [term for term in asked if term.claim.whole_cards]
@@ -79,26 +78,26 @@ def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[
         _total_row(model, tally, pool, asked)
 
 
-def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings) -> bool:
+def _holding_rows(model: LinearModel, tally: Tally, pool: NodePool, asked: Sequence[Term], holdings: Holdings) -> bool:
     """Make a node hold one of the multisets that Ray's rule allows; False if not needed, or if there are too many."""
     offer = tally.problem.nodes[int(pool.rows[0])].offer
     claims = sorted({term.claim.on_cards for term in asked})
     if not picks_blindly(offer, claims):
         return False
     of_claim = [[term.column for term in asked if term.claim.on_cards == claim] for claim in claims]
-    most = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
-    found = holdings.of(offer, claims, most)
+    limits = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
+    found = holdings.of(offer, claims, limits)
     if found is None:
         return False
     chosen = [model.column(1) for _ in found]
     model.at_most([(column, 1) for column in chosen], 1)
-    for place, columns in enumerate(of_claim):
-        held = [(column, -float(counts[place])) for column, counts in zip(chosen, found, strict=True) if counts[place]]
+    for index, columns in enumerate(of_claim):
+        held = [(column, -float(counts[index])) for column, counts in zip(chosen, found, strict=True) if counts[index]]
         model.row([*((column, 1.0) for column in columns), *held], -np.inf, 0)
     return True
 
 
-def _group_rows(model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
+def _group_rows(model: LinearModel, tally: Tally, pool: NodePool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
     """Bound the groups of s whole cards with at least v bytes each by what the nodes hold."""
     nodes = pool.counts
     sizes = sorted({term.claim.whole_cards for term in whole})
@@ -120,7 +119,7 @@ def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...
     return tuple((column, float(count)) for column, count in groups if count)
 
 
-def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]) -> None:
+def _total_row(model: LinearModel, tally: Tally, pool: NodePool, asked: Sequence[Term]) -> None:
     """Bound the GPU share by what Ray has free, which may be less than what the cards have."""
     amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
     if amounts:
@@ -130,7 +129,7 @@ def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Ter
 
 
 def _packing_rows(
-    model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+    model: LinearModel, tally: Tally, pool: NodePool, shares: Sequence[Term], whole: Sequence[Term],
 ) -> list[_Used]:
     """Bound shares by packings of cards; returns the columns that count the whole cards used up by packings."""
     claims = sorted({term.claim[:2] for term in shares})
@@ -154,7 +153,7 @@ def _packing_rows(
 
 
 def _card_classes(
-    tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
+    tally: Tally, claims: Sequence[tuple[int, int]], pool: NodePool, *, tell_vram: bool
 ) -> dict[CardClass, list[int]]:
     """Sort the cards of a pool into classes, each with the rows of its cards. Raises TooManyError."""
     classes: dict[CardClass, list[int]] = {}
@@ -167,7 +166,7 @@ def _card_classes(
     ):
         seen = (share, vram, memory, whole) if tell else (share, 0, 0, whole)
         if seen not in known:
-            pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
+            pieces = [CardShare(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
             packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
             known[seen] = CardClass(whole, max(0, vram) if whole and tell_vram else 0, packings)
             columns += len(packings)
@@ -177,7 +176,7 @@ def _card_classes(
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
-def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]) -> None:
+def add_sum_rows(model: LinearModel, tally: Tally, pool: NodePool, terms: Sequence[Term]) -> None:
     """Bound the CPU and the memory that members can take on a pool."""
     cpus = [(term.column, term.claim.cpus) for term in terms if term.claim.cpus]
     memory = [(term.column, term.claim.memory) for term in terms if term.claim.memory]
@@ -200,19 +199,19 @@ class Relaxation:
     `by_replica` = replicas of several members are distinguished if slots or a spread's limit may bind.
     """
 
-    def __init__(self, tally: Tally, pools: tuple[Pool, ...], *, by_replica: bool = False) -> None:
+    def __init__(self, tally: Tally, pools: tuple[NodePool, ...], *, by_replica: bool = False) -> None:
         self.problem, self.tally, self.pools, self.by_replica = tally.problem, tally, pools, by_replica
         self.model = LinearModel()
         self.replicas: list[int] = []
         """By class of demand: the column of its new replicas."""
         self.served: list[int] = []
         """By class of demand: the column that counts models with a first replica."""
-        self.members: dict[Member, int] = {}
+        self.members: dict[MemberColumn, int] = {}
         """The columns of members, by what they count; without members that are not possible."""
         kinds = range(len(self.problem.kinds))
-        self.most = [[int(pool.counts @ tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
+        self.max_members = [[int(pool.counts @ tally.max_members(kind)[pool.rows]) for kind in kinds] for pool in pools]
         self.pools_of = [[number for number, pool in enumerate(pools)
-                          if kind in pool.kinds and self.most[number][kind]] for kind in kinds]
+                          if kind in pool.kinds and self.max_members[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
         self.shared: dict[int, list[tuple[int, int]]] = {}
         self._build()
@@ -223,8 +222,8 @@ class Relaxation:
         return all(pool.node is not None for pool in self.pools)
 
     def _build(self) -> None:
-        for demand, most in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
-            self._demand_columns(demand, most)
+        for demand, maximum in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
+            self._demand_columns(demand, maximum)
         for number, demand in enumerate(self.problem.demands):
             if self.by_replica and needs_replicas(demand, self.tally):
                 add_replica_rows(self, number, demand)
@@ -242,13 +241,13 @@ class Relaxation:
             add_card_rows(self.model, self.tally, pool, terms, holdings)
             add_sum_rows(self.model, self.tally, pool, terms)
 
-    def _demand_columns(self, demand: DemandClass, most: int) -> None:
-        replicas = self.model.column(most)
+    def _demand_columns(self, demand: DemandClass, maximum: int) -> None:
+        replicas = self.model.column(maximum)
         self.replicas.append(replicas)
         if demand.unserved == demand.missing:
             self.served.append(replicas)
             return
-        served = self.model.column(min(most, demand.unserved))
+        served = self.model.column(min(maximum, demand.unserved))
         self.served.append(served)
         self.model.at_most([(served, 1), (replicas, -1)], 0)
 
@@ -257,8 +256,8 @@ class Relaxation:
         if demand.shape.as_one and self._knows_domains:
             self.in_one_domain(number, demand, Made(replicas, 1, int(self.model.highs[replicas])))
             return
-        for place, gang in enumerate(demand.gangs):
-            self._gang_rows(Owner(number, place), demand, gang)
+        for index, gang in enumerate(demand.gangs):
+            self._gang_rows(Owner(number, index), demand, gang)
 
     @property
     def _knows_domains(self) -> bool:
@@ -285,7 +284,8 @@ class Relaxation:
             possible = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
             if gang.size > 1 and sum(possible.values()) > gang.per_node * self._nodes_for(possible, number):
                 return True
-            if any(self._limit(demand, gang, kind, count, number, gangs) < min(self.most[number][kind], count * gangs)
+            members = self.max_members[number]
+            if any(self._limit(demand, gang, kind, count, number, gangs) < min(members[kind], count * gangs)
                    for kind, count in possible.items()):
                 return True
         return False
@@ -295,16 +295,16 @@ class Relaxation:
         pool = self.pools[number]
         if len(pool.rows) == 1:
             return int(pool.counts[0])
-        usable = np.any([self.tally.most(kind)[pool.rows] > 0 for kind in kinds], axis=0)
+        usable = np.any([self.tally.max_members(kind)[pool.rows] > 0 for kind in kinds], axis=0)
         return int(pool.counts @ usable)
 
     def _limit(self, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int) -> int:
         """Return the most members of a kind that the gangs of a class can have on a pool, with regard to slots."""
-        most, slots = self.most[pool][kind], self.tally.slots(demand)
+        maximum, slots = self.max_members[pool][kind], self.tally.slots(demand)
         if slots is None:
-            return min(most, count * gangs)
+            return min(maximum, count * gangs)
         rows = self.pools[pool].rows
-        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.most(kind)[rows])
+        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.max_members(kind)[rows])
         return min(count * gangs, int(self.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
@@ -314,13 +314,13 @@ class Relaxation:
 
     def _on_pools(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
         """Add columns and rows for the members of gangs that may use some pools."""
-        counter, per_unit, most = made
+        counter, per_unit, maximum = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
-            columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, most))
+            columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, maximum))
                        for kind, count in gang.parts if pool in self.reach[kind]}
             for kind, column in columns.items():
-                self.members[Member(owner, kind, pool)] = column
+                self.members[MemberColumn(owner, kind, pool)] = column
                 by_kind[kind].append(column)
             if gang.size > 1 and columns:
                 members = [(column, 1.0) for column in columns.values()]
@@ -329,33 +329,33 @@ class Relaxation:
                 slots = self.tally.slots(demand)
                 if slots is not None:
                     rows = self.pools[pool].rows
-                    touched = int(self.pools[pool].counts @ np.minimum(slots[rows], most))
+                    touched = int(self.pools[pool].counts @ np.minimum(slots[rows], maximum))
                     self.model.at_most(members, touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Add columns and rows for gangs that each use one value of the label that binds them."""
-        for pools, inside in self._domains(gang, gangs_by_domain(demand, gang, made.most, self.tally), made):
+        for pools, inside in self._domains(gang, gangs_by_domain(demand, gang, made.maximum, self.tally), made):
             self._on_pools(owner, demand, gang, pools, inside)
 
     def in_one_domain(self, number: int, demand: DemandClass, made: Made, replica: int = ANY) -> None:
         """Add columns and rows for replicas whose gangs all use one value of a label; `made` counts replicas."""
-        for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
-            for place, gang in enumerate(demand.gangs):
-                gangs = Made(inside.column, gang.copies, inside.most * gang.copies)
-                self._on_pools(Owner(number, place, replica), demand, gang, pools, gangs)
+        for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.maximum, self.tally), made):
+            for index, gang in enumerate(demand.gangs):
+                gangs = Made(inside.column, gang.copies, inside.maximum * gang.copies)
+                self._on_pools(Owner(number, index, replica), demand, gang, pools, gangs)
 
-    def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
+    def _domains(self, gang: Gang, max_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
         """Yield the pools of each value of a gang's label, with a column for the number of gangs there."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.pools):
             inside.setdefault(pool.domain(gang.domain_label), []).append(number)
         in_domains = []
-        for value, most in most_in.items():
-            if most:
-                in_domains.append(self.model.column(most))
-                yield inside[value], Made(in_domains[-1], 1, most)
+        for value, maximum in max_in.items():
+            if maximum:
+                in_domains.append(self.model.column(maximum))
+                yield inside[value], Made(in_domains[-1], 1, maximum)
         self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
@@ -365,8 +365,8 @@ class Relaxation:
             value = self.pools[member.pool].domain(limit.label)
             if member.owner.demand == number and value is not None:
                 by_value.setdefault((value, member.owner.gang, member.kind), []).append(column)
-        for (value, place, kind), columns in by_value.items():
-            gang = demand.gangs[place]
+        for (value, index, kind), columns in by_value.items():
+            gang = demand.gangs[index]
             each = dict(gang.parts)[kind] * gang.copies
             self.model.at_most([(column, 1) for column in columns], each * limit.left[value])
 
@@ -374,8 +374,8 @@ class Relaxation:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
         for pool in self.pools_of[kind]:
-            column = self.model.column(min(wanted, self.most[pool][kind]))
-            self.members[Member(SHARED, kind, pool)] = column
+            column = self.model.column(min(wanted, self.max_members[pool][kind]))
+            self.members[MemberColumn(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
 
@@ -386,8 +386,8 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
     The same holds for the values of a spread's label. Without this, one of 942 fleets with caps, limits and groups has
     fewer replicas, and two have no proof.
     """
-    most = int(rows.model.highs[rows.replicas[number]])
-    exist = [rows.model.column(1) for _ in range(most)]
+    maximum = int(rows.model.highs[rows.replicas[number]])
+    exist = [rows.model.column(1) for _ in range(maximum)]
     rows.model.row([*((column, 1) for column in exist), (rows.replicas[number], -1)], 0, 0)
     for earlier, later in pairwise(exist):
         rows.model.at_most([(later, 1), (earlier, -1)], 0)
@@ -397,8 +397,8 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
         before = len(rows.members)
         if demand.shape.as_one:
             rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
-        for place, gang in enumerate(() if demand.shape.as_one else demand.gangs):
-            made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
+        for index, gang in enumerate(() if demand.shape.as_one else demand.gangs):
+            made, owner = Made(column, gang.copies, gang.copies), Owner(number, index, replica)
             if gang.domain_label:
                 rows.by_domain(owner, demand, gang, made)
             else:
@@ -414,7 +414,7 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
 
 
 def _touch_columns(
-    rows: Relaxation, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
+    rows: Relaxation, demand: DemandClass, members: Iterable[tuple[MemberColumn, int]], touches: dict[int, list[int]],
     values: dict[str, list[int]],
 ) -> None:
     """Add columns for the nodes and the values of its spread's label that one replica touches."""

@@ -1,18 +1,21 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is left
-is worth most to the expected rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node
-is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one
-domain, which is small, by nodes.
+Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is
+left is worth most to the expected rest, if prices are known (`room_worth.py`); a share strands no memory of its card;
+no empty node is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal
+nodes; inside one domain, which is small, by nodes.
 
 A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
 choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
 many replicas of one model examines each node about once, and most nodes never.
+
+A bucket has equal nodes: equal offer, same matching selectors, same area. 10,000 nodes form a few hundred buckets,
+most of them full. A node that changes its bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, merge
@@ -20,10 +23,141 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fleetctl.planner.placement.claims import Claim, Selector
-from fleetctl.planner.placement.ledger.buckets import NO_BUCKET, Buckets
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
 from fleetctl.planner.placement.ledger.ledger import Crowd, Ledger, Value
+
+NO_BUCKET = -1
+
+
+def nodes_by_selector(ledger: Ledger, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
+    """Return which open nodes each selector allows; shape (nodes, selectors)."""
+    matches = np.zeros((len(ledger.nodes), len(selectors)), dtype=bool)
+    for column, selector in enumerate(selectors):
+        matches[list(ledger.selected(selector)), column] = True
+    return matches
+
+
+@dataclass(slots=True)
+class Buckets:
+    """The open nodes of a ledger by bucket; `areas` = by node, another number that distinguishes nodes, or None."""
+
+    ledger: Ledger
+    areas: Sequence[int] | None = None
+    filled: list[int] = field(default_factory=list)
+    """Each bucket that got its first node, in order; readers keep a cursor into it."""
+    non_empty: set[int] = field(default_factory=set)
+    """The buckets with at least one node."""
+    number: list[int] = field(default_factory=list)
+    """By bucket: the number of its offer."""
+    area: list[int] = field(default_factory=list)
+    """By bucket: the area of its nodes."""
+    age: int = 0
+    """How many times all nodes were sorted into new buckets; readers start over when it changes."""
+    _selectors: dict[Selector, frozenset[int]] = field(default_factory=dict)
+    """By selector: the tags it allows. Nodes with one tag match the same selectors and are in one area."""
+    _tag_of: list[int] = field(default_factory=list)
+    _area_of_tag: list[int] = field(default_factory=list)
+    _tags: list[int] = field(default_factory=list)
+    """By bucket: the tag of its nodes."""
+    _ids: dict[tuple[int, int], int] = field(default_factory=dict)
+    _nodes: list[list[int]] = field(default_factory=list)
+    """By bucket: its nodes, negated and ascending, possibly with nodes that have left."""
+    _count: list[int] = field(default_factory=list)
+    _bucket_of: list[int] = field(default_factory=list)
+    _cursor: int = 0
+
+    def expect(self, selectors: Sequence[Selector]) -> None:
+        """Also distinguish nodes by these selectors."""
+        new = set(selectors).difference(self._selectors)
+        if new or not self._bucket_of:
+            self._sort_nodes(sorted({*self._selectors, *new}))
+
+    def follow(self) -> None:
+        """Catch up with the ledger."""
+        changes, numbers = self.ledger.changes, self.ledger.numbers
+        if self._cursor == len(changes):
+            return
+        recent = changes[self._cursor:] if self._cursor + 1 == len(changes) else set(changes[self._cursor:])
+        for node in recent:
+            tag, before = self._tag_of[node], self._bucket_of[node]
+            if tag == NO_BUCKET or self.number[before] == numbers[node]:
+                continue
+            self._count[before] -= 1
+            if not self._count[before]:
+                self.non_empty.discard(before)
+            self._enter(node, tag, numbers[node])
+        self._cursor = len(changes)
+
+    def allows(self, selector: Selector, bucket: int) -> bool:
+        """Return whether a selector allows the nodes of a bucket."""
+        return self._tags[bucket] in self._selectors[selector]
+
+    def count(self, bucket: int) -> int:
+        """Return the present number of nodes in a bucket."""
+        return self._count[bucket]
+
+    def nodes(self, bucket: int) -> Iterator[int]:
+        """Yield the nodes of a bucket in ledger order, and drop the entries of nodes that have left."""
+        entries = self._nodes[bucket]
+        index = len(entries) - 1
+        while index >= 0:
+            node = -entries[index]
+            if self._bucket_of[node] == bucket:
+                yield node
+            else:
+                del entries[index]
+            index -= 1
+
+    def _enter(self, node: int, tag: int, number: int) -> None:
+        bucket = self._ids.get((tag, number), NO_BUCKET)
+        if bucket == NO_BUCKET:
+            bucket = self._ids[tag, number] = len(self._nodes)
+            self._tags.append(tag)
+            self._nodes.append([])
+            self._count.append(0)
+            self.number.append(number)
+            self.area.append(self._area_of_tag[tag])
+        self._bucket_of[node] = bucket
+        self._count[bucket] += 1
+        if self._count[bucket] == 1:
+            self.non_empty.add(bucket)
+            self.filled.append(bucket)
+        entries = self._nodes[bucket]
+        at = bisect_left(entries, -node)
+        if at == len(entries) or entries[at] != -node:
+            entries.insert(at, -node)
+
+    def _sort_nodes(self, selectors: list[Selector]) -> None:
+        """Tag each open node by its matching selectors and its area, and sort all nodes into new buckets."""
+        nodes = self.ledger.nodes
+        matches = nodes_by_selector(self.ledger, selectors)
+        packed = np.packbits(matches, axis=1)
+        tags: dict[tuple[bytes, int], int] = {}
+        first: list[int] = []
+        self._tag_of = [NO_BUCKET] * len(nodes)
+        for index, node in enumerate(nodes):
+            if node.open:
+                traits = packed[index].tobytes(), self.areas[index] if self.areas is not None else 0
+                if traits not in tags:
+                    tags[traits] = len(tags)
+                    first.append(index)
+                self._tag_of[index] = tags[traits]
+        self._area_of_tag = [area for _, area in tags]
+        self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
+                           for column, selector in enumerate(selectors)}
+        self.age += 1
+        self.filled, self.non_empty, self.number, self.area, self._tags = [], set(), [], [], []
+        self._ids, self._nodes, self._count = {}, [], []
+        self._bucket_of = [NO_BUCKET] * len(nodes)
+        for index in reversed(range(len(nodes))):
+            if self._tag_of[index] != NO_BUCKET:
+                self._enter(index, self._tag_of[index], self.ledger.numbers[index])
+        self._cursor = len(self.ledger.changes)
+
 
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]
@@ -51,7 +185,7 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
 
 
 class Worth(Protocol):
-    """The worth of free room to the expected rest (`worth/room_worth.py`); offers by number."""
+    """The worth of free room to the expected rest (`room_worth.py`); offers by number."""
 
     area_of: list[int]
     """The area of each node."""
@@ -74,16 +208,16 @@ class Fits:
 
     def of(self, number: int, area: int) -> FitKey | None:
         """Return the rank of a fit on the offer with this number."""
-        known = self._known.get((number, area), UNKNOWN)
-        if known is UNKNOWN:
-            known = None
+        key = self._known.get((number, area), UNKNOWN)
+        if key is UNKNOWN:
+            key = None
             fit = self.ledger.fit(number, self.claim)
             if fit is not None:
-                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                key = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
-                    known = (*known[:2], self.worth.harm(number, fit[1], area), *known[2:])
-            self._known[number, area] = known
-        return known
+                    key = (*key[:2], self.worth.harm(number, fit[1], area), *key[2:])
+            self._known[number, area] = key
+        return key
 
     def on(self, node: int) -> FitKey | None:
         """Return the rank of a fit on a node in its present state."""
@@ -169,9 +303,9 @@ class FleetCandidates:
 
 @dataclass(slots=True)
 class DomainCandidates:
-    """The candidates among `places`, the nodes of one domain that a selector allows, ascending."""
+    """The candidates among `nodes`, those of one domain that a selector allows, ascending."""
 
-    places: Sequence[int]
+    nodes: Sequence[int]
     fits: Fits
 
     def __len__(self) -> int:
@@ -192,7 +326,7 @@ class DomainCandidates:
         return iter(sorted(self._fitting()))
 
     def _fitting(self) -> Iterator[tuple[FitKey, int]]:
-        for node in self.places:
+        for node in self.nodes:
             key = self.fits.on(node)
             if key is not None:
                 yield key, node
@@ -206,11 +340,11 @@ def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
-        found = spread(node), node
-        if not found[0]:
-            return found
-        if best is None or found < best:
-            best = found
+        candidate = spread(node), node
+        if not candidate[0]:
+            return candidate
+        if best is None or candidate < best:
+            best = candidate
     return best
 
 
@@ -235,7 +369,7 @@ class Crowding:
         return self.of(self.value_of(node))
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """A lower bound on how crowded any value is."""
         if self.mine:
             return 0
@@ -256,7 +390,7 @@ class Spreading:
         """By value: a heap of the nodes examined."""
         self._first: list[tuple[int, int, FitKey, int, int]] = []
         """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
-        self._least = crowding.least
+        self._minimum = crowding.minimum
 
     def best(self) -> int | None:
         """Return the best node; None if none fits."""
@@ -265,8 +399,8 @@ class Spreading:
             top = self._top()
             if top is None and self._next is None:
                 return None
-            if top is not None and top[1] > self._least and not fresh:
-                self._least, fresh = self.crowding.least, True
+            if top is not None and top[1] > self._minimum and not fresh:
+                self._minimum, fresh = self.crowding.minimum, True
             if top is not None and self._comes_first(top):
                 return top[4]
             self._examine_next()
@@ -286,7 +420,7 @@ class Spreading:
             return True
         risk, crowd, fit, count, _ = top
         next_fit = self._next[0]
-        return risk < next_fit[0] or (crowd <= self._least and (fit < next_fit or (fit == next_fit and not count)))
+        return risk < next_fit[0] or (crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
 
     def _examine_next(self) -> None:
         if self._next is None:

@@ -15,7 +15,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 
 
-class Card(NamedTuple):
+class OfferedCard(NamedTuple):
     """One card: `free_share` in 1/10000; memory in bytes, None = unknown; `foreign` = use beyond what is granted on it.
 
     `tries` = how many more replicas it takes, 0 while it cools; None = any number.
@@ -61,11 +61,11 @@ class Card(NamedTuple):
             return not self.cooling and self.has_vram(vram)
         return not self.closed and self.foreign * SHARE <= (self.free_share - share) * (self.memory or 0)
 
-    def less(self, share: int, vram: int) -> Card:
+    def less(self, share: int, vram: int) -> OfferedCard:
         """Return this card after taking a share and some memory."""
         left = self.free_share - share
         free = None if self.free_vram is None else max(0, self.free_vram - vram) if left else 0
-        return Card(self.index, left, free, self.memory, self.foreign, self.tries and self.tries - 1)
+        return OfferedCard(self.index, left, free, self.memory, self.foreign, self.tries and self.tries - 1)
 
 
 class Offer(NamedTuple):
@@ -74,7 +74,7 @@ class Offer(NamedTuple):
     `unreported` = how many of its cards the cluster's driver does not report: one of them may be lost.
     """
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[OfferedCard, ...] = ()
     free_gpus: int = 0
     free_cpus: int = 0
     free_memory: int = 0
@@ -101,30 +101,24 @@ def take(offer: Offer, claim: Claim) -> Taken | None:
     """Take `claim` from `offer`; None if it does not fit."""
     if offer.free_cpus < claim.cpus or offer.free_memory < claim.memory:
         return None
-    if not claim.wants_card:
-        return Taken(_left(offer, claim, 0, {}), 0, ())
-    chosen = choose(offer, claim)
+    chosen = choose(offer, claim) if claim.wants_card else (0, (), False)
     if chosen is None:
         return None
     gpus, cards, risky = chosen
     changed = {card.index: card.less(min(SHARE, gpus), claim.vram) for card in cards}
-    return Taken(_left(offer, claim, gpus, changed), gpus, tuple(changed), risky)
+    left = Offer(
+        tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
+        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
+        offer.unreported)
+    return Taken(left, gpus, tuple(changed), risky)
 
 
-def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
+def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[OfferedCard], bool] | None:
     """Return the GPU share that a claim on cards takes here, its cards, and whether Ray might hand out others."""
     return _choose_whole(offer, claim) if claim.whole_cards else _choose_share(offer, claim)
 
 
-def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
-    return Offer(
-        tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
-        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, False,
-        offer.unreported,
-    )
-
-
-def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
+def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[OfferedCard], bool] | None:
     wanted = claim.whole_cards
     free = [card for card in offer.cards if card.fully_free]
     fitting = [card for card in free if not card.dirty and card.has_vram(claim.vram)][:wanted]
@@ -133,7 +127,7 @@ def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool
     return claim.gpus, fitting, fitting != free[:wanted]
 
 
-def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
+def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[OfferedCard], bool] | None:
     for share in possible_shares(offer, claim):
         card = blind_pick(offer, share)
         if card is None or not card.takes_share(share, claim.vram):
@@ -151,7 +145,7 @@ def possible_shares(offer: Offer, claim: Claim) -> list[int]:
     return sorted({share_of(claim.vram, size) for size in sizes}, reverse=True)
 
 
-def blind_pick(offer: Offer, share: int) -> Card | None:
+def blind_pick(offer: Offer, share: int) -> OfferedCard | None:
     """Return the card Ray gives to a share: the least remaining share that holds it, lowest index first."""
     if offer.free_gpus < share:
         return None

@@ -5,18 +5,30 @@ Nodes are in one fixed order (name, id), so that the order of the inventory cann
 
 Equal offers are stored once and have a number. The result of a claim on an offer is computed once per (number, claim),
 so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only a few thousand computations.
+
+`open_ledger` opens it: what every node offers and which slots are in use before anything is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from fleetctl.documents.inventory import Gpu, NodeState
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import MAX_SLOTS, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
-from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
+from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
+from fleetctl.planner.placement.policies import (
+    NO_CAP,
+    SLOTS_LABEL,
+    CoolingCards,
+    EffectivePolicy,
+    effective_policy,
+    with_notes,
+)
 
 Value = str | None
 """A value of a label; None = without the label."""
@@ -28,6 +40,9 @@ Slots = int
 """The slots of a node that replicas of one model hold: bit n is set if slot n is held."""
 NO_SLOTS: Slots = 0
 NO_OFFERS: Mapping[int, Offer] = {}
+NO_SHAPES: Mapping[str, ReplicaShape] = {}
+NOTHING: Mapping[str, str] = {}
+NO_CARDS: Mapping[str, CoolingCards] = {}
 HeldBy = Callable[[str], dict[int, Slots]]
 """Returns the slots that live replicas of a model hold, by node."""
 Fit = tuple[Taken, int]
@@ -57,7 +72,7 @@ class LedgerNode:
 
 
 @dataclass(slots=True)
-class Crowds:
+class SpreadCounts:
     """The crowds of the models with a spread; a model's live replicas are read on first use."""
 
     nodes: Sequence[LedgerNode]
@@ -68,13 +83,13 @@ class Crowds:
 
     def of(self, key: str) -> Crowd:
         """Return the crowd of a model, which follows later changes; empty if it has no spread."""
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = {}
+        crowd = self._known.get(key)
+        if crowd is None:
+            crowd = self._known[key] = {}
             for nodes in self.live_nodes(key) if key in self.labels else ():
                 for value in self.values(key, nodes):
-                    known[value] = known.get(value, 0) + 1
-        return known
+                    crowd[value] = crowd.get(value, 0) + 1
+        return crowd
 
     def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
         """Return the values that a replica on `nodes` touches."""
@@ -91,10 +106,10 @@ class Crowds:
             del crowd[value]
         return before
 
-    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
+    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> SpreadCounts:
         """Return a copy without the `ended` replicas, each as (model, the nodes it touches)."""
-        known = {key: dict(crowd) for key, crowd in self._known.items()}
-        other = Crowds(self.nodes, self.labels, self.live_nodes, known)
+        copied = {key: dict(crowd) for key, crowd in self._known.items()}
+        other = SpreadCounts(self.nodes, self.labels, self.live_nodes, copied)
         for key, nodes in ended:
             if key in other.labels:
                 for value in other.values(key, nodes):
@@ -121,7 +136,7 @@ class Ledger:
     _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
     """By model key, then node: the slots held, for models already read."""
     _held_by: HeldBy = lambda _key: {}
-    _crowds: Crowds = field(default_factory=lambda: Crowds(()))
+    _spread_counts: SpreadCounts = field(default_factory=lambda: SpreadCounts(()))
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Fit | None]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
@@ -131,10 +146,10 @@ class Ledger:
     @classmethod
     def opened(
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], held_by: HeldBy = lambda _key: {},
-        crowds: Crowds | None = None,
+        spread_counts: SpreadCounts | None = None,
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots that live replicas hold."""
-        ledger = cls(nodes, _held_by=held_by, _crowds=crowds or Crowds(nodes))
+        ledger = cls(nodes, _held_by=held_by, _spread_counts=spread_counts or SpreadCounts(nodes))
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
@@ -148,13 +163,13 @@ class Ledger:
 
     def fit(self, number: int, claim: Claim) -> Fit | None:
         """Return what would be left after taking `claim` from the offer with this number; None if it does not fit."""
-        known = self._fits.get(claim)
-        if known is None:
-            known = self._fits[claim] = {}
-        if number not in known:
+        fits = self._fits.get(claim)
+        if fits is None:
+            fits = self._fits[claim] = {}
+        if number not in fits:
             taken = take(self._offers[number], claim)
-            known[number] = None if taken is None else (taken, self._number(taken.left))
-        return known[number]
+            fits[number] = None if taken is None else (taken, self._number(taken.left))
+        return fits[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, if it does not fit."""
@@ -205,17 +220,17 @@ class Ledger:
 
     def crowd(self, key: str) -> Crowd:
         """Return how many replicas of a model touch each value of its spread label; follows later changes."""
-        return self._crowds.of(key)
+        return self._spread_counts.of(key)
 
     def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
         """Return the values of its spread label that a replica of a model touches on some nodes."""
-        return self._crowds.values(key, nodes)
+        return self._spread_counts.values(key, nodes)
 
     def _touch(self, key: str, nodes: Iterable[int], more: int) -> None:
-        if key not in self._crowds.labels:
+        if key not in self._spread_counts.labels:
             return
         for value in self.values(key, nodes):
-            before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
+            before = self._spread_counts.put(key, value, self._spread_counts.of(key).get(value, 0) + more)
             self._journal.append((key, value, before, None))
 
     def caps(self, *, wants_cards: bool) -> Sequence[int] | None:
@@ -245,7 +260,7 @@ class Ledger:
                 node, key, slot = change
                 self._set_slots(node, key, self.slots(node, key) ^ 1 << slot)
             else:
-                self._crowds.put(*change[:3])
+                self._spread_counts.put(*change[:3])
 
     def copied(
         self, *, dead: int | None = None, offers: Mapping[int, Offer] = NO_OFFERS,
@@ -260,45 +275,45 @@ class Ledger:
             nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
                         _by_label={}, _caps={}, _slots={key: dict(held) for key, held in self._slots.items()},
-                        _crowds=self._crowds.without(ended))
-        for place, offer in offers.items():
-            other.numbers[place] = other._number(offer)
-        for key, place in ((key, place) for key, places in ended for place in set(places)):
-            held = other.slots(place, key)
+                        _spread_counts=self._spread_counts.without(ended))
+        for index, offer in offers.items():
+            other.numbers[index] = other._number(offer)
+        for key, index in ((key, index) for key, indices in ended for index in set(indices)):
+            held = other.slots(index, key)
             if held:
-                other._set_slots(place, key, held & ~(1 << held.bit_length() - 1))
+                other._set_slots(index, key, held & ~(1 << held.bit_length() - 1))
         return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
             nodes, without = self.nodes, frozenset(selector.without)
-            self._selected[selector] = tuple([place for place in self.labelled(selector.labels)
-                                              if nodes[place].open and nodes[place].id not in without])
+            self._selected[selector] = tuple([index for index in self.labelled(selector.labels)
+                                              if nodes[index].open and nodes[index].id not in without])
         return self._selected[selector]
 
-    def select(self, selector: Selector, places: Sequence[int]) -> None:
+    def select(self, selector: Selector, indices: Sequence[int]) -> None:
         """Define a made-up selector as these nodes, whatever their labels."""
-        self._selected[selector] = tuple(places)
+        self._selected[selector] = tuple(indices)
 
     def labelled(self, labels: Iterable[tuple[str, str]]) -> Sequence[int]:
         """Return all nodes with these labels in ledger order, closed and dead ones too; see `Selector`."""
-        found: set[int] | None = None
+        matching: set[int] | None = None
         for key, expression in labels:
             requirement = parse_requirement(expression)
             by_value = self._places_of(key)
             values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
                       if value in by_value and requirement.allows(value)]
-            places = set[int]().union(*(by_value[value] for value in values))
-            found = places if found is None else found & places
-        return range(len(self.nodes)) if found is None else sorted(found)
+            indices = set[int]().union(*(by_value[value] for value in values))
+            matching = indices if matching is None else matching & indices
+        return range(len(self.nodes)) if matching is None else sorted(matching)
 
     def _places_of(self, key: str) -> dict[str | None, list[int]]:
         """Return the nodes by their value of a label, indexed on first use; None = without the label."""
         if key not in self._by_label:
             by_value = self._by_label[key] = {}
-            for place, node in enumerate(self.nodes):
-                by_value.setdefault(node.labels.get(key), []).append(place)
+            for index, node in enumerate(self.nodes):
+                by_value.setdefault(node.labels.get(key), []).append(index)
         return self._by_label[key]
 
     def _set_slots(self, node: int, key: str, slots: Slots) -> None:
@@ -316,3 +331,92 @@ class Ledger:
         if number == len(self._offers):
             self._offers.append(offer)
         return number
+
+
+class Running(Protocol):
+    """What runs, as far as a ledger needs it."""
+
+    @property
+    def holding(self) -> Mapping[str, Sequence[ReplicaMember]]:
+        """By node id: the members of all live replicas, foreign ones included, in a fixed order."""
+
+    def live_of(self, key: str) -> Sequence[Replica]:
+        """Return the live replicas of a model."""
+
+
+def open_ledger(
+    inventory: Inventory, policies: Sequence[NodePolicy], running: Running,
+    shapes: Mapping[str, ReplicaShape] = NO_SHAPES, cooling: Mapping[str, str] = NOTHING,
+    cooling_cards: Mapping[str, CoolingCards] = NO_CARDS,
+) -> Ledger:
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` define which models are spread.
+
+    `cooling` = why nodes take no new replicas for a while, by node id; `cooling_cards` = their cooling cards, likewise.
+    """
+    documents = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
+    nodes = _ledger_nodes(documents, policies, cooling, cooling_cards)
+    indices = {node.id: index for index, node in enumerate(documents)}
+    offers, nothing, offer_of = list[Offer](), Offer(), dict[tuple[Facts, EffectivePolicy], Offer]()
+    for document, node in zip(documents, nodes, strict=True):
+        if node.state != "ALIVE":
+            offers.append(nothing)
+            continue
+        kind = facts_of(document, running.holding.get(node.id, ())), node.policy
+        if kind not in offer_of:  # equal nodes are computed once
+            offer_of[kind] = offer_from(*kind)
+        offers.append(offer_of[kind])
+
+    def held_by(key: str) -> dict[int, Slots]:
+        held = held_slots(running.live_of(key))
+        return {indices[node_id]: slots for node_id, slots in held.items() if node_id in indices}
+
+    def live_nodes(key: str) -> Iterator[set[int]]:
+        for replica in running.live_of(key):
+            yield {indices[member.node_id] for member in replica.members if member.node_id in indices}
+
+    labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
+    return Ledger.opened(nodes, offers, held_by, SpreadCounts(nodes, labels, live_nodes))
+
+
+def _ledger_nodes(
+    nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str],
+    cooling_cards: Mapping[str, CoolingCards],
+) -> list[LedgerNode]:
+    """Policies are merged once per combination of values of the labels they depend on."""
+    relevant = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
+    policy_of: dict[tuple[str | None, ...], EffectivePolicy] = {}
+    result: list[LedgerNode] = []
+    for node in nodes:
+        labels = node.all_labels
+        values = tuple([labels.get(key) for key in relevant])
+        policy = policy_of.get(values)
+        if policy is None:
+            policy = policy_of[values] = effective_policy(policies, labels)
+        policy = with_notes(policy, node)
+        if policy.cordoned_by is None and node.id in cooling:
+            policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
+        if node.id in cooling_cards:
+            policy = replace(policy, cooling_cards=cooling_cards[node.id])
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus))
+    return result
+
+
+def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
+    """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
+    slots_on: dict[str, list[int | None]] = {}
+    for replica in live:
+        on_nodes: dict[str | None, int | None] = {}  # with the slot that the first of its members there reports
+        for member in replica.members:
+            if on_nodes.get(member.node_id) is None:
+                is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
+                on_nodes[member.node_id] = member.slot if is_slot else None
+        for node_id, slot in on_nodes.items():
+            if node_id is not None:
+                slots_on.setdefault(node_id, []).append(slot)
+    by_node: dict[str, Slots] = {}
+    for node_id, slots in slots_on.items():
+        held = NO_SLOTS
+        for slot in sorted(slots, key=lambda slot: slot is None):
+            held |= 1 << (lowest_free(held) if slot is None or held >> slot & 1 else slot)
+        by_node[node_id] = held
+    return by_node

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30
@@ -44,7 +44,7 @@ class Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _CardLoads:
-    """The cards of one node while grants are assigned to them; all lists by place in `cards`.
+    """The cards of one node while grants are assigned to them; all lists by row in `cards`.
 
     `reported` = the share reported without a holder and not assigned yet, `share` and `vram` = what is assigned.
     """
@@ -54,59 +54,59 @@ class _CardLoads:
     share: list[int]
     vram: list[int]
 
-    def free(self, place: int) -> int:
-        return SHARE - self.share[place] - self.reported[place]
+    def free(self, row: int) -> int:
+        return SHARE - self.share[row] - self.reported[row]
 
-    def grant(self, place: int, share: int, vram: int) -> None:
+    def grant(self, row: int, share: int, vram: int) -> None:
         """Assign a member, or an unknown holder, to a card; without a memory claim it gets its share of the memory."""
-        if self.reported[place]:
-            self.reported[place] = max(0, self.reported[place] - share)
-        self.share[place] = min(SHARE, self.share[place] + share)
-        self.vram[place] += vram or share * (self.cards[place][1] or 0) // SHARE
+        if self.reported[row]:
+            self.reported[row] = max(0, self.reported[row] - share)
+        self.share[row] = min(SHARE, self.share[row] + share)
+        self.vram[row] += vram or share * (self.cards[row][1] or 0) // SHARE
 
     def put(self, share: int, vram: int) -> None:
         """Assign a grant whose card is not known: whole cards first, then the share below one card."""
         whole, part = divmod(share, SHARE)
         # whole cards are granted on cards that are reported as taken, or else on free ones
-        possible = [place for place in range(len(self.cards)) if SHARE in (self.reported[place], self.free(place))]
-        taken = sorted(possible, key=lambda place: (self.reported[place] != SHARE, *self._most_used(place)))[:whole]
-        for place in taken:
-            self.grant(place, SHARE, vram)
+        possible = [row for row in range(len(self.cards)) if SHARE in (self.reported[row], self.free(row))]
+        taken = sorted(possible, key=lambda row: (self.reported[row] != SHARE, *self._most_used(row)))[:whole]
+        for row in taken:
+            self.grant(row, SHARE, vram)
         for _ in range(whole - len(taken)):
-            if not any(self.free(place) for place in range(len(self.cards))):
+            if not any(self.free(row) for row in range(len(self.cards))):
                 break
             self._spill(SHARE, vram)
         if part:
             self._put_share(part, vram)
 
     def _put_share(self, share: int, vram: int) -> None:
-        places = range(len(self.cards))
-        if reported := [place for place in places if self.reported[place] >= share]:
-            self.grant(min(reported, key=lambda place: (self.reported[place], *self._most_used(place))), share, vram)
-        elif room := [place for place in places if self.free(place) >= share]:
-            self.grant(min(room, key=lambda place: (self.free(place), *self._most_used(place))), share, vram)
+        rows = range(len(self.cards))
+        if reported := [row for row in rows if self.reported[row] >= share]:
+            self.grant(min(reported, key=lambda row: (self.reported[row], *self._most_used(row))), share, vram)
+        elif room := [row for row in rows if self.free(row) >= share]:
+            self.grant(min(room, key=lambda row: (self.free(row), *self._most_used(row))), share, vram)
         else:
             self._spill(share, vram)
 
-    def _most_used(self, place: int) -> tuple[int, int]:
+    def _most_used(self, row: int) -> tuple[int, int]:
         """A sort key: cards with most measured use first, then by index."""
-        index, _, measured, *_ = self.cards[place]
+        index, _, measured, *_ = self.cards[row]
         return -measured, index
 
     def _spill(self, share: int, vram: int) -> None:
         """Take the share from all cards with something free: no single card holds it, so the real layout is another."""
-        for place in sorted(range(len(self.cards)), key=lambda place: (-self.free(place), place)):
-            piece = min(share, self.free(place))
+        for row in sorted(range(len(self.cards)), key=lambda row: (-self.free(row), row)):
+            piece = min(share, self.free(row))
             if piece > 0:
-                self.grant(place, piece, vram)
+                self.grant(row, piece, vram)
                 share -= piece
 
-    def finish(self, policy: EffectivePolicy) -> tuple[Card, ...]:
+    def finish(self, policy: EffectivePolicy) -> tuple[OfferedCard, ...]:
         """Return the cards for the ledger; shares that are reported and not assigned count as assigned."""
-        for place, reported in enumerate(self.reported):
+        for row, reported in enumerate(self.reported):
             if reported:
-                self.grant(place, reported, 0)
-        tries = {one.index: one.tries for one in policy.cooling_cards}
+                self.grant(row, reported, 0)
+        tries = {card.index: card.tries for card in policy.cooling_cards}
         kept = policy.reserve_vram, policy.resident_memory
         return tuple([_finished(card, share, vram, *kept, tries.get(card[0]))
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
@@ -115,16 +115,16 @@ class _CardLoads:
 @lru_cache(maxsize=1 << 16)
 def _finished(
     card: BareCard, share: int, vram: int, reserve: int, residents: int, tries: int | None = None
-) -> Card:
+) -> OfferedCard:
     """Return a card for the ledger; `residents` = the bytes that belong to what is known to live there."""
     index, memory, measured, _, unified = card
     slack = max(GIB, (memory or 0) // 50)
     if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
-        return Card(index, 0, None if memory is None else 0, memory)
+        return OfferedCard(index, 0, None if memory is None else 0, memory)
     expected = vram + residents
     free = None if memory is None else max(0, memory - max(measured, expected) - reserve)
     foreign = measured - expected if measured > expected + slack and not unified else 0
-    return Card(index, SHARE - share, free, memory, foreign, tries)
+    return OfferedCard(index, SHARE - share, free, memory, foreign, tries)
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
@@ -145,8 +145,8 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     gpus_used = round(used.gpu * SHARE) if used is not None else 0
     all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE
     cards = _bare_cards(node.gpus, gpus_total // SHARE, all_taken=all_taken)
-    by_uuid, known = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}, {card[0] for card in cards}
-    grants = () if all_taken else tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
+    by_uuid, indices = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}, {card[0] for card in cards}
+    grants = () if all_taken else tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, indices)))
                                          for member in members if member.gpus])
     return Facts(
         cards, grants, gpus_total, gpus_used,
@@ -162,7 +162,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
                      facts.free_cpus, facts.free_memory, empty=not facts.held and not facts.gpus_used)
     cards = tuple([(card[0], card[1] or policy.gpu_memory, *card[2:]) for card in facts.cards])
     loads = _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
-    place_of = {card[0]: place for place, card in enumerate(cards)}
+    row_of = {card[0]: row for row, card in enumerate(cards)}
     unplaced: list[Grant] = []
     for grant in facts.grants:
         gpus, vram, indices = grant
@@ -170,7 +170,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
             unplaced.append(grant)
             continue
         for index in indices:
-            loads.grant(place_of[index], min(SHARE, gpus), vram)
+            loads.grant(row_of[index], min(SHARE, gpus), vram)
     for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
         loads.put(gpus, vram)
     assigned = sum(loads.share) + sum(loads.reported)
@@ -184,7 +184,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 
 
 @lru_cache(maxsize=1 << 12)
-def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
+def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[OfferedCard, ...]:
     """Return the cards of a node without any free share; cached, as most nodes of a full fleet are such."""
     return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0, 0) for index, memory, *_ in cards])
 

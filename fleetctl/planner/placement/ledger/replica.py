@@ -1,19 +1,21 @@
 """Places one replica, whole or not at all: gangs on distinct nodes, inside one label value, within slots.
 
 First a greedy pass, members with the fewest fitting nodes first; if it fails, a bounded search. The members are then
-taken again in the order in which they will be created, since Ray's choice of cards depends on it.
+taken again in the order in which they will be created, since Ray's choice of cards depends on it. The domains of a
+label, for gangs inside one value, are kept up to date with the ledger.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
-from fleetctl.planner.placement.ledger.buckets import Buckets
 from fleetctl.planner.placement.ledger.candidates import (
+    Buckets,
     Candidates,
     Crowding,
     DomainCandidates,
@@ -22,8 +24,55 @@ from fleetctl.planner.placement.ledger.candidates import (
     Spreading,
     Worth,
 )
-from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Domain:
+    """The nodes that share one value of a label."""
+
+    value: str
+    nodes: frozenset[int]
+
+
+class Domains:
+    """All domains of one label by value, with the free share of each. A node without the label is in no domain."""
+
+    def __init__(self, ledger: Ledger, label: str) -> None:
+        self.ledger = ledger
+        values: dict[str, set[int]] = {}
+        for index, node in enumerate(ledger.nodes):
+            if label in node.labels:
+                values.setdefault(node.labels[label], set()).add(index)
+        self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
+        self._of = {index: domain for domain in self.by_value.values() for index in domain.nodes}
+        self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
+        """The number of values; nodes without the label count as one more."""
+        self._known = {index: ledger.offer(index).free_gpus for index in self._of}
+        """By node: its free GPU share when it was last read."""
+        self._free = {value: sum(self._known[index] for index in domain.nodes)
+                      for value, domain in self.by_value.items()}
+        self._order = sorted((free, value) for value, free in self._free.items())
+        self._cursor = len(ledger.changes)
+
+    def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
+        """Yield the domains with at least this many nodes and this free GPU share in total, least free share first."""
+        self._follow()
+        for _, value in self._order[bisect_left(self._order, (gpus, "")):]:
+            if len(self.by_value[value].nodes) >= nodes:
+                yield self.by_value[value]
+
+    def _follow(self) -> None:
+        for node in set(self.ledger.changes[self._cursor:]):
+            free = self.ledger.offer(node).free_gpus
+            if node in self._of and free != self._known[node]:
+                value = self._of[node].value
+                del self._order[bisect_left(self._order, (self._free[value], value))]
+                self._free[value] += free - self._known[node]
+                insort(self._order, (self._free[value], value))
+                self._known[node] = free
+        self._cursor = len(self.ledger.changes)
+
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
@@ -92,16 +141,16 @@ class Placer:
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, of the fleet or of a domain, that can take one kind of member now."""
-        found = self._candidates.get((kind, domain))
-        if found is None:
+        candidates = self._candidates.get((kind, domain))
+        if candidates is None:
             claim, selector = kind
             fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
             if domain is None:
-                found = FleetCandidates(self.expect([selector]), selector, fits)
+                candidates = FleetCandidates(self.expect([selector]), selector, fits)
             else:
-                found = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
-            self._candidates[kind, domain] = found
-        return found
+                candidates = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
+            self._candidates[kind, domain] = candidates
+        return candidates
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
         """Prepare for members with these selectors, so that nodes are not sorted again for each."""
@@ -115,8 +164,8 @@ class Placer:
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
-            most = group.most_ranks
-            if not all(self.candidates(kind).has(-(-count // most)) for kind, count in group.classes().items()):
+            ranks = group.most_ranks
+            if not all(self.candidates(kind).has(-(-count // ranks)) for kind, count in group.classes().items()):
                 return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
@@ -195,8 +244,8 @@ class Placer:
         """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""
         if shape.spread is None or shape.spread.most is None:
             return None
-        most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-        return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
+        limit, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+        return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < limit
 
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None
@@ -220,10 +269,10 @@ class Placer:
         mark, nodes = self.ledger.mark(), SeatNodes()
         try:
             for seats in gangs:
-                found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
-                if found is None:
+                gang = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
+                if gang is None:
                     return None
-                nodes |= found
+                nodes |= gang
             return nodes
         finally:
             self.ledger.undo(mark)
@@ -237,11 +286,11 @@ class Placer:
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
         gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         by_name = {group.name: group.most_ranks for group in shape.groups}
-        most = [by_name[seats[0].group] for seats in gangs]
-        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, most, strict=True))
+        ranks = [by_name[seats[0].group] for seats in gangs]
+        fewest = max(-(-len(seats) // per_node) for seats, per_node in zip(gangs, ranks, strict=True))
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
                     if all(self.candidates(kind, domain).has(-(-count // per_node))
-                           for counts, per_node in zip(kinds, most, strict=True) for kind, count in counts.items()))
+                           for counts, per_node in zip(kinds, ranks, strict=True) for kind, count in counts.items()))
         if crowding is None:
             return possible
         return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE, format_bytes, format_share, plural
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, blind_pick, choose, possible_shares
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, blind_pick, choose, possible_shares
 
 
 class Code(IntEnum):
@@ -108,7 +108,7 @@ def _whole(offer: Offer, claim: Claim) -> Check:
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, known[wanted - 1])
 
 
-def _why_dirty(cards: Sequence[Card]) -> Code:
+def _why_dirty(cards: Sequence[OfferedCard]) -> Code:
     """CARD_COOLING if all dirty cards cool, CARD_IN_USE if at least one is in use."""
     return Code.CARD_COOLING if all(card.cooling for card in cards if card.dirty) else Code.CARD_IN_USE
 
@@ -135,7 +135,7 @@ def _share(offer: Offer, claim: Claim) -> Check:
     return Check(Code.INSUFFICIENT_GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
 
 
-def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
+def _picked(offer: Offer, claim: Claim, card: OfferedCard) -> Check:
     """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
     if card.closed or (card.foreign and not claim.vram):
         return Check(_why_dirty([card]), 1, 0, card.index)

@@ -15,12 +15,11 @@ from fleetctl.documents.names import nearest
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.domains import Domain
-from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
+from fleetctl.planner.placement.ledger.replica import Domain, Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable, Shortfall, hardest_member
+from fleetctl.planner.placement.tally import Ints
 
 OVER_HALF = "gpus: 0.51"
 MAX_DOMAINS = 64

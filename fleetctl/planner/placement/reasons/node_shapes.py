@@ -16,15 +16,15 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
-from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Kind, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Crowds, Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger, LedgerNode, SpreadCounts
 from fleetctl.planner.placement.ledger.node_offer import GIB, offer_of
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.tally import Ints
 
 NAME_LABEL = "fleet.io/node"
 Labels = Mapping[str, str]
@@ -165,7 +165,7 @@ def ledger_with(
     return Ledger.opened(
         nodes, [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
         lambda key: {number_of[place]: held for place, held in ledger.slots_of(key).items() if place in number_of},
-        Crowds(nodes, spread, _known={key: dict(ledger.crowd(key)) for key in spread}))
+        SpreadCounts(nodes, spread, _known={key: dict(ledger.crowd(key)) for key in spread}))
 
 
 def count_placed(

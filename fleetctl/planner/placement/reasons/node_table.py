@@ -15,9 +15,8 @@ import numpy as np
 from fleetctl.documents.inventory import users_text
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE, format_bytes
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import (
@@ -30,7 +29,7 @@ from fleetctl.planner.placement.reasons.check import (
     check_offer,
     need_text,
 )
-from fleetctl.planner.placement.tally import OfferTable
+from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
 
 MAX_EXAMPLES = 5
 Labels = tuple[tuple[str, str], ...]
@@ -56,7 +55,7 @@ class NodeTable:
         offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
-        kinds: dict[tuple[tuple[Card, ...], int], int] = {}
+        kinds: dict[tuple[tuple[OfferedCard, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
         self._offers = [Offer(*kind) for kind in kinds]

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_shapes import MAX_MEMBERS, count_placed, helpful_places
 from fleetctl.planner.placement.reasons.node_table import Shortfall
+from fleetctl.planner.placement.tally import Flags, Ints
 
 NEVER = 1 << 30
 """As a count of replicas: not even without all of them."""

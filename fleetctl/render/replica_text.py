@@ -20,7 +20,7 @@ STATE_WORDS = {
 }
 
 
-def place_text(members: Sequence[ActionMember]) -> str:
+def placement_text(members: Sequence[ActionMember]) -> str:
     """Name every node of a replica with the amount claimed there: GPUs, or CPUs if it claims no GPU."""
     by_node = grouped((member.node, member) for member in members)
     by_amount = grouped((amount_text(there), node) for node, there in by_node.items())
@@ -47,7 +47,7 @@ def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
         warm = ", promoted from WARM" if isinstance(action, Action) and action.op == "promote" else ""
-        groups.setdefault((action.model, place_text(action.members) + warm), []).append(action.replica_id)
+        groups.setdefault((action.model, placement_text(action.members) + warm), []).append(action.replica_id)
     return [(model, ids, place) for (model, place), ids in groups.items()]
 
 

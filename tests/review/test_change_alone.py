@@ -20,9 +20,9 @@ from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
-from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import Side
+from fleetctl.workflow.base_plan import change_caused, with_change
 
 BASE = Revision(name="main", commit="c" * 40)
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Floats, Ints
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
 CELLS_ON_CARD, CELLS_ON_NODE = (2, 2, 100, 4), (8, 8)
@@ -33,7 +32,7 @@ PRICES_LAST = 3
 """Pricings that reuse the prices of CPU, memory and share of a class; with one, the same trace takes 1 s longer."""
 CardState = tuple[int, int, int]
 """Free share, free VRAM and memory of a card, 0 = unknown; cards in one state are equal."""
-Places = NDArray[np.intp]
+Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +128,12 @@ def _promising(value: Floats, use: Ints, scarce: Flags, frame: Frame) -> NDArray
 
 
 class Pricer:
-    """Prices one class of nodes. `items` = those that fit there; other arrays are by place in `items`."""
+    """Prices one class of nodes. `items` = those that fit there; other arrays are by row in `items`."""
 
     def __init__(self, tally: Tally, row: int) -> None:
         problem, node = tally.problem, tally.problem.nodes[row]
         offer, kinds = node.offer, [demand.gangs[0].parts[0][0] for demand in problem.demands]
-        fitting = [item for item, kind in enumerate(kinds) if tally.most(kind)[row]]
+        fitting = [item for item, kind in enumerate(kinds) if tally.max_members(kind)[row]]
         self.items = np.array(fitting, np.intp)
         claims = np.array([problem.kinds[kinds[item]][0] for item in fitting], np.int64).reshape(-1, 4).T
         self.gpus, self.vram, self.use = claims[0], claims[1], claims[2:]  # the use of CPU and memory
@@ -148,7 +147,7 @@ class Pricer:
         self.cardless = self.units == 0
         use = np.vstack([self.use, self.units])
         room = np.array([*self.room, self.gpu_units], np.int64)
-        self.most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
+        self.maximum: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
         """The most of each item on one node, each resource by itself."""
         self._prices: Floats = np.zeros(3)
         self._age = 0
@@ -170,12 +169,12 @@ class Pricer:
         if self._age % PRICES_LAST == 0:
             self._prices = self._resource_prices(worth, limits, live)
         self._age += 1
-        frame = Frame(self.room, self._prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, limits, limits < self.most)
+        frame = Frame(self.room, self._prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, limits, limits < self.maximum)
         fills = _Task(self, worth, live, self._prices, frame).node()
         order = np.argsort(-fills.value, kind="stable")
-        return [fills.counts[place] for place in order[:count] if fills.value[place] > 1e-9]
+        return [fills.counts[index] for index in order[:count] if fills.value[index] > 1e-9]
 
-    def _resource_prices(self, worth: Floats, limits: Ints, live: Places) -> Floats:
+    def _resource_prices(self, worth: Floats, limits: Ints, live: Rows) -> Floats:
         """Return the worth of a unit of CPU, memory and GPU share on such a node: duals of the fractional knapsack."""
         from scipy.optimize import linprog
 
@@ -195,7 +194,7 @@ class _Task:
 
     pricer: Pricer
     worth: Floats
-    live: Places
+    live: Rows
     prices: Floats
     frame: Frame
 
@@ -207,27 +206,27 @@ class _Task:
         return self._with_cardless(fills)
 
     def _with_cardless(self, fills: Fills) -> Fills:
-        places = self.live[self.pricer.cardless[self.live]]
-        if not len(places):
+        rows = self.live[self.pricer.cardless[self.live]]
+        if not len(rows):
             return fills
-        use = self.pricer.use[:, places]
-        one = trimmed(joined(nothing(2, len(self.worth)), self._single_items(places, use)), self.frame)
-        most = int(np.clip(self.pricer.most[places].max(), 1, 32))
-        return merged(fills, _Cards(one, {}, self.frame).fill(most), self.frame)
+        use = self.pricer.use[:, rows]
+        one = trimmed(joined(nothing(2, len(self.worth)), self._single_items(rows, use)), self.frame)
+        maximum = int(np.clip(self.pricer.maximum[rows].max(), 1, 32))
+        return merged(fills, _Cards(one, {}, self.frame).fill(maximum), self.frame)
 
-    def _single_items(self, places: Places, use: Ints) -> Fills:
+    def _single_items(self, rows: Rows, use: Ints) -> Fills:
         """Return fillings of one item each."""
-        counts = np.zeros((len(places), len(self.worth)), np.int32)
-        counts[np.arange(len(places)), places] = 1
-        return Fills(self.worth[places], use, counts)
+        counts = np.zeros((len(rows), len(self.worth)), np.int32)
+        counts[np.arange(len(rows)), rows] = 1
+        return Fills(self.worth[rows], use, counts)
 
     def _cards(self, state: CardState) -> _Cards:
         """Return the fillings of cards in one state."""
         pricer, (share, vram, _), groups = self.pricer, state, dict[int, Fills]()
-        places = self.live[pricer.vram[self.live] <= vram]
-        whole = pricer.gpus[places] // SHARE if share == SHARE else np.zeros(len(places), np.int64)
+        rows = self.live[pricer.vram[self.live] <= vram]
+        whole = pricer.gpus[rows] // SHARE if share == SHARE else np.zeros(len(rows), np.int64)
         for size in np.unique(whole[whole > 0]).tolist():
-            groups[size] = self._single_items(places[whole == size], pricer.use[:, places[whole == size]])
+            groups[size] = self._single_items(rows[whole == size], pricer.use[:, rows[whole == size]])
         return _Cards(self._one_card(state), groups, self.frame)
 
     def _one_card(self, state: CardState) -> Fills:
@@ -235,15 +234,15 @@ class _Task:
         pricer, (share, vram, memory) = self.pricer, state
         shares = pricer.shares_on(memory)
         fits = (shares > 0) & (shares <= share) & (pricer.gpus < SHARE) & (pricer.vram <= vram)
-        places = self.live[fits[self.live]]
-        if not len(places):
+        rows = self.live[fits[self.live]]
+        if not len(rows):
             return nothing(2, len(self.worth))
-        use = np.vstack([pricer.use[:, places], shares[places], pricer.vram[places]])
+        use = np.vstack([pricer.use[:, rows], shares[rows], pricer.vram[rows]])
         cells = (*CELLS_ON_CARD[:3], CELLS_ON_CARD[3] if use[3].any() else 0)
         frame = Frame(np.array([*pricer.room, share, vram], np.int64), np.array([*self.prices, 0.0]), cells,
                       KEEP_ON_CARD, self.frame.limits, self.frame.scarce)
-        fills = trimmed(joined(nothing(4, len(self.worth)), self._single_items(places, use)), frame)
-        for _ in range((share // int(shares[places].min()) - 1).bit_length()):
+        fills = trimmed(joined(nothing(4, len(self.worth)), self._single_items(rows, use)), frame)
+        for _ in range((share // int(shares[rows].min()) - 1).bit_length()):
             fills = merged(fills, fills, frame)
         return trimmed(Fills(fills.value, fills.use[:2], fills.counts), self.frame)
 

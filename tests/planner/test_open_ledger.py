@@ -10,8 +10,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.loading import load_plan
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.opening import held_slots, open_ledger
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, held_slots, open_ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.render.plan_json import saved_plan_json
 

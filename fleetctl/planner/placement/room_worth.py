@@ -28,17 +28,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Floats, Ints
+from fleetctl.planner.placement.bid_prices import MICRO, bid_prices
 from fleetctl.planner.placement.claims import Claim, Kind
 from fleetctl.planner.placement.demand import Expected, expected_kinds
-from fleetctl.planner.placement.ledger.cards import Card, share_of
+from fleetctl.planner.placement.ledger.cards import OfferedCard, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import WantedClasses, with_nodes
-from fleetctl.planner.placement.tally import Tally
-from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
+from fleetctl.planner.placement.tally import Flags, Floats, Ints, Tally
 
-MOST_AREAS = 16
-MOST_GROUPS = 32
+MAX_AREAS = 16
+MAX_GROUPS = 32
 """With a group per area alone the trace default loses 0.32 points."""
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one, which only decides between nearly equal nodes.
@@ -77,7 +76,7 @@ def find_areas(tally: Tally) -> Areas:
     nodes = Counter[tuple[int, bytes]]()
     for key, count in zip(keys, tally.nodes.tolist(), strict=True):
         nodes[key] += count
-    common = sorted(nodes, key=lambda key: (-nodes[key], key))[:MOST_AREAS]
+    common = sorted(nodes, key=lambda key: (-nodes[key], key))[:MAX_AREAS]
     shown = [keys.index(key) for key in common]
     shares = tuple(_shares(kinds, allowed[row], memory[row]) for row in shown)
     of_class = [common.index(key) if key in common else int((allowed[shown] != allowed[row]).sum(axis=1).argmin())
@@ -98,19 +97,13 @@ def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
 def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
     """Return what is free in each group, and the share that each kind takes there.
 
-    CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds).
+    CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds). Classes are
+    split into at most MAX_GROUPS groups (or one per area), as fine as possible.
     """
     kinds = len(tally.problem.kinds)
-    hosted = np.array([tally.most(kind) > 0 for kind in range(kinds)], dtype=bool).reshape(kinds, len(tally.nodes))
+    hosted = np.array([tally.max_members(kind) > 0 for kind in range(kinds)], dtype=bool)
+    hosted = hosted.reshape(kinds, len(tally.nodes))
     free = np.stack([tally.cpus, tally.memory, tally.free_share], axis=1).clip(min=0)
-    grouped = _grouped(tally, areas, free)
-    room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
-    shares = [np.where(hosted[:, rows].any(axis=1), areas.shares[int(areas.of_class[rows[0]])], -1) for rows in grouped]
-    return room, np.array(shares, np.int64).reshape(len(grouped), kinds)
-
-
-def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
-    """Split classes into at most MOST_GROUPS groups (or one per area), as fine as possible."""
     cpus, memory, gpus = free.T
     per_card = np.maximum(gpus, 1)
     cards = np.array([len(node.offer.cards) for node in tally.problem.nodes], np.int64)
@@ -120,9 +113,12 @@ def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
     ], axis=1)
     for depth in (4, 3, 2, 1):
         _, group = np.unique(exact[:, :depth], axis=0, return_inverse=True)
-        if not len(group) or group.max() < MOST_GROUPS:
+        if not len(group) or group.max() < MAX_GROUPS:
             break
-    return [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
+    grouped = [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
+    room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
+    shares = [np.where(hosted[:, rows].any(axis=1), areas.shares[int(areas.of_class[rows[0]])], -1) for rows in grouped]
+    return room, np.array(shares, np.int64).reshape(len(grouped), kinds)
 
 
 class RoomWorth:
@@ -143,17 +139,17 @@ class RoomWorth:
         claims, counts = [claim for (claim, _), _ in wanted], [count for _, count in wanted]
         worth = bid_prices(claims, np.array(counts), *find_groups(tally, areas))
         cards, cpus, mib = share // SHARE, tally.total(tally.cpus) // SHARE, tally.total(tally.memory) // MIB
-        self._most_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
+        self._max_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
         self._by_vram = any(claim.vram for claim in claims)
-        self._tables = node_worth(claims, worth, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
+        self._tables = node_worth(claims, worth, areas.shares, self._max_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
-        nothing_runs = all(one.total == one.missing for one in expected)
+        nothing_runs = all(shape.total == shape.missing for shape in expected)
         rare = rarities(ledger) if nothing_runs else [0] * len(ledger.nodes)
         self.area_of = rare
         for area, node in zip(areas.of_class.tolist(), tally.problem.nodes, strict=True):
-            for place in node.nodes:
-                self.area_of[place] += area * (STEPS + 1)
+            for index in node.nodes:
+                self.area_of[index] += area * (STEPS + 1)
 
     def harm(self, before: int, after: int, area: int) -> int:
         """Return the cost to the rest when one offer becomes another, both by number."""
@@ -168,7 +164,7 @@ class RoomWorth:
         if not new:
             return
         offers = [self._ledger.numbered(number) for number, _ in new]
-        shares = np.zeros((len(new), self._most_cards), np.int64)
+        shares = np.zeros((len(new), self._max_cards), np.int64)
         for row, offer in enumerate(offers):
             shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
         area, rarity = np.divmod(np.array([area for _, area in new], np.int64), STEPS + 1)
@@ -179,7 +175,7 @@ class RoomWorth:
         emptiness = FULLER * free // (SHARE * np.maximum(size, 1))
         self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 
-    def _usable(self, card: Card) -> int:
+    def _usable(self, card: OfferedCard) -> int:
         """Return the share of a card that is still of use; limited by its free memory if the fleet claims VRAM."""
         if card.dirty:
             return 0
@@ -194,21 +190,21 @@ def rarities(ledger: Ledger) -> list[int]:
 
     A label counts, relative to its most common value, if its values group nodes; host names do not.
     """
-    open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
+    open_nodes = [index for index, node in enumerate(ledger.nodes) if node.open]
     counts: dict[str, Counter[str]] = {}
-    for place in open_nodes:
-        for key, value in ledger.nodes[place].labels.items():
+    for index in open_nodes:
+        for key, value in ledger.nodes[index].labels.items():
             counts.setdefault(key, Counter())[value] += 1
     groups = {key: by_value for key, by_value in counts.items() if 1 < len(by_value) <= len(open_nodes) // 2}
-    memory = [max((card.memory or 0 for card in ledger.offer(place).cards), default=0) for place in open_nodes]
+    memory = [max((card.memory or 0 for card in ledger.offer(index).cards), default=0) for index in open_nodes]
     sizes = sorted(memory)
     result = [0] * len(ledger.nodes)
-    for place, size in zip(open_nodes, memory, strict=True):
+    for index, size in zip(open_nodes, memory, strict=True):
         as_large = len(sizes) - bisect_left(sizes, size)
-        labels = ledger.nodes[place].labels
+        labels = ledger.nodes[index].labels
         common = min([as_large / len(sizes), *(by_value[labels[key]] / max(by_value.values())
                                                for key, by_value in groups.items() if key in labels)])
-        result[place] = round(STEPS * (1 - common))
+        result[index] = round(STEPS * (1 - common))
     return result
 
 
@@ -255,7 +251,7 @@ def node_worth(
     """
     cpus = np.array([claim.cpus for claim in claims], np.int64)
     mib = np.array([-(-claim.memory // MIB) for claim in claims], np.int64)
-    sizes = sorted({int(share) for one in shares for share in one if 0 < share < SHARE})
+    sizes = sorted({int(share) for area in shares for share in area if 0 < share < SHARE})
     step = max(FINEST, gcd(SHARE, *sizes))
     cpu_grid = sorted({percent * cpu_price // 100 for percent in CPU_PRICES})
     mib_grid = sorted({percent * mib_price // 100 for percent in MEMORY_PRICES})
@@ -276,7 +272,7 @@ def _filled(shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int) -
 
     `shares` has shape (areas, kinds), `worth` has shape (kinds, CPU steps, prices).
     """
-    best_of = {int(size): np.stack([worth[one == size].max(axis=0, initial=NEVER) for one in shares])
+    best_of = {int(size): np.stack([worth[area == size].max(axis=0, initial=NEVER) for area in shares])
                for size in np.unique(shares[shares > 0])}
     levels, shape = SHARE // step, (len(shares), *worth.shape[1:])
     card = np.zeros((levels + 1, *shape), np.int32)

@@ -4,8 +4,8 @@ Priorities from high to low; within one, models without a live replica get their
 with the fewest nodes go first, and of those the large ones, as in first-fit decreasing (Johnson 1974; optimal on equal
 nodes if sizes divide one another, Coffman, Garey and Johnson 1987). The place in a file only breaks ties.
 
-`Lifts` is a packing on the ledger, of which new replicas can be lifted off and replaced; running ones are not known
-here.
+`MovablePacking` is a packing on the ledger, of which new replicas can be lifted off and replaced; running ones are not
+known here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 
-MOST_LIFTED = 64
+MAX_LIFTED = 64
 """The most replicas lifted at once, so that a step is cheap even on full nodes."""
 
 
-def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | None = None) -> list[Placed]:
+def pack_greedily(wanted: WantedClasses, placer: Placer, limits: Sequence[int] | None = None) -> list[Placed]:
     """Place as much as fits in one pass, priority by priority, scarce members first; the result stays taken.
 
-    `most` = the most replicas of each class of demand.
+    `limits` = the most replicas of each class of demand.
     """
     placer.expect([selector for _, selector in wanted.kinds])
 
@@ -36,20 +36,26 @@ def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | N
                 -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
                 -max(claim.cpus for claim in claims), -demand.shape.size)
 
-    left = Counter({demand.place: demand.missing for one in wanted.demands for demand in one.demands})
-    if most is not None:
-        left = Counter(demand.place for one, count in zip(wanted.demands, most, strict=True)
-                       for demand in one.in_turn(count))
+    left = Counter({demand.place: demand.missing for alike in wanted.demands for demand in alike.demands})
+    if limits is not None:
+        left = Counter(demand.place for alike, count in zip(wanted.demands, limits, strict=True)
+                       for demand in alike.in_turn(count))
     result: list[Placed] = []
     for priority in wanted.priorities:
-        classes = sorted((one for one in wanted.demands if one.priority == priority), key=fewest_nodes_first)
-        result += _fill([demand for one in classes for demand in one.demands], left, placer)
+        classes = sorted((alike for alike in wanted.demands if alike.priority == priority), key=fewest_nodes_first)
+        demands = [demand for alike in classes for demand in alike.demands]
+        for demand in demands:  # a first replica of each model without any, then the others
+            if demand.live == 0 and left[demand.place] and (first := list(place_some(demand, 1, placer))):
+                result += first
+                left[demand.place] -= 1
+        for demand in demands:
+            result += place_some(demand, left[demand.place], placer)
     return result
 
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Take replicas again where they were placed before an undo; replicas that the ledger now refuses are left out."""
-    taken = ((one.demand, placer.take_at(one.demand.shape, one.seats)) for one in placed)
+    taken = ((replica.demand, placer.take_at(replica.demand.shape, replica.seats)) for replica in placed)
     return [Placed(demand, assignments) for demand, assignments in taken if assignments is not None]
 
 
@@ -60,17 +66,17 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     Ray's next choice to a card with more memory. Without this, the next plan might find more to place.
     """
     left = {demand.place: demand.missing for demand in demands}
-    for one in placed:
-        left[one.demand.place] -= 1
-    found = True
-    while found:
-        found = False
+    for replica in placed:
+        left[replica.demand.place] -= 1
+    progress = True
+    while progress:
+        progress = False
         for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)):
             if left[demand.place] > 0:
                 more = list(place_some(demand, left[demand.place], placer))
                 placed += more
                 left[demand.place] -= len(more)
-                found = found or bool(more)
+                progress = progress or bool(more)
 
 
 def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
@@ -86,20 +92,8 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def _fill(models: Sequence[Demand], left: Counter[int], placer: Placer) -> list[Placed]:
-    """Place a first replica of each model without any, then the others; `left` = how many, by the model's place."""
-    result: list[Placed] = []
-    for demand in models:
-        if demand.live == 0 and left[demand.place] and (found := list(place_some(demand, 1, placer))):
-            result += found
-            left[demand.place] -= 1
-    for demand in models:
-        result += place_some(demand, left[demand.place], placer)
-    return result
-
-
 @dataclass(slots=True)
-class Lifts:
+class MovablePacking:
     """New replicas by identity, in order of creation, and by node."""
 
     ledger: Ledger
@@ -112,54 +106,56 @@ class Lifts:
     """(node, model) pairs that lost a replica for good."""
 
     def __post_init__(self, packing: Sequence[Placed]) -> None:
-        for one in packing:
-            self._enter(one)
+        for replica in packing:
+            self._enter(replica)
 
     def lift(self, chosen: Iterable[Placed]) -> bool:
         """Take some replicas off the ledger; False if the others would then get other cards."""
-        lifted = {id(one): one for one in chosen}
-        for node in {node for one in lifted.values() for node in one.nodes}:
-            if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
+        lifted = {id(replica): replica for replica in chosen}
+        for node in {node for replica in lifted.values() for node in replica.nodes}:
+            if not self._replay(node, [replica for replica in self.on_node[node] if id(replica) not in lifted]):
                 return False
-        for one in lifted.values():
-            self._lift_slots(one)
+        for replica in lifted.values():
+            self._lift_slots(replica)
         return True
 
     def accept(self, lifted: Iterable[Placed], added: Iterable[Placed]) -> None:
         """Replace the `lifted` replicas by `added` ones, which are on the ledger."""
-        for one in lifted:
-            del self.placed[id(one)]
-            for node in one.nodes:
-                self._loosened.add((node, one.demand.shape.key))
-                self.on_node[node] = [other for other in self.on_node[node] if other is not one]
-        for one in added:
-            self._enter(one)
+        for replica in lifted:
+            del self.placed[id(replica)]
+            for node in replica.nodes:
+                self._loosened.add((node, replica.demand.shape.key))
+                self.on_node[node] = [other for other in self.on_node[node] if other is not replica]
+        for replica in added:
+            self._enter(replica)
 
     def closed_up(self) -> list[Placed]:
         """Return the packing, after giving replicas on (node, model) pairs that lost one the lowest slots again."""
         placed = list(self.placed.values())
-        gaps = [place for place, one in enumerate(placed)
-                if any((assigned.node, one.demand.shape.key) in self._loosened for assigned in one.assignments)]
-        for place in gaps:
-            self._lift_slots(placed[place])
-        for place in gaps:
-            demand, assignments = placed[place]
+        gaps = [index for index, replica in enumerate(placed)
+                if any((assigned.node, replica.demand.shape.key) in self._loosened for assigned in replica.assignments)]
+        for index in gaps:
+            self._lift_slots(placed[index])
+        for index in gaps:
+            demand, assignments = placed[index]
             slots = self.ledger.take_slots(demand.shape.key, (assigned.node for assigned in assignments))
-            placed[place] = Placed(demand, tuple(one._replace(slot=slots[one.node]) for one in assignments))
+            placed[index] = Placed(demand, tuple(
+                assigned._replace(slot=slots[assigned.node]) for assigned in assignments))
         return placed
 
-    def _enter(self, one: Placed) -> None:
-        self.placed[id(one)] = one
-        for node in one.nodes:
-            self.on_node.setdefault(node, []).append(one)
+    def _enter(self, replica: Placed) -> None:
+        self.placed[id(replica)] = replica
+        for node in replica.nodes:
+            self.on_node.setdefault(node, []).append(replica)
 
-    def _lift_slots(self, one: Placed) -> None:
-        self.ledger.lift_slots(one.demand.shape.key, {assigned.node: assigned.slot for assigned in one.assignments})
+    def _lift_slots(self, replica: Placed) -> None:
+        slots = {assigned.node: assigned.slot for assigned in replica.assignments}
+        self.ledger.lift_slots(replica.demand.shape.key, slots)
 
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
         """Set a node to its opening offer less the replicas that stay; False if they no longer fit."""
         number = self.opening[node]
-        for assigned in (assigned for one in staying for assigned in one.assignments if assigned.node == node):
+        for assigned in (assigned for replica in staying for assigned in replica.assignments if assigned.node == node):
             fit = self.ledger.fit(number, assigned.seat.claim)
             if fit is None:
                 return False

@@ -8,30 +8,25 @@ replicas. Running replicas never move, and the number of replicas placed per mod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
-from fleetctl.planner.placement.ledger.ledger import Ledger, Value
+from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
+from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.objective import crowding
 
 SWAPS = 24
 """The most nodes tried for one replica."""
 
 
-def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
-    """Return how crowded the values of all written spreads are; 0 without any."""
-    return sum(count * count for demand in demands if demand.shape.spread is not None
-               for count in ledger.crowd(demand.shape.key).values())
-
-
 def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Place as many replicas of each model again, largest members first; `placer` puts spreads first."""
-    counts = Counter(one.demand.place for one in placed)
-    demands = {one.demand.place: one.demand for one in sorted(placed, key=_largest_first)}
-    return [one for demand in demands.values() for one in place_some(demand, counts[demand.place], placer)]
+    counts = Counter(replica.demand.place for replica in placed)
+    demands = {replica.demand.place: replica.demand for replica in sorted(placed, key=_largest_first)}
+    return [replica for demand in demands.values() for replica in place_some(demand, counts[demand.place], placer)]
 
 
 def spread_out(
@@ -42,11 +37,11 @@ def spread_out(
     `placer` puts written spreads first; `opening` = the numbers of the nodes' offers before the packing; `steps` = the
     most placements to try.
     """
-    mover = _Mover(placer, Lifts(placer.ledger, opening, placed), steps)
+    mover = _Mover(placer, MovablePacking(placer.ledger, opening, placed), steps)
     spread = [demand for demand in demands if demand.shape.spread is not None]
     while mover.steps > 0 and any(mover.spread(demand) for demand in spread):
         pass
-    return mover.lifts.closed_up()
+    return mover.packing.closed_up()
 
 
 @dataclass(slots=True)
@@ -54,7 +49,7 @@ class _Mover:
     """The present packing; `steps` = how many placements may still be tried."""
 
     placer: Placer
-    lifts: Lifts
+    packing: MovablePacking
     steps: int
     _values_of: dict[tuple[Spread | None, tuple[Selector, ...]], set[Value]] = field(default_factory=dict)
     """By spread and selectors: the values that members of a replica may be on."""
@@ -67,53 +62,55 @@ class _Mover:
         return moved
 
     def _move_one(self, demand: Demand) -> bool:
-        crowd, least = self.placer.ledger.crowd(demand.shape.key), self._least(demand)
-        if max(crowd.values(), default=0) <= least + 1:
+        crowd, minimum = self.placer.ledger.crowd(demand.shape.key), self._minimum(demand)
+        if max(crowd.values(), default=0) <= minimum + 1:
             return False
-        mine = [one for one in self.lifts.placed.values() if one.demand.place == demand.place]
+        mine = [replica for replica in self.packing.placed.values() if replica.demand.place == demand.place]
         values = self.placer.ledger.values
-        worst = {id(one): max(crowd[value] for value in values(demand.shape.key, one.nodes)) for one in mine}
-        crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
-        return any(self._move(one, ()) for one in crowded) or any(
-            self._move(one, others) for one in crowded for others in self._swaps(one, worst[id(one)]))
+        worst = {id(replica): max(crowd[value] for value in values(demand.shape.key, replica.nodes))
+                 for replica in mine}
+        crowded = sorted((replica for replica in mine if worst[id(replica)] > minimum + 1),
+                         key=lambda replica: -worst[id(replica)])
+        return any(self._move(replica, ()) for replica in crowded) or any(
+            self._move(replica, others) for replica in crowded for others in self._swaps(replica, worst[id(replica)]))
 
-    def _move(self, one: Placed, others: Sequence[Placed]) -> bool:
+    def _move(self, replica: Placed, others: Sequence[Placed]) -> bool:
         """Place a replica again, then the `others`; keep the result, and return True, if all fit and it is better."""
         if self.steps <= 0:
             return False
-        ledger, lifted = self.placer.ledger, [one, *others]
+        ledger, lifted = self.placer.ledger, [replica, *others]
         demands = {other.demand.place: other.demand for other in lifted}.values()
         mark, before = ledger.mark(), crowding(demands, ledger)
         added: list[Placed] = []
-        if self.lifts.lift(lifted):
-            for other in (one, *sorted(others, key=_largest_first)):
+        if self.packing.lift(lifted):
+            for other in (replica, *sorted(others, key=_largest_first)):
                 self.steps -= 1
-                found = next(place_some(other.demand, 1, self.placer), None)
-                if found is None:
+                again = next(place_some(other.demand, 1, self.placer), None)
+                if again is None:
                     break
-                added.append(found)
+                added.append(again)
         if len(added) == len(lifted) and crowding(demands, ledger) < before:
-            self.lifts.accept(lifted, added)
+            self.packing.accept(lifted, added)
             return True
         ledger.undo(mark)
         return False
 
-    def _swaps(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
+    def _swaps(self, replica: Placed, crowded: int) -> Iterator[list[Placed]]:
         """Yield the replicas on single nodes of less crowded values, then the same with the replica's neighbors."""
-        ledger, shape = self.placer.ledger, one.demand.shape
-        crowd, mine, on_node = ledger.crowd(shape.key), one.nodes, self.lifts.on_node
+        ledger, shape = self.placer.ledger, replica.demand.shape
+        crowd, mine, on_node = ledger.crowd(shape.key), replica.nodes, self.packing.on_node
         nodes = {node for selector in shape.selectors for node in ledger.selected(selector)
                  if node not in mine and on_node.get(node)}
         counts = {node: sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,))) for node in nodes}
         ranked = sorted((count, node) for node, count in counts.items() if count + 1 < crowded)
-        beside = {id(other): other for node in sorted(mine) for other in on_node[node] if other is not one}
+        beside = {id(other): other for node in sorted(mine) for other in on_node[node] if other is not replica}
         for own in ({}, beside) if beside else ({},):
             for _, node in ranked[:SWAPS]:
-                others = own | {id(other): other for other in on_node[node] if other is not one}
-                if 0 < len(others) <= MOST_LIFTED:
+                others = own | {id(other): other for other in on_node[node] if other is not replica}
+                if 0 < len(others) <= MAX_LIFTED:
                     yield list(others.values())
 
-    def _least(self, demand: Demand) -> int:
+    def _minimum(self, demand: Demand) -> int:
         """Return the number of replicas on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
         reach = spread, tuple(demand.shape.selectors)
@@ -124,5 +121,5 @@ class _Mover:
         return min((crowd.get(value, 0) for value in self._values_of[reach]), default=0)
 
 
-def _largest_first(one: Placed) -> tuple[int, ...]:
-    return (-max(assigned.gpus for assigned in one.assignments), -one.demand.priority, one.demand.place)
+def _largest_first(replica: Placed) -> tuple[int, ...]:
+    return (-max(assigned.gpus for assigned in replica.assignments), -replica.demand.priority, replica.demand.place)

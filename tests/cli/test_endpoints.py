@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from fleetctl.cli.endpoints import endpoints_of
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.planner.endpoints import endpoints_of
 
 
 def member(group: str = "main", rank: int = 0, copy: int = 0, address: str | None = "10.0.0.1", port: int = 9000

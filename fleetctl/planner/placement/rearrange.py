@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MOST_LIFTED, Lifts, place_some
+from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 
@@ -29,18 +29,18 @@ def rearrange(
     `opening` = the numbers of the nodes' offers before the packing; `steps` = the most members to place; `enough` = the
     levels at which to stop, since nothing can be better.
     """
-    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
-    while walk.lifts.placed and walk.steps < steps and walk.levels != enough and walk.has_missing():
+    walk = _Walk(demands, placer, MovablePacking(placer.ledger, opening, placed))
+    while walk.packing.placed and walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
-    return walk.lifts.closed_up()
+    return walk.packing.closed_up()
 
 
 class _Walk:
     """The present packing and the state of the walk."""
 
-    def __init__(self, demands: Sequence[Demand], placer: Placer, lifts: Lifts) -> None:
-        self.demands, self.placer, self.lifts = demands, placer, lifts
-        self.counts = Counter(one.demand.place for one in lifts.placed.values())
+    def __init__(self, demands: Sequence[Demand], placer: Placer, packing: MovablePacking) -> None:
+        self.demands, self.placer, self.packing = demands, placer, packing
+        self.counts = Counter(replica.demand.place for replica in packing.placed.values())
         self.levels = self._levels()
         self.gaps: dict[Selector, list[int]] = {}
         self.steps, self.age, self.state = 0, 0, 20_000_303
@@ -56,11 +56,11 @@ class _Walk:
         target = self._target()
         lifted = self._on(self._nodes_to_clear(target))
         self.steps += 1
-        if not self.lifts.lift(lifted):
+        if not self.packing.lift(lifted):
             ledger.undo(mark)
             return
         before = self.counts.copy()
-        self.counts.subtract(one.demand.place for one in lifted)
+        self.counts.subtract(replica.demand.place for replica in lifted)
         added = self._insert(target, lifted)
         levels = self._levels()
         if levels < self.levels:
@@ -68,7 +68,7 @@ class _Walk:
             ledger.undo(mark)
             return
         self.levels = levels
-        self.lifts.accept(lifted, added)
+        self.packing.accept(lifted, added)
 
     def _levels(self) -> Levels:
         return levels_of(self.demands, self.counts)
@@ -109,20 +109,20 @@ class _Walk:
         return useful, self.gaps[selector]
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
-        """Return the new replicas on some nodes, at most MOST_LIFTED."""
-        found = {id(one): one for node in nodes for one in self.lifts.on_node.get(node, ())}
-        return list(found.values())[:MOST_LIFTED]
+        """Return the new replicas on some nodes, at most MAX_LIFTED."""
+        replicas = {id(replica): replica for node in nodes for replica in self.packing.on_node.get(node, ())}
+        return list(replicas.values())[:MAX_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then the lifted and other missing replicas, in one of a few orders."""
-        order = self._order(target, {one.demand.place for one in lifted})
+        order = self._order(target, {replica.demand.place for replica in lifted})
         added: list[Placed] = []
         for demand, count in order:
             missing = min(count, demand.missing - self.counts[demand.place])
-            found = list(place_some(demand, missing, self.placer)) if missing > 0 else []
-            self.steps += (len(found) + 1) * demand.shape.size
-            self.counts[demand.place] += len(found)
-            added += found
+            new = list(place_some(demand, missing, self.placer)) if missing > 0 else []
+            self.steps += (len(new) + 1) * demand.shape.size
+            self.counts[demand.place] += len(new)
+            added += new
         return added
 
     def _order(self, target: Demand, lifted: set[int]) -> Iterator[tuple[Demand, int]]:

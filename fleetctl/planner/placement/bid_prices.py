@@ -3,27 +3,30 @@
 A linear program places the expected members on groups of equal nodes: CPU, memory and GPU by volume, shares of a card
 by patterns of one card (0.81 and 0.47 do not share one, whatever the volume). The price of a kind's demand row is the
 gain from one more member of it. What remains of its GPU share is the worth to a node: the gain elsewhere of the room it
-takes. Bid prices: Talluri and van Ryzin 1998; patterns: Gilmore and Gomory 1961.
+takes. Bid prices: Talluri and van Ryzin 1998.
 
 The prices are those of a point on the central path (Megiddo 1989) instead of a corner, which the simplex method
 returns. If many corners are optimal, as when capacity is not scarce everywhere, the prices of one show nearly scarce
 resources as free. On the path each resource costs the inverse of its slack, so it has a price before it runs out. NumPy
 only; equal input gives equal steps. Not for proofs: the bound has its own solver.
+
+Packings of one card also bound shared cards there. Counting shares alone, 0.5 + 0.5 free would hold 0.8; packings avoid
+that (Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.tally import Floats, Ints
 
 MICRO = 1_000_000
 """The unit of worth: a millionth of a card."""
@@ -33,8 +36,10 @@ GAP = 0.05
 Trace default, 100 tasks per plan, seed 42: 96.17 % with it, 95.60 with the prices of a corner (HiGHS), 93.01 without
 prices.
 """
-MOST_PATTERNS = 300
-MOST_SIZES = 8
+MAX_PATTERNS = 300
+PACKING_STEPS = 20_000
+"""The most steps of a search for all packings of one card."""
+MAX_SIZES = 8
 STEPS = 80
 CENTRED = 0.3
 """The least product of a variable and its slack, relative to the mean, for a point that counts as on the path."""
@@ -58,8 +63,8 @@ def bid_prices(claims: Sequence[Claim], counts: Floats, room: Floats, shares: In
     program = _program(counts, room * scale, need * scale[:2], shares, sizes, packings)
     x, price = _interior_point(program, len(claims), len(sizes), len(program.gain) - len(packings))
     prices = balanced_prices(program, x, price, GAP)[: len(claims)]
-    most = shares.max(axis=0)
-    own = np.where(most == 0, (need * scale[:2]).max(axis=1), np.maximum(most, 0) / SHARE)
+    share = shares.max(axis=0)
+    own = np.where(share == 0, (need * scale[:2]).max(axis=1), np.maximum(share, 0) / SHARE)
     worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
     return worth
 
@@ -72,10 +77,10 @@ def _program(counts: Floats, room: Floats, need: Floats, shares: Ints, sizes: In
     kinds, cards = len(counts), float(room[:, 2].sum())
     first_size = kinds + room.size
     rows, values, gain, width = list[Ints](), list[Floats](), list[Floats](), list[int]()
-    for place, group in enumerate(shares):
+    for index, group in enumerate(shares):
         hosted = np.flatnonzero(group >= 0)
         share, known = group[hosted] / SHARE, np.isin(group[hosted], sizes)
-        own = np.tile(kinds + 3 * place + np.arange(3), (len(hosted), 1))
+        own = np.tile(kinds + 3 * index + np.arange(3), (len(hosted), 1))
         of_cards = first_size + np.where(known, np.searchsorted(sizes, group[hosted]), len(sizes))
         rows.append(np.column_stack([hosted, own, of_cards]).ravel())
         values.append(np.column_stack([share >= 0, need[hosted], share, np.where(known, 1.0, share)]).ravel())
@@ -97,12 +102,12 @@ def _interior_point(program: LinearProgram, kinds: int, sizes: int, demand_colum
     The constants only have to leave some slack everywhere; the end of the path does not depend on them.
     """
     entry = program.columns < demand_columns
-    ways = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
+    groups = np.bincount(program.rows[program.rows < kinds], minlength=kinds)
     cover = -np.bincount(program.rows[~entry], program.values[~entry], len(program.limit))
     sized = slice(len(program.limit) - 1 - sizes, len(program.limit) - 1)
     x = np.zeros(len(program.gain))
     first = entry & (program.rows < kinds)
-    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(ways, 1))[program.rows[first]]
+    x[program.columns[first]] = (0.5 * program.limit[:kinds] / np.maximum(groups, 1))[program.rows[first]]
     for _ in range(200):
         if sizes:
             x[demand_columns:] = 0.0
@@ -133,11 +138,11 @@ def _packings(counts: Floats, shares: Ints) -> tuple[Ints, Ints]:
         for count, share in zip(counts.tolist(), group, strict=True):
             if 0 < share < SHARE:
                 weight[share] = weight.get(share, 0.0) + count * share
-    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
-    for most in range(len(sizes), 0, -2):
-        kept = sorted(sizes[:most])
+    sizes = sorted(weight, key=lambda size: (-weight[size], size))[:MAX_SIZES]
+    for count in range(len(sizes), 0, -2):
+        kept = sorted(sizes[:count])
         with suppress(TooManyError):
-            packings = maximal_packings([Piece(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
+            packings = maximal_packings([CardShare(size, 0) for size in kept], SHARE, 0, MAX_PATTERNS)
             return np.array(kept, np.int64), np.array(packings, np.int64)
     return np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
@@ -162,9 +167,9 @@ class LinearProgram:
 
     def normal(self, weight: Floats) -> Floats:
         """Return A diag(weight) A' as a dense matrix, shape (rows, rows)."""
-        place, product, column = self._pairs
+        index, product, column = self._pairs
         size = len(self.limit)
-        return _summed(place, product * weight[column], size * size).reshape(size, size)
+        return _summed(index, product * weight[column], size * size).reshape(size, size)
 
     @cached_property
     def _pairs(self) -> tuple[Ints, Floats, Ints]:
@@ -178,9 +183,9 @@ class LinearProgram:
         return rows[first] * len(self.limit) + rows[second], values[first] * values[second], columns[first]
 
 
-def _summed(places: Ints, values: Floats, size: int) -> Floats:
+def _summed(indices: Ints, values: Floats, size: int) -> Floats:
     """Sum values by place, in the given order, so that the last bit is always the same."""
-    return np.bincount(places, values, size).astype(np.float64, copy=False)
+    return np.bincount(indices, values, size).astype(np.float64, copy=False)
 
 
 @dataclass(slots=True)
@@ -192,13 +197,6 @@ class _Point:
     price: Floats
     excess: Floats
 
-    def mean(self) -> float:
-        products = float(self.x @ self.excess + self.slack @ self.price)
-        return products / (len(self.x) + len(self.slack))
-
-    def least(self) -> float:
-        return float(min((self.x * self.excess).min(), (self.slack * self.price).min()))
-
 
 def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float) -> Floats:
     """Return the price of each row, shape (rows,), where the duality gap is `gap` of the gain.
@@ -206,13 +204,15 @@ def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float
     `x` and `price` start strictly inside: A x < limit, price A > gain, all positive.
     """
     at = _Point(x, program.limit - program.times(x), price, program.cost(price) - program.gain)
+    products = len(at.x) + len(at.slack)
     for _ in range(STEPS):
-        mean, least = at.mean(), at.least()
-        wanted = gap * abs(float(program.gain @ at.x)) / (len(at.x) + len(at.slack))
-        if mean <= 1.1 * wanted and least > CENTRED * mean:
+        mean = float(at.x @ at.excess + at.slack @ at.price) / products
+        minimum = float(min((at.x * at.excess).min(), (at.slack * at.price).min()))
+        wanted = gap * abs(float(program.gain @ at.x)) / products
+        if mean <= 1.1 * wanted and minimum > CENTRED * mean:
             break
         try:
-            _newton(program, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
+            _newton(program, at, max(wanted, mean * (0.2 if minimum > 0.05 * mean else 0.8)))
         except np.linalg.LinAlgError:
             break  # amounts too far apart for the arithmetic; the prices so far are valid and good enough
     return at.price
@@ -237,3 +237,52 @@ def _length(value: Floats, step: Floats) -> float:
     """Return which fraction of `step`, at most 1, keeps `value` positive."""
     falling = step < 0
     return min(1.0, 0.9 * float((-value[falling] / step[falling]).min())) if falling.any() else 1.0
+
+
+class CardShare(NamedTuple):
+    """A share of one card (1/10000) with its memory (bytes; 0 = none claimed)."""
+
+    share: int
+    vram: int
+
+
+class TooManyError(Exception):
+    """More packings than the limit."""
+
+
+def maximal_packings(pieces: Sequence[CardShare], share: int, vram: int, limit: int) -> tuple[tuple[int, ...], ...]:
+    """Return the maximal packings of a card with `share` and `vram` free, as counts by piece.
+
+    Each packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
+    """
+    steps = iter(range(PACKING_STEPS))
+    packings: list[tuple[int, ...]] = []
+    order = sorted((index for index, piece in enumerate(pieces) if _maximum(piece, share, vram)),
+                   key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
+    ordered = [pieces[index] for index in order]
+    for counts in _fillings(ordered, 0, share, vram, steps):
+        if len(packings) == limit:
+            raise TooManyError
+        by_piece = dict(zip(order, counts, strict=True))
+        packings.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
+    return tuple(sorted(packings))
+
+
+def _fillings(
+    pieces: Sequence[CardShare], start: int, share: int, vram: int, steps: Iterator[int]
+) -> Iterator[tuple[int, ...]]:
+    if next(steps, None) is None:
+        raise TooManyError
+    if start == len(pieces):
+        if not any(_maximum(piece, share, vram) for piece in pieces):
+            yield ()
+        return
+    piece = pieces[start]
+    for count in range(_maximum(piece, share, vram), -1, -1):
+        for others in _fillings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
+            yield (count, *others)
+
+
+def _maximum(piece: CardShare, share: int, vram: int) -> int:
+    count = share // piece.share
+    return min(count, max(vram, 0) // piece.vram) if piece.vram else count
