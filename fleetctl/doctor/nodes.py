@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
-from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting
+from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting, users_text
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.records import cordon_note, has_ended
 from fleetctl.planner.placement.policies import policy_of
-from fleetctl.planner.placement.reasons.words import users_text
 
 
 def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:

@@ -395,6 +395,6 @@ def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
 def _cooling(cooled: Cooled) -> dict[str, Cooling]:
     by_subject = {f"model {key}": cooling for key, cooling in cooled.models.items()}
     by_subject |= {f"card {uuid}": cooling for uuid, cooling in cooled.cards.items()}
-    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items(), *cooled.no_image.items()):
+    for model_key, nodes in (("", cooled.nodes), *cooled.avoided.items(), *cooled.no_image.items()):
         by_subject |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
     return by_subject

@@ -23,9 +23,8 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_nodes
 from fleetctl.planner.questions.new_node import hardware, need_text
-from fleetctl.planner.questions.scenario import Scenario, take_planned
+from fleetctl.planner.questions.scenario import Scenario, most_new, take_planned, take_waiting, with_new_nodes
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.quotas import Quotas
 
