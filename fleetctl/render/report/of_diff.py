@@ -269,7 +269,7 @@ def change_tables(change: PlanChange) -> tuple[Table, Table]:
                for one in change.models]
     return (
         Table("effect", f"This change alone, since {revision_text(change.base)}", EFFECT_COLUMNS, tuple(effects),
-              note=f"{change_sentence(change)}.", line="{model}: {message}", most=50,
+              note=f"{change_sentence(change)}.", line="{model}: {message}", limit=50,
               signs=tuple(SIGNS[one.kind] for one in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
               tuple(map(difference_row, change.differences)), folded=True, rank=2,
