@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.canonical import in_order
+from fleetctl.documents.canonical import in_order, short_hash
 from fleetctl.documents.inventory import (
     RELOAD_ENDED,
     UNKNOWN_SPEC,
@@ -114,5 +114,6 @@ def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
            for replica in (inventory.replicas if plan.reloads else ()) if is_live(replica, dead)}
     for reload in plan.reloads:
         if now.get(reload.actor_id) != reload.runs:
-            now_text = f"runs spec {str(now[reload.actor_id])[:12]} now" if reload.actor_id in now else "is gone now"
-            yield f"{reload.id}: ran spec {reload.runs[:12]} when planned, {now_text}"
+            now_text = (f"runs spec {short_hash(str(now[reload.actor_id]))} now" if reload.actor_id in now
+                        else "is gone now")
+            yield f"{reload.id}: ran spec {short_hash(reload.runs)} when planned, {now_text}"
