@@ -377,7 +377,7 @@ class _Entry:
     def place(self, setting: Steps) -> Position:
         """Return the position of a setting, or of the nearest key above it."""
         document, path = self.fleet.policies[self.number]
-        return document.place((*path, *setting))
+        return document.position((*path, *setting))
 
 
 def _node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:

@@ -172,11 +172,11 @@ class WrittenModel(ModelView):
         path, _ = path_below(self.model, steps)
         found = self._found(path)
         if found is None:
-            return self.document.place(self._in_document(path))
+            return self.document.position(self._in_document(path))
         document, at = found
         if item is not None and document.node((*at, item)) is not None:
             at = (*at, item)
-        return document.place(at)
+        return document.position(at)
 
     def _in_document(self, path: Path) -> Path:
         return "spec", "models", self.index, *path
@@ -228,7 +228,7 @@ class WrittenFleet:
     def place(self, path: Path) -> Position:
         """Return the position of a value of the fleet; else of the nearest key above it in the first document."""
         document = next((one for one in self._documents if _has(one, path)), self._documents[0])
-        return document.place(path)
+        return document.position(path)
 
     def value(self, path: Path) -> Any:  # noqa: ANN401  any YAML value
         """Return a value of the fleet as written; None if it is not written."""
