@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetctl.documents.names import nearest
 from fleetctl.documents.plan import Counted, Reason
-from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, some
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, format_share, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.replica import Domain, Placer, SeatNodes
@@ -286,6 +286,34 @@ def node_kind(selector: Selector) -> str:
     wanted = dict(selector.labels).get(ACCELERATOR_LABEL)
     requirement = None if wanted is None else parse_requirement(wanted)
     return "" if requirement is None or requirement.negated else " or ".join(sorted(requirement.values))
+
+
+def claims_text(shape: ReplicaShape) -> str:
+    """Return the claims of one replica by group: `2 x 8 GPUs of 120Gi`."""
+    groups = []
+    for group in shape.groups:
+        members = []
+        for (claim, selector), count in group.classes().items():
+            where = ", ".join(f"{key}={value}" for key, value in selector.labels)
+            text = claim_text(claim) + (f" on {where}" if where else "")
+            times = count * group.copies
+            members.append(text if times == 1 else f"{times} x ({text})" if "," in text else f"{times} x {text}")
+        groups.append(" + ".join(members))
+    return ", ".join(groups)
+
+
+def claim_text(claim: Claim) -> str:
+    """Return all that one member claims: `8 GPUs of 120Gi, 4 CPUs, 64Gi memory`."""
+    parts = []
+    if claim.gpus:
+        parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))
+    elif claim.vram:
+        parts.append(f"{format_bytes(claim.vram)} VRAM")
+    if claim.cpus:
+        parts.append(amount_of(claim.cpus, "CPU"))
+    if claim.memory:
+        parts.append(f"{format_bytes(claim.memory)} memory")
+    return ", ".join(parts) or "nothing"
 
 
 def with_claim(claim: Claim) -> str:
