@@ -125,7 +125,8 @@ def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each older version with its replicas: a replica keeps the code it was started with."""
     by_version = grouped(
         (replica.tool_version, _name(replica)) for replica in evidence.inventory.replicas
-        if replica.fleet and replica.tool_version and version_numbers(replica.tool_version) < version_numbers(__version__))
+        if replica.fleet and replica.tool_version
+        and version_numbers(replica.tool_version) < version_numbers(__version__))
     for version, names in sorted(by_version.items()):
         yield Diagnosed(
             code="AGENT_OLD", severity="warning", area="replica", subject=names[0],
