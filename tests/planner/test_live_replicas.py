@@ -72,6 +72,14 @@ def test_a_replica_of_no_fleet_claims_only_its_id() -> None:
     assert messages(state) == ["belongs to no fleet; counted as capacity in use"]
 
 
+def test_only_a_paused_model_has_a_reason_and_a_bar_for_new_replicas() -> None:
+    inventory = short_inventory({"nodes": NODES, "pauses": [
+        {"model": "held", "since": "2m", "by": "ana"}]})
+    states = sort_out(inventory, "lab", ["held", "m"], None).models
+    assert [(states[key].paused, states[key].barred) for key in ("held", "m")] == [
+        (since := "paused since 2025-12-31 23:58 UTC by ana", ("PAUSED", since)), ("", None)]
+
+
 def test_a_replica_that_has_no_node_yet_is_kept_and_holds_no_room() -> None:
     state = sort({"fleet": None, "foreign": "x", "nodes": ["1", None, "2"]})
     [one] = state.unmanaged
