@@ -288,8 +288,8 @@ class Ledger:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
             nodes, without = self.nodes, frozenset(selector.without)
-            self._selected[selector] = tuple([place for place in self._select(selector.labels)
-                                              if nodes[place].id not in without])
+            self._selected[selector] = tuple([index for index in self._select(selector.labels)
+                                              if nodes[index].id not in without])
         return self._selected[selector]
 
     def select(self, selector: Selector, indices: Sequence[int]) -> None:
