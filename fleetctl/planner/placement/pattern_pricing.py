@@ -74,8 +74,9 @@ def nothing(resources: int, items: int) -> Fills:
 
 def joined(*several: Fills) -> Fills:
     """Return all fillings of several sets."""
-    return Fills(np.concatenate([one.value for one in several]), np.concatenate([one.use for one in several], axis=1),
-                 np.concatenate([one.counts for one in several]))
+    return Fills(np.concatenate([fills.value for fills in several]),
+                 np.concatenate([fills.use for fills in several], axis=1),
+                 np.concatenate([fills.counts for fills in several]))
 
 
 def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
@@ -210,9 +211,9 @@ class _Task:
         if not len(rows):
             return fills
         use = self.pricer.use[:, rows]
-        one = trimmed(joined(nothing(2, len(self.worth)), self._single_items(rows, use)), self.frame)
+        single = trimmed(joined(nothing(2, len(self.worth)), self._single_items(rows, use)), self.frame)
         maximum = int(np.clip(self.pricer.maximum[rows].max(), 1, 32))
-        return merged(fills, _Cards(one, {}, self.frame).fill(maximum), self.frame)
+        return merged(fills, _Cards(single, {}, self.frame).fill(maximum), self.frame)
 
     def _single_items(self, rows: Rows, use: Ints) -> Fills:
         """Return fillings of one item each."""

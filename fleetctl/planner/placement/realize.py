@@ -91,8 +91,8 @@ class _Split:
                     count -= given
                 else:
                     full.append(heappop(needy))
-            for one in full:
-                heappush(needy, one)
+            for entry in full:
+                heappush(needy, entry)
 
     def search(self, index: int) -> bool:
         """Assign all pieces from number `index` on, backtracking if one finds no gang; False if that fails."""

@@ -108,7 +108,7 @@ def _group_rows(model: LinearModel, tally: Tally, pool: NodePool, whole: Sequenc
             terms = _in_groups(having, size)
             if terms:
                 model.at_most([*terms], room)
-        taken = tuple((one.column, 1.0) for one in used if one.vram >= vram)
+        taken = tuple((term.column, 1.0) for term in used if term.vram >= vram)
         if taken:
             model.at_most([*_in_groups(having, 1), *taken], int(nodes @ tally.free_cards(vram)[pool.rows]))
 
@@ -157,7 +157,7 @@ def _card_classes(
 ) -> dict[CardClass, list[int]]:
     """Sort the cards of a pool into classes, each with the rows of its cards. Raises TooManyError."""
     classes: dict[CardClass, list[int]] = {}
-    known: dict[tuple[int, int, int, bool], CardClass] = {}
+    class_of: dict[tuple[int, int, int, bool], CardClass] = {}
     entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
     tell = any(vram for _, vram in claims) or tell_vram
     for row, share, vram, memory, whole in zip(
@@ -165,15 +165,15 @@ def _card_classes(
         cards.memory[entries].tolist(), cards.whole[entries].tolist(), strict=True,
     ):
         seen = (share, vram, memory, whole) if tell else (share, 0, 0, whole)
-        if seen not in known:
+        if seen not in class_of:
             pieces = [CardShare(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
             packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
-            known[seen] = CardClass(whole, max(0, vram) if whole and tell_vram else 0, packings)
+            class_of[seen] = CardClass(whole, max(0, vram) if whole and tell_vram else 0, packings)
             columns += len(packings)
-        classes.setdefault(known[seen], []).append(row)
+        classes.setdefault(class_of[seen], []).append(row)
         if columns > MAX_PACKING_COLUMNS:
             raise TooManyError
-    return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
+    return {kind: rows for kind, rows in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
 def add_sum_rows(model: LinearModel, tally: Tally, pool: NodePool, terms: Sequence[Term]) -> None:
