@@ -64,9 +64,9 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     """
     wanted = {row.key: row.wanted for row in plan.models}
     models = {
-        one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
-                                 priority=one.priority, lifecycle=one.lifecycle)
-        for one in plan.actions if one.op != "prefetch"}
+        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=wanted[action.model],
+                                    priority=action.priority, lifecycle=action.lifecycle)
+        for action in plan.actions if action.op != "prefetch"}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,

@@ -235,7 +235,7 @@ def show_proposal(
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
     elif not proposal.agreed:
-        say("warning", *(f"{found.source}: {found.code}: {found.message}" for found in plan.file_warnings))
+        say("warning", *(f"{item.source}: {item.code}: {item.message}" for item in plan.file_warnings))
     refuse_by_policy(invocation, plan, force=force)
     if not asks:
         return ""

@@ -167,19 +167,19 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
     paths = {(model.key, group.name): member.engine.readiness.http.path
              for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
              if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
-    asked = [(one.address, one.port, paths.get((model.key, one.group)))
-             for model in served.models for one in model.endpoints]
+    asked = [(endpoint.address, endpoint.port, paths.get((model.key, endpoint.group)))
+             for model in served.models for endpoint in model.endpoints]
     answers, before, models = iter(answering(asked)), frozenset(silent), []
     silent.clear()
     for model in served.models:
         kept = []
-        for one in model.endpoints:
+        for endpoint in model.endpoints:
             if next(answers):
-                kept.append(one)
+                kept.append(endpoint)
             else:
-                via = via_of((one.address, one.port, paths.get((model.key, one.group))))
-                silent.add(f"{model.key}/{one.replica_id} does not answer at {host_port(one.address, one.port)}{via};"
-                           " left out")
+                via = via_of((endpoint.address, endpoint.port, paths.get((model.key, endpoint.group))))
+                silent.add(f"{model.key}/{endpoint.replica_id} does not answer at "
+                           f"{host_port(endpoint.address, endpoint.port)}{via}; left out")
         models.append(model.model_copy(update={"endpoints": kept}))
     say("warning", *sorted(silent - before))
     return served.model_copy(update={"models": models})
