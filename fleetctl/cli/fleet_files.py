@@ -183,13 +183,13 @@ def diff(
     from fleetctl.render.report.of_diff import diff_report
     from fleetctl.review.compare import compare
     from fleetctl.review.inputs import (
-        places_of,  # slow: comparing two fleets
+        files_of_sides,  # slow: comparing two fleets
         read_sides,
     )
 
     reports = parse_reports(report, reading=(base, head, *(files or ())))
     with reports.of_error("diff", "diff of", files or [path for path in (head, base) if path]):
-        old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
+        old, new = read_sides(*files_of_sides(base, head, files or (), os.environ), read_stdin)
         difference = compare(old, new)
         show(formats_of(difference, diff_report), output_format, reports)
     return difference.exit_code if detailed_exitcode else 0

@@ -23,8 +23,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.forge.change import ForgeName
-from fleetctl.forge.forges import find_forge
+from fleetctl.forge.forges import ForgeName, find_forge
 from fleetctl.planner.options import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
@@ -34,7 +33,7 @@ from fleetctl.workflow.scaling import model_of
 
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
 """The beginning of an address with a password; over HTTP even a user name alone may be a token."""
-MOST_OF_BRANCH = 200
+MAX_BRANCH = 200
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
@@ -109,7 +108,7 @@ def in_branch(key: str) -> str:
     name = quote(key, safe="").replace("~", "%7E")
     if ".." in name or name.endswith((".", ".lock")):
         name = name.replace(".", "%2E")
-    return name if len(name) <= MOST_OF_BRANCH else f"{name[:MOST_OF_BRANCH]}-{sha256(key.encode()).hexdigest()[:8]}"
+    return name if len(name) <= MAX_BRANCH else f"{name[:MAX_BRANCH]}-{sha256(key.encode()).hexdigest()[:8]}"
 
 
 @app.command("from-live", epilog=epilog(

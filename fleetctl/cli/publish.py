@@ -7,8 +7,8 @@ A failure to report does not change the exit code: a refused comment says nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from fleetctl.cli.verb import ci_address
 from fleetctl.errors import FleetctlError, ForgeError, UsageError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.sources import read_sources
-from fleetctl.forge.change import Forge, Sink
-from fleetctl.forge.forges import find_forge
+from fleetctl.forge.forges import Forge, Sink, find_forge
 from fleetctl.forge.sticky import Posted
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
@@ -39,20 +38,23 @@ class Publisher:
     sinks: Collection[Sink]
     annotates: bool = False
 
-    def publish(self, report: Report, values: Mapping[str, str], files: Sequence[Path]) -> None:
-        """Report the result of a run. `values` = more outputs, `files` = the reports that were written.
+    def publish(self, report: Report, plan: Mapping[str, str], files: Iterable[Path]) -> None:
+        """Report the result of a run. `plan` = the outputs about its plan, `files` = the reports that were written.
 
         The comment comes after the outputs, as it may take long or fail. GitLab reads JUnit, not annotations.
         """
         forge, footer = self.forge, self._footer()
         if ":" not in report.identity and report.fleet:  # one comment per fleet
             report = replace(report, identity=f"{report.identity}:{report.fleet}")
-        if "summary" in self.sinks:
-            with _warning_if_lost("summary page"):
-                forge.summarize(render_markdown(report, SUMMARY_BUDGET) + footer)
-        if "outputs" in self.sinks:
-            with _warning_if_lost("outputs"):
-                forge.output(_outputs(report, values, files, forge.root))
+        writers: tuple[tuple[Sink, str, Callable[[], None]], ...] = (
+            ("summary", "summary page", lambda: forge.summarize(render_markdown(report, SUMMARY_BUDGET) + footer)),
+            ("outputs", "outputs", lambda: forge.output(_outputs(report, plan, files, forge.root))))
+        for sink, name, write in writers:
+            try:
+                if sink in self.sinks:
+                    write()
+            except OSError as error:
+                say("warning", f"no {name} of this run: {error.strerror or error}")
         if "comment" in self.sinks and forge.change:
             on = f"on {forge.change.label}"
             still = "; the plan is still valid" if report.kind == "plan" else ""
@@ -123,17 +125,16 @@ def name_of_fleet(files: Sequence[str], base: Callable[[], str | None]) -> str:
     return ", ".join(files) or "unknown"
 
 
-def _outputs(report: Report, values: Mapping[str, str], files: Sequence[Path], root: str) -> dict[str, str]:
+def _outputs(report: Report, plan: Mapping[str, str], files: Iterable[Path], root: str) -> dict[str, str]:
     """Return the outputs for later steps; paths are relative to `root`, the root of the checkout.
 
     `summary` has no text from a fleet file, a plan or a cluster, because people put it into scripts.
     """
     counts = ", ".join(f"{total.count} {total.label}" for total in report.totals)
     return {
-        "plan_id": "", "has_changes": "false", "exit_code": str(report.exit_code),
+        "plan_id": plan["plan_id"], "has_changes": plan["has_changes"], "exit_code": str(report.exit_code),
         "summary": counts if report.kind == "problems" else report.conclusion,
-        **values,
-        "plan_file": _from_root(values.get("plan_file", ""), root),
+        "plan_file": _from_root(plan["plan_file"], root),
         "reports": "\n".join(_from_root(str(file), root) for file in files),
     }
 
@@ -144,11 +145,3 @@ def _from_root(file: str, root: str) -> str:
         return file
     whole = Path(os.path.abspath(file))  # noqa: PTH100  resolve() would follow links
     return str(whole.relative_to(root)) if whole.is_relative_to(root) else str(whole)
-
-
-@contextmanager
-def _warning_if_lost(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        say("warning", f"no {what} of this run: {error.strerror or error}")

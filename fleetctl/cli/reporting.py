@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fleetctl.cli.publish import Publisher
     from fleetctl.documents.plan import Plan
-    from fleetctl.forge.change import Sink
+    from fleetctl.forge.forges import Sink
 
 REPORT_MODE = 0o644
 """Reports are masked, and another CI step uploads them; only a saved plan is private to its owner."""
@@ -97,7 +97,7 @@ class Reports:
         if self.publisher is not None:
             self.publisher.publish(formats.report(), {
                 "plan_id": formats.plan_id, "has_changes": str(formats.acts).lower(),
-                "plan_file": str(formats.plan_file or "")}, list(self.files))
+                "plan_file": str(formats.plan_file or "")}, self.files)
 
     @contextmanager
     def of_error(
@@ -127,7 +127,7 @@ class Reports:
             report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} fleet {name}")
             formats, written = Formats(json=str, report=lambda: report), dict[Path, ReportFormat]()
             if made:
-                formats = replace(formats, plan_id=made.plan_id, acts=made.acts)
+                formats = replace(formats, plan_id=made.plan_id, acts=bool(made.actions))
             for path, chosen in self.files.items():
                 if chosen not in OWN_FORMATS:
                     try:

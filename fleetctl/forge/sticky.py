@@ -88,11 +88,11 @@ class Thread:
         sent = {self.fields.text: body, **self.fields.created}
         return self._read(json_object(self.client.send("POST", self.path, body=sent, creates=True)))
 
-    def update(self, found: Comment, body: str, *, is_open: bool) -> Comment:
+    def update(self, comment: Comment, body: str, *, is_open: bool) -> Comment:
         """Give one of our comments a new text and state."""
         state = self.fields.opened if is_open else self.fields.closed
-        sent = {self.fields.text: body, **self.fields.updated, **(state if is_open != found.is_open else {})}
-        path = f"{self.item_path or self.path}/{found.id}"
+        sent = {self.fields.text: body, **self.fields.updated, **(state if is_open != comment.is_open else {})}
+        path = f"{self.item_path or self.path}/{comment.id}"
         return self._read(json_object(self.client.send(self.method, path, body=sent)))
 
     def _read(self, row: dict[str, Any]) -> Comment:
@@ -136,11 +136,11 @@ def _our_comments(thread: Thread, marker: str) -> list[Comment]:
     return [comment for comment in marked if comment.author == author]
 
 
-def _update(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comment:
-    same = not thread.lists_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
-    if found.is_open == is_open and (same or not is_open):
-        return found
-    return thread.update(found, body, is_open=is_open)
+def _update(thread: Thread, comment: Comment, body: str, *, is_open: bool) -> Comment:
+    same = not thread.lists_one and comment.body.replace("\r\n", "\n").rstrip() == body.rstrip()
+    if comment.is_open == is_open and (same or not is_open):
+        return comment
+    return thread.update(comment, body, is_open=is_open)
 
 
 def _first_line(body: str) -> str:

@@ -97,10 +97,10 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
 
 def _server(git: Git) -> Git:
     """Return git with access to the server as the checkout has it: `core.sshCommand` may name the key."""
-    server = Fetching(git.place, git.environ)
+    server = Fetching(git.git_dir, git.environ)
     ssh = server.ask("config", "core.sshCommand")
     own = {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"} if ssh else {}
-    return Fetching(git.place, {**own, **git.environ})
+    return Fetching(git.git_dir, {**own, **git.environ})
 
 
 def _remote_refs(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:

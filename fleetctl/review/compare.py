@@ -141,7 +141,7 @@ class _Pair:
         new = format_value(after, steps) if new is None else new
         item = None
         if isinstance(old, list) and isinstance(new, list):  # the first that differs
-            item = next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
+            item = next((index for index, (was, now) in enumerate(zip(old, new, strict=False)) if was != now),
                         min(len(old), len(new)))
         old, new = self._masked(steps, old, new)
         effect, message = model_effect(steps, before, after, self.new.model)
@@ -159,8 +159,8 @@ class _Pair:
         commands = (format_value(at(side, (*steps[:-1], "command")), ("command",)) for side in self.full)
         was, now = (masked(value, steps, command) for value, command in zip((old, new), commands, strict=True))
         if isinstance(old, list) and isinstance(new, list) and isinstance(was, list) and isinstance(now, list):
-            for number, (one, other) in enumerate(zip(old, new, strict=False)):
-                if one != other and was[number] == now[number]:
+            for number, (secret, other) in enumerate(zip(old, new, strict=False)):
+                if secret != other and was[number] == now[number]:
                     now[number] = str(now[number]).replace(MASK, CHANGED_MASK)
         if isinstance(now, str) and was == now != MASK and old != new:
             now = now.replace(MASK, CHANGED_MASK)
@@ -201,13 +201,13 @@ def compare(base: Side, head: Side) -> FleetDiff:
     """Return the differences between two sides, at least one of which has a fleet."""
     before, after = written(base), written(head)
     with collector_paused():
-        found = list(differences(before, after))
-    counts = Counter(difference.effect for difference in found)
+        changes = list(differences(before, after))
+    counts = Counter(difference.effect for difference in changes)
     return FleetDiff(
         fleet=next(side.fleet.name for side in (head, base) if side.fleet), base=base.revision, head=head.revision,
         before=_size(before), after=_size(after),
-        summary={effect: counts[effect] for effect in get_args(Effect)}, differences=found,
-        exit_code=CHANGES if found else 0,
+        summary={effect: counts[effect] for effect in get_args(Effect)}, differences=changes,
+        exit_code=CHANGES if changes else 0,
     )
 
 
@@ -224,9 +224,9 @@ def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iter
         yield from _node_differences(before, after)
     old, new = before.models if before else {}, after.models if after else {}
     # a new model is paired with a removed one of the same spec: it may have been renamed
-    by_spec = grouped((one.model.spec_hash, key) for key, one in old.items() if key not in new)
-    renamed = {key: by_spec[one.model.spec_hash].pop(0) for key, one in new.items()
-               if key not in old and by_spec.get(one.model.spec_hash)}
+    by_spec = grouped((view.model.spec_hash, key) for key, view in old.items() if key not in new)
+    renamed = {key: by_spec[view.model.spec_hash].pop(0) for key, view in new.items()
+               if key not in old and by_spec.get(view.model.spec_hash)}
     new_names = {former: latter for latter, former in renamed.items()}
     changed = model_differences(old, new)
     for key, model in new.items():
@@ -347,8 +347,8 @@ def _lifted(key: str, before: Policy, after: Policy) -> str | None:
 
 def _raised(before: Sequence[Quota], after: Sequence[Quota]) -> list[str]:
     """Return the selectors of the quotas of which a limit was raised or dropped."""
-    was, now = ({(_selector_text(one.selector, "every model"), key): limit for one in reversed(quotas)
-                 for key, limit in (("gpus", one.gpus), ("replicas", one.replicas)) if limit is not None}
+    was, now = ({(_selector_text(quota.selector, "every model"), key): limit for quota in reversed(quotas)
+                 for key, limit in (("gpus", quota.gpus), ("replicas", quota.replicas)) if limit is not None}
                 for quotas in (before, after))
     return list(dict.fromkeys(selector for (selector, key), limit in reversed(was.items())
                               if now.get((selector, key), limit + 1) > limit))
@@ -422,25 +422,25 @@ def _node_difference(
 
 def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
     seen: Counter[str] = Counter()
-    found = {}
+    entries = {}
     for number, policy in enumerate(written.fleet.policies):
         selector = _selector_text(policy.selector, "every node")
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
             _WARM: policy.warm, _PORTS: policy.weights_ports}
-        found[selector, seen[selector]] = _Entry(written, number, settings)
+        entries[selector, seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
-    return found
+    return entries
 
 
 def _setting(entry: _Entry | None, setting: Steps) -> Setting:
     return entry.settings[setting] if entry else None
 
 
-def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
-    """Return the entries that have a setting on both sides, in the order of `one`."""
-    return [key for key, entry in one.items()
+def _setting_entries(setting: Steps, entries: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
+    """Return the entries that have a setting on both sides, in the order of `entries`."""
+    return [key for key, entry in entries.items()
             if None not in (_setting(entry, setting), _setting(other.get(key), setting))]
 
 

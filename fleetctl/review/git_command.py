@@ -62,7 +62,7 @@ _NO_MEMORY = re.compile(rb"out of memory|cannot allocate memory|mmap failed", re
 class Git:
     """The git command on one repository, with the environment of this process."""
 
-    place: GitDir
+    git_dir: GitDir
     environ: Mapping[str, str]
     timeout_s: float = TIMEOUT_S
     cpu_s: int | None = MOST_CPU_S
@@ -85,7 +85,7 @@ class Git:
         if shutil.which("git", path=environment.get("PATH")) is None:
             raise no_git()
         try:
-            return Child(["git", "-C", self.place.top or self.place.path, *words], env=environment,
+            return Child(["git", "-C", self.git_dir.top or self.git_dir.path, *words], env=environment,
                          stdin=stdin, limits=Limits(MOST_MEMORY, self.cpu_s))
         except OSError as error:
             raise RevisionError(f"cannot run git: {error.strerror}") from None
@@ -116,7 +116,7 @@ class Git:
         Programs that the user has set up for all repositories, such as Git LFS, stay. A file whose filter is off is
         dirty unless its time shows otherwise.
         """
-        if not self.place.ours and not self._overrides:
+        if not self.git_dir.ours and not self._overrides:
             done = self._finish(self._start(["config", "-z", "--show-scope", "--name-only", "--list"]), "config")
             check(done, "config")
             words = os.fsdecode(done.stdout).split("\0")
@@ -134,9 +134,9 @@ class Git:
         return self._overrides
 
     def _environment(self) -> dict[str, str]:
-        place = self.place
-        where = {"GIT_DIR": place.path} | ({"GIT_WORK_TREE": place.top} if place.top else {})
-        where |= {"GIT_COMMON_DIR": place.common} if place.common != place.path else {}
+        git_dir = self.git_dir
+        where = {"GIT_DIR": git_dir.path} | ({"GIT_WORK_TREE": git_dir.top} if git_dir.top else {})
+        where |= {"GIT_COMMON_DIR": git_dir.common} if git_dir.common != git_dir.path else {}
         return {name: value for name, value in self.environ.items() if name not in _OTHER_REPOSITORY} | where \
             | _QUIET | _OFFLINE
 
@@ -160,8 +160,8 @@ class Fetching(Git):
 
     __slots__ = ()
 
-    def __init__(self, place: GitDir, environ: Mapping[str, str], timeout_s: float = SERVER_TIMEOUT_S) -> None:
-        super().__init__(place, environ, timeout_s, cpu_s=None)
+    def __init__(self, git_dir: GitDir, environ: Mapping[str, str], timeout_s: float = SERVER_TIMEOUT_S) -> None:
+        super().__init__(git_dir, environ, timeout_s, cpu_s=None)
 
     def _without_programs(self) -> list[str]:
         return []

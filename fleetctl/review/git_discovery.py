@@ -48,7 +48,7 @@ def checkout_of(path: str, environ: Mapping[str, str]) -> Path | None:
     It is below the folders that the user's GIT_CEILING_DIRECTORIES name, as git has it.
     """
     start = _nearest_folder(path)
-    ceilings = {os.path.realpath(one) for one in environ.get("GIT_CEILING_DIRECTORIES", "").split(":") if one}
+    ceilings = {os.path.realpath(name) for name in environ.get("GIT_CEILING_DIRECTORIES", "").split(":") if name}
     for folder in (start, *start.parents):
         if folder != start and str(folder) in ceilings:
             return None
@@ -68,30 +68,30 @@ def find_git_dir(path: str, environ: Mapping[str, str]) -> GitDir:
         hint = (f"{bare} looks like a bare repository, which a change could contain, so it is not used; "
                 "use a clone or a worktree of it") if bare else WITHOUT_GIT
         raise NoRepository(f"no git repository at {start}: not a git repository, nor any folder above it", hint=hint)
-    found = _read_entry(str(top))
-    if found is None:
+    git_dir = _read_entry(str(top))
+    if git_dir is None:
         raise NoRepository(f"no git repository at {start}: {top}/.git is neither a git folder nor a link to one",
                            hint=WITHOUT_GIT)
     _require_own_links(path, top, start, environ)
-    require_owner(found, (str(top), posixpath.join(str(top), ".git"), found.path, found.common), environ)
-    return found
+    require_owner(git_dir, (str(top), posixpath.join(str(top), ".git"), git_dir.path, git_dir.common), environ)
+    return git_dir
 
 
 def own_git_dir(folder: Path, environ: Mapping[str, str]) -> GitDir:
     """Return the bare clone that this program made in `folder`; raises RevisionError if it is somebody else's."""
     path = os.path.realpath(folder)
-    found = GitDir(path, path, None, ours=True)
-    require_owner(found, (path,), environ)
-    return found
+    git_dir = GitDir(path, path, None, ours=True)
+    require_owner(git_dir, (path,), environ)
+    return git_dir
 
 
-def require_owner(found: GitDir, paths: tuple[str, ...], environ: Mapping[str, str]) -> None:
+def require_owner(git_dir: GitDir, paths: tuple[str, ...], environ: Mapping[str, str]) -> None:
     """Raise RevisionError unless the user owns all `paths`, or trusts the repository by git's `safe.directory`.
 
     git makes this check only for repositories that it finds by itself.
     """
     foreign = next((path for path in paths if not _is_own(path, environ)), None)
-    trusted = found.top or found.path
+    trusted = git_dir.top or git_dir.path
     if foreign and not _is_trusted(trusted, environ):
         raise RevisionError(
             f"no git repository at {trusted}: dubious ownership: {foreign} belongs to another user ({_owner(foreign)})",

@@ -37,7 +37,7 @@ class LargeObject(RevisionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One entry of a git tree."""
 
     mode: int
@@ -80,14 +80,14 @@ class Objects:
         self._git = git
         self._conversations: dict[str, _Conversation] = {}
 
-    def read(self, object_id: str, kind: Kind, most: int = MOST_BYTES) -> bytes:
+    def read(self, object_id: str, kind: Kind, limit: int = MOST_BYTES) -> bytes:
         """Return the content of an object of at most `most` bytes.
 
         Raises MissingObject, LargeObject, and RevisionError for an object of another kind or with another content.
         """
-        [(found, content)] = self._ask([object_id], kind, most)
-        if found != kind:
-            raise RevisionError(f"git object {object_id} is a {found}, not a {kind}: the repository is damaged")
+        [(kind_here, content)] = self._ask([object_id], kind, limit)
+        if kind_here != kind:
+            raise RevisionError(f"git object {object_id} is a {kind_here}, not a {kind}: the repository is damaged")
         return content
 
     def commit(self, object_id: str) -> CommitObject:
@@ -103,7 +103,7 @@ class Objects:
                 parents.append(value)
             else:
                 break
-        if not all(OBJECT_ID.fullmatch(one) for one in (tree, *parents)):
+        if not all(OBJECT_ID.fullmatch(name) for name in (tree, *parents)):
             raise RevisionError(f"git commit {object_id} cannot be read: the repository is damaged")
         return CommitObject(tree, tuple(parents), message.decode(errors="replace"))
 
@@ -119,7 +119,7 @@ class Objects:
             object_id = target
         return None
 
-    def tree(self, object_id: str) -> Mapping[str, Entry]:
+    def tree(self, object_id: str) -> Mapping[str, TreeEntry]:
         """Return the entries of a tree by name; raises RevisionError as `read` does."""
         content, size, entries = self.read(object_id, "tree"), len(object_id) // 2, {}
         at = 0
@@ -131,17 +131,17 @@ class Objects:
                 at = end + 1 + size
                 if at > len(content) or not name or "/" in name or name in entries:
                     raise ValueError
-                entries[name] = Entry(mode, content[end + 1:at].hex())
+                entries[name] = TreeEntry(mode, content[end + 1:at].hex())
         except ValueError:
             raise RevisionError(f"git tree {object_id} cannot be read: the repository is damaged") from None
         return entries
 
-    def entry_at(self, tree: str, path: Sequence[str]) -> tuple[Entry | None, int]:
+    def entry_at(self, tree: str, path: Sequence[str]) -> tuple[TreeEntry | None, int]:
         """Return the entry of a path below a tree, and how many parts of the path were followed; no link is followed.
 
         The entry is None if the last part followed does not exist.
         """
-        entry: Entry | None = Entry(stat.S_IFDIR, tree)
+        entry: TreeEntry | None = TreeEntry(stat.S_IFDIR, tree)
         for depth, name in enumerate(path):
             if entry is None or not entry.is_folder:
                 return entry, depth
@@ -155,14 +155,14 @@ class Objects:
             if others:
                 raise RevisionError(f"git has a {max(others)} where a commit should be: the repository is damaged")
 
-    def _ask(self, object_ids: Sequence[str], wanted: Kind, most: int) -> Iterator[tuple[str, bytes]]:
+    def _ask(self, object_ids: Sequence[str], wanted: Kind, limit: int) -> Iterator[tuple[str, bytes]]:
         """Yield kind and content of objects, to be read to the end; no content, b"", for other kinds except of tags."""
         sizes, contents = self._conversation("--batch-check"), self._conversation("--batch")
         sizes.send(object_ids)
         headers = [sizes.header(object_id) for object_id in object_ids]
         for object_id, (kind, size) in zip(object_ids, headers, strict=True):
-            if kind in (wanted, "tag") and size > most:
-                raise LargeObject(f"git {kind} {object_id} is too large: {size} bytes; at most {most} are read")
+            if kind in (wanted, "tag") and size > limit:
+                raise LargeObject(f"git {kind} {object_id} is too large: {size} bytes; at most {limit} are read")
         contents.send([object_id for object_id, (kind, _) in zip(object_ids, headers, strict=True)
                        if kind in (wanted, "tag")])
         for object_id, (kind, size) in zip(object_ids, headers, strict=True):
@@ -180,11 +180,11 @@ class Objects:
         return content
 
     def _conversation(self, how: str) -> _Conversation:
-        found = self._conversations.get(how)
-        if found is None or found.ended:
-            found = self._conversations[how] = _Conversation(self._git, how)
-            weakref.finalize(self, found.child.end)
-        return found
+        running = self._conversations.get(how)
+        if running is None or running.ended:
+            running = self._conversations[how] = _Conversation(self._git, how)
+            weakref.finalize(self, running.child.end)
+        return running
 
 
 class _Conversation:
@@ -199,7 +199,7 @@ class _Conversation:
     def send(self, object_ids: Sequence[str]) -> None:
         """Ask for objects; no more than fit into a pipe, as git may wait until its answers are read."""
         with suppress(BrokenPipeError):  # reading the answer says why
-            os.write(self.child.pipes[0].fileno(), "".join(f"{one}\n" for one in object_ids).encode())
+            os.write(self.child.pipes[0].fileno(), "".join(f"{name}\n" for name in object_ids).encode())
 
     def header(self, object_id: str) -> tuple[str, int]:
         """Return kind and size of the next object; raises RevisionError if there is none."""

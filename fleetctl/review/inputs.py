@@ -26,7 +26,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES, fleet_files, is_fleet_file
 from fleetctl.problem import Problem
 from fleetctl.review.git_command import check
-from fleetctl.review.git_objects import Entry, LargeObject, MissingObject
+from fleetctl.review.git_objects import LargeObject, MissingObject, TreeEntry
 from fleetctl.review.revisions import Commit, GitTree, MissingRevision, Repository, parse_range, repository_of
 
 WORKING_TREE = "the working tree"
@@ -36,9 +36,9 @@ MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The source of one side. `prefix`, such as `main:`, precedes its file names in problems. `former` = the old names
-    of requested files that were renamed since.
+class SideFiles:
+    """The files of one side, not read yet. `prefix`, such as `main:`, precedes its file names in problems. `former` =
+    the old names of requested files that were renamed since.
     """
 
     revision: Revision
@@ -70,7 +70,7 @@ class Side:
     problems: tuple[Problem, ...] = ()
 
 
-def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
+def read_sides(base: SideFiles, head: SideFiles, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
     """Read both sides; raises FleetFileError with all errors of both, RevisionError if neither has any file."""
     if [*base.revision.files, *head.revision.files].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", hint="name a file for one of the sides")
@@ -80,9 +80,9 @@ def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Si
                             hint="paths are relative to the current folder, also in a revision")
     sides: list[Side] = []
     errors: list[Problem] = []
-    for place in (base, head):
+    for side in (base, head):
         try:
-            sides.append(read_side(place, stdin))
+            sides.append(read_side(side, stdin))
         except FleetFileError as error:
             errors += error.problems
     if errors:
@@ -90,15 +90,15 @@ def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Si
     return sides[0], sides[1]
 
 
-def read_side(place: Place, stdin: Callable[[], bytes] | None = None) -> Side:
+def read_side(side: SideFiles, stdin: Callable[[], bytes] | None = None) -> Side:
     """Read one side; raises FleetFileError with all errors in its files, prefixed by its revision."""
-    files = place.existing
+    files = side.existing
     if not files:
-        return Side(place.revision)
-    loaded = inspect_fleet(files, stdin=stdin, tree=place.tree)
+        return Side(side.revision)
+    loaded = inspect_fleet(files, stdin=stdin, tree=side.tree)
     if loaded.fleet is None:
-        raise FleetFileError([replace(problem, file=place.prefix + problem.file) for problem in loaded.errors])
-    return Side(place.revision, loaded.fleet, loaded.documents)
+        raise FleetFileError([replace(problem, file=side.prefix + problem.file) for problem in loaded.errors])
+    return Side(side.revision, loaded.fleet, loaded.documents)
 
 
 def refuse_empty(argument: str | None, name: str) -> None:
@@ -107,8 +107,8 @@ def refuse_empty(argument: str | None, name: str) -> None:
         raise UsageError(f"{name} is empty; is a variable unset?", hint="name a revision, such as origin/main, or HEAD")
 
 
-def at_commit(commit: Commit, repository: Repository, files: Sequence[str], until: str | None = None) -> Place:
-    """Return the place of `files` in a commit, with the old names of files renamed by `until`, else by the index.
+def at_commit(commit: Commit, repository: Repository, files: Sequence[str], until: str | None = None) -> SideFiles:
+    """Return the side that has `files` in a commit, with the old names of files renamed by `until`, else by the index.
 
     Raises UsageError or RevisionError for a file that cannot be in a commit.
     """
@@ -117,16 +117,16 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str], unti
         if file == STDIN:
             raise UsageError("standard input has no revisions", hint="name the fleet files with -f, or two files")
         if not tree.in_checkout(file, file):
-            where = repository.top or repository.git.place.path
+            where = repository.top or repository.git.git_dir.path
             raise RevisionError(f"{file} is outside of the git repository {where}",
                                 hint="only files of one repository can be read at a revision")
-    place = Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
-    existing = place.existing
+    side = SideFiles(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
+    existing = side.existing
     if len(existing) == len(files):
-        return place
+        return side
     former = former_names(tree, [file for file in files if file not in existing], until,
                           {tree.identity(file) for file in existing})
-    return replace(place, former=tuple(dict.fromkeys(former)))
+    return replace(side, former=tuple(dict.fromkeys(former)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,13 @@ def former_names(tree: GitTree, files: Sequence[str], until: str | None, already
     came = [file for file in changed if not file.gone and any(
         file.path == inside or (posixpath.dirname(file.path) == inside and is_fleet_file(posixpath.basename(file.path)))
         for inside in wanted)]
-    top, found = tree.repository.top, []
+    top, former = tree.repository.top, []
     for new in came:
         old = _old_name(tree, new, gone)
         if old is not None:
             gone.remove(old)
-            found.append(posixpath.relpath(posixpath.join(top, old.path)) if top else old.path)
-    return found
+            former.append(posixpath.relpath(posixpath.join(top, old.path)) if top else old.path)
+    return former
 
 
 def _changed(tree: GitTree, until: str | None) -> Iterator[_File]:
@@ -178,7 +178,7 @@ def _changed(tree: GitTree, until: str | None) -> Iterator[_File]:
 def _has(tree: GitTree, path: str, object_id: str | None = None) -> bool:
     """Return whether a file is in a commit; git's own list was made from trees it did not check."""
     entry, _ = tree.repository.objects.entry_at(tree.repository.root(tree.commit.id), path.split("/"))
-    return isinstance(entry, Entry) and (object_id is None or entry.id == object_id)
+    return isinstance(entry, TreeEntry) and (object_id is None or entry.id == object_id)
 
 
 def _old_name(tree: GitTree, new: _File, gone: Sequence[_File]) -> _File | None:
@@ -189,16 +189,16 @@ def _old_name(tree: GitTree, new: _File, gone: Sequence[_File]) -> _File | None:
     content = _content(tree, new.id)
     if content is None:
         return None
-    best, found, left = 0.5, None, MOST_BYTES
+    best, kept, left = 0.5, None, MOST_BYTES
     for old in sorted(gone, key=lambda old: (posixpath.basename(old.path) != posixpath.basename(new.path),
                                              not is_fleet_file(posixpath.basename(old.path)), old.path)):
         before = _content(tree, old.id)
         left -= len(before or b"")
         if left < 0:
             break
-        if before is not None and (common := _in_common(before, content)) >= best and (found is None or common > best):
-            best, found = common, old
-    return found
+        if before is not None and (common := _in_common(before, content)) >= best and (kept is None or common > best):
+            best, kept = common, old
+    return kept
 
 
 def _content(tree: GitTree, object_id: str) -> bytes | None:
@@ -217,15 +217,15 @@ def _in_common(one: bytes, other: bytes) -> float:
 PATH_PREFIXES, FILE_SUFFIXES = ("./", "../", "/"), (".yaml", ".yml")
 
 
-def places_of(
+def files_of_sides(
     base: str | None, head: str | None, files: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Place, Place]:
-    """Return the places of the two sides; BASE defaults to HEAD, HEAD to the working tree.
+) -> tuple[SideFiles, SideFiles]:
+    """Return the files of the two sides; BASE defaults to HEAD, HEAD to the working tree.
 
     At a revision `files` are read, or without them the path given as the other argument. Raises UsageError for
     ambiguous arguments, RevisionError for a revision that is not found.
     """
-    return _Arguments(base, head, tuple(files), environ).places()
+    return _Arguments(base, head, tuple(files), environ).sides()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class _Arguments:
     files: tuple[str, ...]
     environ: Mapping[str, str]
 
-    def places(self) -> tuple[Place, Place]:
+    def sides(self) -> tuple[SideFiles, SideFiles]:
         refuse_empty(self.base, "BASE")
         refuse_empty(self.head, "HEAD")
         base_path, head_path = self._path(self.base), self._path(self.head)
@@ -253,7 +253,7 @@ class _Arguments:
             return _existing(base_path), new
         return self._at(self.base or "HEAD", files, new.revision.commit), new
 
-    def _between(self, start: str, dots: str, end: str, files: tuple[str, ...]) -> tuple[Place, Place]:
+    def _between(self, start: str, dots: str, end: str, files: tuple[str, ...]) -> tuple[SideFiles, SideFiles]:
         if self.head is not None:
             raise UsageError(f"{self.base} already names both sides; {self.head} would be a third",
                              hint="give BASE HEAD, BASE..HEAD, or BASE...HEAD for HEAD since their merge base")
@@ -262,7 +262,7 @@ class _Arguments:
         last = repository.commit(end)
         return at_commit(first, repository, files, last.id), at_commit(last, repository, files)
 
-    def _at(self, name: str, files: tuple[str, ...], until: str | None = None) -> Place:
+    def _at(self, name: str, files: tuple[str, ...], until: str | None = None) -> SideFiles:
         if STDIN in _required(files):
             raise UsageError(f"standard input has no revision {name}", hint="name the fleet files with -f")
         repository = repository_of(files[0], self.environ)
@@ -290,14 +290,14 @@ class _Arguments:
             return False
 
 
-def _existing(path: str) -> Place:
+def _existing(path: str) -> SideFiles:
     if path != STDIN and not _exists(path):
         raise RevisionError(f"{path}: no such file or folder", hint="use -f for a file that exists only in a revision")
-    return Place(Revision(name=path, files=[path]), DISK)
+    return SideFiles(Revision(name=path, files=[path]), DISK)
 
 
-def _on_disk(files: tuple[str, ...]) -> Place:
-    return Place(Revision(name=WORKING_TREE, files=list(files)), DISK)
+def _on_disk(files: tuple[str, ...]) -> SideFiles:
+    return SideFiles(Revision(name=WORKING_TREE, files=list(files)), DISK)
 
 
 def _required(files: tuple[str, ...]) -> tuple[str, ...]:
@@ -319,11 +319,11 @@ def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -
     """
     refuse_empty(revision, "BASE")
     repository = repository_of(next((file for file in files if file != STDIN), "."), environ)
-    place = at_commit(_commit(repository, revision), repository, files)
+    side = at_commit(_commit(repository, revision), repository, files)
     try:
-        return read_side(place)
+        return read_side(side)
     except FleetFileError as error:
-        return Side(place.revision, problems=error.problems)
+        return Side(side.revision, problems=error.problems)
 
 
 def _commit(repository: Repository, revision: str) -> Commit:

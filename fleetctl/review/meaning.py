@@ -83,8 +83,8 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
 
 def _reload(requests: Sequence[HttpReload]) -> Keyed:
     """Return one request by its keys; several by their number, from 1."""
-    shown = [{"http": _keyed(one.model_dump(exclude_none=True))} for one in requests]
-    return shown[0] if len(shown) == 1 else {str(number): one for number, one in enumerate(shown, 1)}
+    shown = [{"http": _keyed(request.model_dump(exclude_none=True))} for request in requests]
+    return shown[0] if len(shown) == 1 else {str(number): request for number, request in enumerate(shown, 1)}
 
 
 def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:
@@ -104,8 +104,8 @@ def find_changes(old: Keyed, new: Keyed) -> list[Steps]:
     from deepdiff import DeepDiff  # takes half a second to import, and a diff without differences does not need it
 
     # by default deepdiff reports two mappings with few common keys as one difference, and ignores names such as __TOKEN
-    found = DeepDiff(*_unequal(old, new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
-    return [tuple(level.path(output_format="list")) for levels in found.values() for level in levels]
+    differences = DeepDiff(*_unequal(old, new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
+    return [tuple(level.path(output_format="list")) for levels in differences.values() for level in levels]
 
 
 def _unequal(old: Any, new: Any) -> tuple[Any, Any]:  # noqa: ANN401  any value
@@ -163,17 +163,17 @@ class WrittenModel(ModelView):
     def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
         """See `ModelView`."""
         path, named = path_below(self.model, steps)
-        found = self._found(path) if named is not None else None
-        node = found[0].node(found[1]) if found else None
+        written = self._found(path) if named is not None else None
+        node = written[0].node(written[1]) if written else None
         return node.value if node else None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:
         """See `ModelView`."""
         path, _ = path_below(self.model, steps)
-        found = self._found(path)
-        if found is None:
+        written = self._found(path)
+        if written is None:
             return self.document.position(self._in_document(path))
-        document, at = found
+        document, at = written
         if item is not None and document.node((*at, item)) is not None:
             at = (*at, item)
         return document.position(at)
@@ -198,7 +198,7 @@ def path_below(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
     """
     if steps[0] != "workers" or len(steps) == 1:
         return steps, steps
-    group = next((index for index, one in enumerate(model.workers) if one.name == steps[1]), None)
+    group = next((index for index, named in enumerate(model.workers) if named.name == steps[1]), None)
     if group is None:
         return ("workers",), None
     if steps[2:3] != ("members",) or len(steps) == 3:
@@ -219,7 +219,7 @@ class WrittenFleet:
     @cached_property
     def models(self) -> dict[str, WrittenModel]:
         """The models by key, in file order."""
-        defaults = next((one for one in self._documents if _has(one, ("spec", "defaults"))), None)
+        defaults = next((written for written in self._documents if _has(written, ("spec", "defaults"))), None)
         places = ((document, index) for document in self._documents
                   for index in range(len(document.value["spec"].get("models") or ())))
         return {model.key: WrittenModel(model, document, index, defaults)
@@ -227,12 +227,12 @@ class WrittenFleet:
 
     def place(self, path: Path) -> Position:
         """Return the position of a value of the fleet; else of the nearest key above it in the first document."""
-        document = next((one for one in self._documents if _has(one, path)), self._documents[0])
+        document = next((written for written in self._documents if _has(written, path)), self._documents[0])
         return document.position(path)
 
     def value(self, path: Path) -> Any:  # noqa: ANN401  any YAML value
         """Return a value of the fleet as written; None if it is not written."""
-        document = next((one for one in self._documents if _has(one, path)), None)
+        document = next((written for written in self._documents if _has(written, path)), None)
         node = document.node(path) if document else None
         return node.value if node else None
 

@@ -26,7 +26,7 @@ from fleetctl.fleetfile.file_tree import MAX_LINKS, Link
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES
 from fleetctl.review.git_command import Git, check
 from fleetctl.review.git_discovery import GitDir, NoRepository, find_git_dir, no_git
-from fleetctl.review.git_objects import OBJECT_ID, Entry, LargeObject, MissingObject, Objects
+from fleetctl.review.git_objects import OBJECT_ID, LargeObject, MissingObject, Objects, TreeEntry
 
 _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
 """Names that no remote has as a branch; hexadecimal ones are taken for abbreviated commits."""
@@ -67,7 +67,7 @@ class Repository:
     @property
     def top(self) -> str | None:
         """The folder of its working tree, None for a bare clone."""
-        return self.git.place.top
+        return self.git.git_dir.top
 
     @property
     def outermost(self) -> Repository:
@@ -80,17 +80,17 @@ class Repository:
         Raises RevisionError for a forged object, and if that revision does not have the submodule.
         """
         if self.submodule:
-            found = self.submodule.around.find(name)
-            return found and self._recorded(found)
+            commit = self.submodule.around.find(name)
+            return commit and self._recorded(commit)
         return self.find_here(name)
 
     def find_here(self, name: str) -> Commit | None:
         """As `find`, but in a submodule the name is one of its own revisions."""
         if name.startswith("-"):  # git would take it for an option
             return None
-        found = self._object(name)
+        object_id = self._object(name)
         try:
-            commit = self.objects.peeled(found) if found else None
+            commit = self.objects.peeled(object_id) if object_id else None
         except MissingObject:
             return None
         if commit and (ancestor := _ANCESTOR.fullmatch(name)) and (start := self.find_here(ancestor["start"])):
@@ -99,10 +99,10 @@ class Repository:
 
     def commit(self, name: str) -> Commit:
         """Return the commit that a revision names; raises RevisionError, with a hint how to fetch it, if not found."""
-        found = self.find(name)
-        if found is None:
+        commit = self.find(name)
+        if commit is None:
             raise self.outermost.missing(name)
-        return found
+        return commit
 
     def missing(self, name: str) -> MissingRevision:
         """Return the error for a revision that is not found."""
@@ -115,12 +115,12 @@ class Repository:
         if self.submodule:
             return self._recorded(self.submodule.around.merge_base(one, other))
         first, second = self.commit(one), self.commit(other)
-        found = self.git.ask("merge-base", first.id, second.id)
-        if not found:
+        base = self.git.ask("merge-base", first.id, second.id)
+        if not base:
             hint = self._how_to_deepen() or "they share no history; to compare them directly, write two dots"
             raise MissingRevision(f"{one} and {other} have no merge base here", hint=hint)
         self.check_between(first.id, second.id)
-        return Commit(f"{one}...{other}", found)
+        return Commit(f"{one}...{other}", base)
 
     def check_between(self, one: str, other: str) -> None:
         """Raise RevisionError unless every commit that only one of two commits follows is what its id says.
@@ -141,14 +141,14 @@ class Repository:
         submodule = self.submodule
         if submodule is None:
             return around
-        found = submodule.commit_in(around)
+        inner = submodule.commit_in(around)
         try:
-            self.objects.commit(found)
+            self.objects.commit(inner)
         except MissingObject:
             raise MissingRevision(
-                f"{around.name} has the submodule {submodule.path} at {found[:10]}, a commit that is not in this clone "
-                "of it", hint=f"fetch it: git -C {quote(submodule.path)} fetch origin {found}") from None
-        return Commit(around.name, found)
+                f"{around.name} has the submodule {submodule.path} at {inner[:10]}, a commit that is not in this clone "
+                "of it", hint=f"fetch it: git -C {quote(submodule.path)} fetch origin {inner}") from None
+        return Commit(around.name, inner)
 
     def _object(self, name: str) -> str | None:
         done = self.git.run("rev-parse", "--verify", name)
@@ -158,8 +158,8 @@ class Repository:
         if _AMBIGUOUS.search(done.stderr) and not _NEVER_AMBIGUOUS.fullmatch(name):
             raise RevisionError(f"{name!r} is ambiguous here: it names several branches, tags or commits",
                                 hint="write it in full: refs/heads/NAME, refs/remotes/origin/NAME or refs/tags/NAME")
-        found = done.stdout.decode(errors="replace").strip()
-        return found if done.returncode == 0 and OBJECT_ID.fullmatch(found) else None
+        object_id = done.stdout.decode(errors="replace").strip()
+        return object_id if done.returncode == 0 and OBJECT_ID.fullmatch(object_id) else None
 
     def _how_to_get(self, name: str) -> str:
         if name.startswith("HEAD") and self._object("HEAD") is None:
@@ -196,17 +196,17 @@ class Submodule:
         change chooses what it is compared with.
         """
         head = self.around.find_here("HEAD")
-        found, now = self._state(commit.id), self._state(head.id) if head else None
+        then, now = self._state(commit.id), self._state(head.id) if head else None
         where = f"the submodule {self.path} of {self.around.top}"
-        if found is None:
+        if then is None:
             raise RevisionError(f"{commit.name} has no submodule at {self.path}, so it has no base for {where}",
                                 hint="review the change that adds or moves a submodule by hand")
         if now is None:
             raise RevisionError(f"HEAD does not have {where}", hint="commit it, or remove the folder")
-        if found[1] != now[1]:
-            raise RevisionError(f"{where} has another URL than in {commit.name}: {now[1]}, not {found[1]}",
+        if then[1] != now[1]:
+            raise RevisionError(f"{where} has another URL than in {commit.name}: {now[1]}, not {then[1]}",
                                 hint="review the change of a URL by hand")
-        return found[0]
+        return then[0]
 
     def _state(self, commit: str) -> tuple[str, str] | None:
         """Return the recorded commit and the URL of the submodule in a commit; None if it is not a submodule there."""
@@ -236,17 +236,17 @@ def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
     return _repository(find_git_dir(path, environ), environ)
 
 
-def _repository(place: GitDir, environ: Mapping[str, str]) -> Repository:
-    return Repository(Git(place, environ), _submodule(place, environ))
+def _repository(git_dir: GitDir, environ: Mapping[str, str]) -> Repository:
+    return Repository(Git(git_dir, environ), _submodule(git_dir, environ))
 
 
-def _submodule(place: GitDir, environ: Mapping[str, str]) -> Submodule | None:
+def _submodule(git_dir: GitDir, environ: Mapping[str, str]) -> Submodule | None:
     """Return the submodule that a repository is; None if it is independent of any repository around it.
 
     Raises RevisionError if the repository around it tracks the folder in another way: then its `.git` came from
     elsewhere, such as an archive.
     """
-    top = place.top
+    top = git_dir.top
     if top is None or top == posixpath.dirname(top):
         return None
     try:
@@ -254,7 +254,7 @@ def _submodule(place: GitDir, environ: Mapping[str, str]) -> Submodule | None:
     except NoRepository:
         return None
     except RevisionError:
-        if "/modules/" in place.path and Path(top, ".git").is_file():
+        if "/modules/" in git_dir.path and Path(top, ".git").is_file():
             raise
         return None  # a repository of somebody else, such as one of the whole machine
     if above.top is None:
@@ -263,19 +263,14 @@ def _submodule(place: GitDir, environ: Mapping[str, str]) -> Submodule | None:
     head = around.find_here("HEAD")
     parts = inside.split("/")
     entry, depth = around.objects.entry_at(around.root(head.id), parts) if head else (None, 0)
-    if _is_absorbed(place, above.path) or _is_absorbed(place, above.common) or (
-            entry is not None and entry.is_submodule and depth == len(parts)):
+    absorbed = git_dir.path.startswith((f"{above.path}/modules/", f"{above.common}/modules/"))  # as git has submodules
+    if absorbed or (entry is not None and entry.is_submodule and depth == len(parts)):
         return Submodule(around, inside)
     if entry is not None:
         raise RevisionError(f"{top} has a .git of its own, but the repository {above.top} tracks that folder, so it is "
                             "unclear which of the two its files belong to", hint=f"if it came from elsewhere, remove "
                             f"{quote(posixpath.join(top, '.git'))}")
     return None
-
-
-def _is_absorbed(place: GitDir, git_dir: str) -> bool:
-    """Return whether a repository lies in the git folder of another one, as submodules do."""
-    return place.path.startswith(f"{git_dir}/modules/")
 
 
 def parse_range(name: str) -> tuple[str, str, str] | None:
@@ -288,7 +283,7 @@ def parse_range(name: str) -> tuple[str, str, str] | None:
 
 MAX_LINK_BYTES = 4096
 _FOLDER, _LINK, _SUBMODULE = stat.S_IFDIR, stat.S_IFLNK, 0o160000
-_ROOT = Entry(_FOLDER, "")
+_ROOT = TreeEntry(_FOLDER, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +292,7 @@ class GitTree:
 
     repository: Repository
     commit: Commit
-    _folders: dict[str, Mapping[str, Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _folders: dict[str, Mapping[str, TreeEntry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
         """Return whether `path` is inside the repository, even if the commit does not have it."""
@@ -384,10 +379,10 @@ class GitTree:
             return None
         return stat.S_IFMT(entry.mode) if entry else None
 
-    def _follow(self, inside: str) -> tuple[str, Entry | None]:
+    def _follow(self, inside: str) -> tuple[str, TreeEntry | None]:
         """Walk down the tree; returns the real path and its entry, None if it is missing."""
         todo, done, links = [part for part in reversed(inside.split("/")) if part], "", 0
-        entry: Entry | None = _ROOT
+        entry: TreeEntry | None = _ROOT
         while todo:
             part = todo.pop()
             entry = self._listing(done).get(part) if entry is not None and entry.is_folder else None
@@ -404,7 +399,7 @@ class GitTree:
                     raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}; submodules are not read", inside)
         return done, entry
 
-    def _target(self, link: str, entry: Entry) -> str:
+    def _target(self, link: str, entry: TreeEntry) -> str:
         """Return the target of a link, from the top; raises OSError if it is outside of the tree."""
         try:
             target = os.fsdecode(self._content(entry, link, MAX_LINK_BYTES))
@@ -417,21 +412,22 @@ class GitTree:
             raise _NotHereError(errno.ENOENT, f"it is a link out of the repository, to {target}", link)
         return _plain(inside)
 
-    def _listing(self, folder: str) -> Mapping[str, Entry]:
+    def _listing(self, folder: str) -> Mapping[str, TreeEntry]:
         if folder not in self._folders:
             objects = self.repository.objects
             above, name = posixpath.split(folder)
-            entry = self._listing(above).get(name) if folder else Entry(_FOLDER, objects.commit(self.commit.id).tree)
+            entry = self._listing(above).get(name) if folder else TreeEntry(
+                _FOLDER, objects.commit(self.commit.id).tree)
             self._folders[folder] = objects.tree(entry.id) if entry is not None and entry.is_folder else {}
         return self._folders[folder]
 
-    def _content(self, entry: Entry, path: str, most: int) -> bytes:
+    def _content(self, entry: TreeEntry, path: str, limit: int) -> bytes:
         try:
-            return self.repository.objects.read(entry.id, "blob", most)
+            return self.repository.objects.read(entry.id, "blob", limit)
         except MissingObject as error:
             raise _NotHereError(errno.EIO, error.message, path) from None
         except LargeObject:
-            raise _NotHereError(errno.EFBIG, f"larger than {most >> 20} MiB", path) from None
+            raise _NotHereError(errno.EFBIG, f"larger than {limit >> 20} MiB", path) from None
 
 
 class _NotHereError(OSError):

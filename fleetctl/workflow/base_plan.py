@@ -21,10 +21,10 @@ def change_caused(base: Plan | None, head: Plan, differences: Sequence[Differenc
     in_both = sum(min(now.create, before[key].create) for key, now in after.items() if key in before)
     return PlanChange(
         base=revision,
-        create=sum(one.create for one in after.values()) - in_both,
-        blocked=sum(one.blocked for one in after.values()) - sum(one.blocked for one in before.values()),
+        create=sum(counts.create for counts in after.values()) - in_both,
+        blocked=sum(counts.blocked for counts in after.values()) - sum(counts.blocked for counts in before.values()),
         also_without=in_both,
-        no_longer=sum(one.create for one in before.values()) - in_both,
+        no_longer=sum(counts.create for counts in before.values()) - in_both,
         drift=len(_drifting(head) - _drifting(base)),
         differences=list(differences),
         models=[*_effects(before, after, head, {difference.model for difference in differences}),
@@ -39,16 +39,16 @@ def with_change(plan: Plan, change: PlanChange) -> Plan:
     return changed.model_copy(update={"plan_id": plan_id(changed.model_dump(mode="json", by_alias=True))})
 
 
-def marked_new(warnings: Iterable[FileWarning], known: Iterable[Problem]) -> list[FileWarning]:
-    """Return the warnings, with a mark on those that the base lacks; `known` = those of its files.
+def marked_new(warnings: Iterable[FileWarning], former: Iterable[Problem]) -> list[FileWarning]:
+    """Return the warnings, with a mark on those that the base lacks; `former` = those of its files.
 
     Lines move, so code, message and model decide. Of several equal ones the last are new.
     """
-    left = Counter((one.code, one.message, one.model or None) for one in known)
+    left = Counter((warning.code, warning.message, warning.model or None) for warning in former)
     marked = []
-    for one in warnings:
-        key = (one.code, one.message, one.model)
-        marked.append(one if left[key] > 0 else one.model_copy(update={"new": True}))
+    for warning in warnings:
+        key = (warning.code, warning.message, warning.model)
+        marked.append(warning if left[key] > 0 else warning.model_copy(update={"new": True}))
         left[key] -= 1
     return marked
 
@@ -56,13 +56,13 @@ def marked_new(warnings: Iterable[FileWarning], known: Iterable[Problem]) -> lis
 def _counts(plan: Plan | None) -> dict[str, CountsThen]:
     if plan is None:
         return {}
-    drift = Counter(one.model for one in plan.drift)
+    drift = Counter(drifting.model for drifting in plan.drift)
     return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
                                 drift=drift[row.key], fetch=row.fetch) for row in plan.models}
 
 
 def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
-    return {(one.model, one.replica_id) for one in plan.drift} if plan else set()
+    return {(row.model, row.replica_id) for row in plan.drift} if plan else set()
 
 
 def _effects(

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from action_runner import ROOT, load_action
 
-from fleetctl.forge.change import dotenv
+from fleetctl.forge.forges import dotenv
 
 PAGE = (Path(ROOT) / "docs" / "ci.md").read_text(encoding="utf-8")
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]

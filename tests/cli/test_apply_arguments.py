@@ -26,6 +26,7 @@ from cluster_stand_in import ClusterStandIn
     ["--attach", "--force"],
     ["-f", "FLEET", "--prune"],
     ["PLAN", "PLAN"],
+    ["--attach", "--report", "html=run.html"],
 ], ids=" ".join)
 def test_conflicting_arguments_exit_with_64_and_write_nothing(
     cli, cluster: ClusterStandIn, fleet_file: Path, tmp_path: Path, arguments: list[str]
@@ -99,3 +100,25 @@ def test_a_broken_or_empty_file_causes_no_action_and_no_request(
     fleet_file.write_text(text)
     assert cli("apply", "-f", fleet_file, "--yes").code == 1
     assert cluster.requests == []
+
+
+@pytest.mark.parametrize("command", ["apply", "rollout"])
+def test_a_format_for_findings_about_files_is_refused_with_the_list_of_the_others(
+    cli, cluster: ClusterStandIn, fleet_file: Path, command: str
+) -> None:
+    for chosen in ("sarif", "junit", "json"):
+        result = cli(command, "-f", fleet_file, "--yes", "--report", f"{chosen}=run.txt")
+        assert result.code == 64
+        assert f"{chosen} is not a format of this command" in result.err
+        assert "formats: table, markdown, html, github; in a CI job also comment, summary, outputs" in result.err
+    assert cluster.requests == []
+
+
+def test_after_a_no_nothing_is_reported(
+    cli, cluster: ClusterStandIn, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert cli("apply", "-f", fleet_file, "--report", "summary", typed="n\n").code == 1
+    assert (cluster.writes(), summary.exists()) == ([], False)

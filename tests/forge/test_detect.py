@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest
-from fleetctl.forge.forges import GitHub, find_forge
+from fleetctl.forge.forges import ChangeRequest, GitHub, find_forge
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
 

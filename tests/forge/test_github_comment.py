@@ -13,8 +13,7 @@ from stand_in_server import Answer
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge import http
-from fleetctl.forge.change import ChangeRequest
-from fleetctl.forge.forges import GitHub
+from fleetctl.forge.forges import ChangeRequest, GitHub
 from fleetctl.forge.sticky import Posted
 
 MARKER = "<!-- fleetctl:plan:lab -->"

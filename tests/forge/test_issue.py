@@ -10,8 +10,7 @@ from gitlab_stand_in import GitLabStandIn, gitlab
 from stand_in_server import Answer
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import Forge
-from fleetctl.forge.forges import GitHub, GitLab
+from fleetctl.forge.forges import Forge, GitHub, GitLab
 
 MARKER = "<!-- fleetctl:drift:lab -->"
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fleetctl.forge.change import dotenv, github_outputs
-from fleetctl.forge.forges import CUT_NOTE, SUMMARY_LIMIT, GitHub, fit
+from fleetctl.forge.forges import CUT_NOTE, SUMMARY_LIMIT, GitHub, dotenv, fit, github_outputs
 
 
 def read_outputs(text: str) -> dict[str, str]:

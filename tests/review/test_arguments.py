@@ -7,13 +7,13 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError, UsageError
-from fleetctl.review.inputs import load_base, places_of, read_sides
+from fleetctl.review.inputs import files_of_sides, load_base, read_sides
 
 
 def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),
             stdin: str = "") -> tuple[str, int | None, str, int | None]:
     """Both sides as (name, replicas of the only model, name, replicas); None = the side has no fleet."""
-    sides = read_sides(*places_of(base, head, files, repository.environ), stdin.encode)
+    sides = read_sides(*files_of_sides(base, head, files, repository.environ), stdin.encode)
     shown: list[str | int | None] = []
     for side in sides:
         shown += [side.revision.name, side.fleet.models[0].replicas if side.fleet else None]
@@ -108,7 +108,7 @@ def test_a_new_file_is_not_a_rename_of_a_remaining_one(history: GitFolder) -> No
 
 
 def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
-    base, head = places_of("main", None, FILES, history.environ)
+    base, head = files_of_sides("main", None, FILES, history.environ)
     assert base.revision.model_dump() == {"name": "main", "commit": history.git("rev-parse", "main"),
                                           "files": ["fleets"]}
     assert head.revision.model_dump() == {"name": TREE, "commit": None, "files": ["fleets"]}

@@ -125,7 +125,7 @@ def test_a_linked_worktree_has_its_own_head_and_the_same_objects(
     found = repository_of(str(folder / "fleets/prod.yaml"), repository.environ)
     assert (found.top, found.commit("HEAD").id, found.commit("main").id) == (
         str(folder), pushed, repository.git("rev-parse", "main"))
-    assert found.git.place.common == str(repository.folder / ".git")
+    assert found.git.git_dir.common == str(repository.folder / ".git")
 
 
 def test_the_configuration_does_not_move_the_working_tree(repository: GitFolder, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.review.git_command import Git
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_objects import LargeObject, MissingObject, Objects
-from fleetctl.review.inputs import load_base, places_of, read_sides
+from fleetctl.review.inputs import files_of_sides, load_base, read_sides
 from fleetctl.review.revisions import GitTree, repository_of
 from fleetctl.workflow.planning import git_facts
 
@@ -32,7 +32,7 @@ def objects_of(repository: GitFolder) -> Objects:
 
 def replicas(repository: GitFolder, base: str = "HEAD", head: str | None = None) -> list[int | None]:
     """Return the replicas of the only model on both sides."""
-    sides = read_sides(*places_of(base, head, ["fleets"], repository.environ), bytes)
+    sides = read_sides(*files_of_sides(base, head, ["fleets"], repository.environ), bytes)
     return [side.fleet.models[0].replicas if side.fleet else None for side in sides]
 
 
@@ -218,7 +218,7 @@ def test_a_huge_file_or_link_is_a_problem_of_its_own(large: GitFolder, why: str)
     repository = repository_of("fleets", large.environ)
     [problem] = inspect_fleet(["fleets"], tree=GitTree(repository, repository.commit("HEAD"))).errors
     assert (problem.file, why in problem.message) == ("fleets/big.yaml", True)
-    sides = read_sides(*places_of("HEAD~1", "HEAD", [PATH, "fleets/other.yaml"], large.environ), bytes)
+    sides = read_sides(*files_of_sides("HEAD~1", "HEAD", [PATH, "fleets/other.yaml"], large.environ), bytes)
     assert [side.fleet.models[0].replicas for side in sides if side.fleet] == [3, 3], "a file beside it is read"
     facts = git_facts([PATH], large.environ)
     assert facts is not None
@@ -230,7 +230,7 @@ def test_a_huge_file_or_link_is_a_problem_of_its_own(large: GitFolder, why: str)
 def test_a_huge_tree_or_commit_is_an_error_at_once(large: GitFolder, compared: tuple[str, str | None]) -> None:
     """The heap of git is limited, so a command that must hold the object fails."""
     with pytest.raises(RevisionError, match=r"is too large: 1572|needs more than 192 MiB of memory"):
-        read_sides(*places_of(*compared, [PATH, "fleets/other.yaml"], large.environ), bytes)
+        read_sides(*files_of_sides(*compared, [PATH, "fleets/other.yaml"], large.environ), bytes)
 
 
 def test_warnings_of_git_do_not_stop_the_reading(repository: GitFolder) -> None:

@@ -12,7 +12,7 @@ from git_folder import GitFolder
 from fleetctl.errors import RevisionError
 from fleetctl.review.branch import commit_on_branch
 from fleetctl.review.compare import compare
-from fleetctl.review.inputs import places_of, read_sides
+from fleetctl.review.inputs import files_of_sides, read_sides
 from fleetctl.workflow.planning import git_facts
 
 
@@ -58,7 +58,7 @@ def test_nothing_the_repository_configures_is_run_and_nothing_is_written(reposit
     os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
     before = files_below(repository.folder)
     for arguments in ((None, None), ("HEAD~1", None), ("HEAD~1", "HEAD"), ("HEAD~1...HEAD", None)):
-        places = places_of(*arguments, ["fleets"], repository.environ)
+        places = files_of_sides(*arguments, ["fleets"], repository.environ)
         assert compare(*read_sides(*places, no_stdin)).summary["additive"] == 1
     assert files_below(repository.folder) == before
     assert not trap.exists()
@@ -72,7 +72,7 @@ def test_a_renamed_file_is_found_without_running_programs(repository: GitFolder,
     commit = repository.git("commit-tree", repository.git("write-tree"), "-p", "HEAD", "-m", "renamed")
     trap.unlink(missing_ok=True)
     for head in (None, commit):
-        places = places_of("HEAD", head, ["lab.yaml"], repository.environ)
+        places = files_of_sides("HEAD", head, ["lab.yaml"], repository.environ)
         assert compare(*read_sides(*places, no_stdin)).summary["additive"] == 1
     assert not trap.exists()
 
@@ -109,7 +109,7 @@ def test_a_program_that_a_tracked_file_names_is_not_run(repository: GitFolder, t
     os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
     trap.unlink(missing_ok=True)
     git_facts(["fleets/prod.yaml"], repository.environ)
-    compare(*read_sides(*places_of("HEAD~1", None, ["fleets"], repository.environ), no_stdin))
+    compare(*read_sides(*files_of_sides("HEAD~1", None, ["fleets"], repository.environ), no_stdin))
     assert not trap.exists()
 
 
@@ -117,7 +117,7 @@ def test_a_program_whose_key_git_cannot_override_is_an_error(repository: GitFold
     (repository.folder / ".git/included").write_text(f'[filter "a=b"]\n\tclean = {trap.parent}/trap.sh\n')
     repository.git("config", "include.path", "included")
     with pytest.raises(RevisionError, match=r"names a program under 'filter\.a=b\.clean'"):
-        places_of("HEAD~1", None, ["fleets"], repository.environ)
+        files_of_sides("HEAD~1", None, ["fleets"], repository.environ)
     assert not trap.exists()
 
 

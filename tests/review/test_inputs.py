@@ -8,11 +8,11 @@ from git_folder import GitFolder
 
 from fleetctl.errors import FleetFileError, UsageError
 from fleetctl.review.compare import compare
-from fleetctl.review.inputs import Side, load_base, places_of, read_sides
+from fleetctl.review.inputs import Side, files_of_sides, load_base, read_sides
 
 
 def sides(repository: GitFolder, *files: str, base: str | None = None, head: str | None = None) -> tuple[Side, Side]:
-    return read_sides(*places_of(base, head, files, repository.environ), bytes)
+    return read_sides(*files_of_sides(base, head, files, repository.environ), bytes)
 
 
 def targets(repository: GitFolder, *files: str) -> list[int | None]:

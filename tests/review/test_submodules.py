@@ -11,7 +11,7 @@ from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError
 from fleetctl.review.branch import commit_on_branch, push_to_branch
-from fleetctl.review.inputs import load_base, places_of, read_sides
+from fleetctl.review.inputs import files_of_sides, load_base, read_sides
 from fleetctl.review.revisions import MissingRevision, repository_of
 from fleetctl.workflow.planning import git_facts
 
@@ -54,7 +54,7 @@ def world(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPat
 
 
 def replicas(world: World, base: str, head: str | None = None, file: str = FILE) -> list[int | None]:
-    sides = read_sides(*places_of(base, head, [file], world.environ), bytes)
+    sides = read_sides(*files_of_sides(base, head, [file], world.environ), bytes)
     return [side.fleet.models[0].replicas if side.fleet else None for side in sides]
 
 

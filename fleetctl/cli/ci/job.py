@@ -24,8 +24,7 @@ from fleetctl.cli.reporting import Reports, parse_reports
 from fleetctl.errors import FleetctlError, RevisionError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.forge.change import ChangeRequest, Forge, ForgeName, Sink
-from fleetctl.forge.forges import find_forge
+from fleetctl.forge.forges import ChangeRequest, Forge, ForgeName, Sink, find_forge
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side, load_base
 from fleetctl.review.revisions import MissingRevision, repository_of
@@ -51,7 +50,7 @@ NAME_CLUSTER = "name the cluster to plan on: --address, FLEETCTL_ADDRESS, or the
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CiJob:
     """One run of `fleetctl ci`. `reports` = its files, and all that its forge can show."""
 
     invocation: Invocation
@@ -125,7 +124,7 @@ class Job:
 def job_of(
     files: Sequence[str], where: Where, forge: ForgeName, *, comments: bool = False, number: int | None = None,
     out: Path | None = None, reports: Sequence[str] = (), may_lack_files: bool = False,
-) -> Job:
+) -> CiJob:
     """Return the job. `comments` = keep a comment on the change, which is that of `number` if the forge names none.
 
     Raises UsageError for invalid settings, before any file or cluster is read.
@@ -134,17 +133,17 @@ def job_of(
         raise UsageError("no fleet files", hint="give -f FLEET, or set FLEETCTL_FILES")
     if "-" in files and not may_lack_files:
         raise UsageError("standard input is not a file of the repository", hint="name the fleet files")
-    invocation, found = this_invocation(), find_forge(os.environ, forge, number=number)
+    invocation, detected = this_invocation(), find_forge(os.environ, forge, number=number)
     reading = (*files, where.inventory)
     if out:
         check_out(out, reading)
     publisher = None
-    if found:
-        commented = comments and found.change is not None and found.change.number is not None
+    if detected:
+        commented = comments and detected.change is not None and detected.change.number is not None
         sinks: tuple[Sink, ...] = ("summary", "outputs", "comment") if commented else ("summary", "outputs")
-        publisher = Publisher(invocation, found, sinks, annotates=True)
+        publisher = Publisher(invocation, detected, sinks, annotates=True)
     wanted = parse_reports(reports, sinks=(), beside=out, reading=reading)
-    return Job(invocation, tuple(files), where, found, replace(wanted, publisher=publisher, errors_too=True))
+    return CiJob(invocation, tuple(files), where, detected, replace(wanted, publisher=publisher, errors_too=True))
 
 
 def lines_of(given: Sequence[str] | None, variable: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import typer
 
 from fleetctl.apply.history import failures_of
 from fleetctl.cli import flags
-from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, job_of, lines_of
+from fleetctl.cli.ci.job import CiJob, ForceOption, ForgeOption, IgnoreCooldownOption, job_of, lines_of
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.fleet_files import check_files
 from fleetctl.cli.plan import plan_and_show
@@ -132,7 +132,7 @@ def _with_broken_base(base: Side | None, report: Report) -> Report:
                    findings=(*report.findings, Finding("warning", "BASE_BROKEN", base.revision.name, text)))
 
 
-def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
+def _with_own_inventory(job: CiJob, base: Side | None, report: Report) -> Report:
     """Return the report; if the change edits the inventory that it was planned on, with a warning.
 
     Links are followed in both commits: a change may also put a link in the way.
@@ -152,7 +152,7 @@ def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
     return _with_warning(report, "inventory", OWN_INVENTORY, [f"{path}: {OWN_INVENTORY_HINT}"], [finding])
 
 
-def _with_other_content(job: Job, fleet: ResolvedFleet, report: Report) -> Report:
+def _with_other_content(job: CiJob, fleet: ResolvedFleet, report: Report) -> Report:
     """Return the report; if a file here is not the one of HEAD, but for line ends, with a warning.
 
     The attribute `working-tree-encoding` of a change does that to a file which git takes for unchanged.
@@ -163,8 +163,8 @@ def _with_other_content(job: Job, fleet: ResolvedFleet, report: Report) -> Repor
         repository = repository_of(job.files[0], job.invocation.environ)
         tree = GitTree(repository, repository.commit("HEAD"))
         differing = [source.path for source in (*fleet.files, *fleet.house_rules)
-                     if (known := _content(tree, source.path)) is not None and known is not UNREADABLE
-                     and _with_plain_ends(known) != _with_plain_ends(read_whole(source.path))]
+                     if (committed := _content(tree, source.path)) is not None and committed is not UNREADABLE
+                     and committed.replace(b"\r\n", b"\n") != read_whole(source.path).replace(b"\r\n", b"\n")]
     except (NoRepository, MissingRevision, OSError):
         return report
     if not differing:
@@ -178,10 +178,6 @@ def _with_warning(report: Report, name: str, title: str, rows: list[str], findin
     """Return the report that opens with these rows, and has the findings as well."""
     table = Table(name, title, (Column("message", "what"),), tuple((row,) for row in rows), rank=0, line="{message}")
     return replace(report, tables=(table, *report.tables), findings=(*report.findings, *findings))
-
-
-def _with_plain_ends(content: bytes) -> bytes:
-    return content.replace(b"\r\n", b"\n")
 
 
 def _content(tree: GitTree, path: str) -> bytes | None:
@@ -222,9 +218,9 @@ def drift(
         with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
             failed = failures_of(client, planned.plan)
             beside = capacity_findings(read_records(client), loaded, planned.inventory)
-        found = drift_report(planned.shown(), failed, beside)
-        show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: found,
-                     plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)
+        drifted = drift_report(planned.shown(), failed, beside)
+        show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: drifted,
+                     plan_id=planned.plan.plan_id, acts=bool(planned.plan.actions)), "table", job.reports)
     if issue and job.reports.publisher:
-        job.reports.publisher.keep_issue(found, is_open=found.exit_code != NOTHING_TO_DO or bool(beside))
-    return found.exit_code
+        job.reports.publisher.keep_issue(drifted, is_open=drifted.exit_code != NOTHING_TO_DO or bool(beside))
+    return drifted.exit_code

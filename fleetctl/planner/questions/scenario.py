@@ -98,7 +98,7 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     return [take_members(action.model, action.replica_id, [
         (places[one.node_id], Claim(one.gpus, one.vram, one.cpus, one.memory), one.gpus) for one in action.members
-    ], ledger) for action in plan.actions]
+    ], ledger) for action in plan.starts]
 
 
 def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:
@@ -132,7 +132,7 @@ def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
 def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupant]:
     """Take the plan's waiting replicas from a ledger that has new nodes and the plan; returns them with their cards."""
     waiting = {row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}
-    created, shapes, state = Counter(action.model for action in plan.actions), scenario.shapes(), scenario.sorted_out()
+    created, shapes, state = Counter(action.model for action in plan.starts), scenario.shapes(), scenario.sorted_out()
     demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live) + created[model.key],
                       model.priority, place)
                for place, model in enumerate(scenario.fleet.models) if model.key in waiting]

@@ -61,16 +61,16 @@ def render_github(report: Report, checkout: Checkout) -> str:
     """Return one line per annotation; the last is a notice with the conclusion and the number of omitted findings."""
     lines, omitted = [], []
     for level in LEVELS:
-        found = [finding for finding in report.findings if finding.level == level]
-        most = PER_LEVEL - 1 if level == "notice" else PER_LEVEL
-        for finding in found[:most]:
+        of_level = [finding for finding in report.findings if finding.level == level]
+        limit = PER_LEVEL - 1 if level == "notice" else PER_LEVEL
+        for finding in of_level[:limit]:
             source = finding.source
             path = checkout.path(source.file) if source else None
             at = {"file": visible(path), "line": str(source.line), "col": str(source.column)} if source and path else {}
             title = cut_visible(f"{finding.code}: {finding.subject}")
             message = "\n- ".join(map(cut_visible, (finding.message, *finding.details)))
             lines.append(_command(level, {**at, "title": title}, message))
-        omitted += [count_of(len(found) - most, level)] if len(found) > most else []
+        omitted += [count_of(len(of_level) - limit, level)] if len(of_level) > limit else []
     note = (f"\nnot shown, because GitHub shows at most {PER_LEVEL} of each per step: {', '.join(omitted)}; "
             "the other formats have all of them") if omitted else ""
     summary = _command("notice", {"title": cut_visible(report.title)}, cut_visible(report.conclusion) + note)
@@ -139,7 +139,7 @@ def render_junit(report: Report) -> str:
     by_subject: dict[str, list[Finding]] = {subject: [] for subject in report.subjects}
     for finding in by_level(report.findings):
         by_subject.setdefault(finding.subject, []).append(finding)
-    failed = sum(any(one.level == "error" for one in findings) for findings in by_subject.values())
+    failed = sum(any(row.level == "error" for row in findings) for findings in by_subject.values())
     counts = f'tests="{len(by_subject)}" failures="{failed}" errors="0"'
     name, group = _attribute(report.title), _attribute(report.fleet or report.kind)
     properties = [*((total.key, str(total.count)) for total in report.totals), *report.facts,

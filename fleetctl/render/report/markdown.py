@@ -51,17 +51,17 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
     facts = Table("fact", "Facts", (Column("name", ""), Column("value", "")), report.facts, folded=True)
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.conclusion)}**", "\n".join(map(_row, table))])
-    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers),
-             replace(_part(facts, budget), folded=False)]
-    shown = fit(parts, budget - length(head) - NOTICE_ROOM)
-    blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
-    return "\n\n".join([head, *blocks, *_omissions(parts, shown, budget)]) + "\n"
+    sections = [*(_section(table, budget) for table in report.tables if "page" in table.readers),
+             replace(_section(facts, budget), folded=False)]
+    shown = fit(sections, budget - length(head) - NOTICE_ROOM)
+    blocks = [section.text(rows) for section, rows in zip(sections, shown, strict=True) if rows is not None]
+    return "\n\n".join([head, *blocks, *_omissions(sections, shown, budget)]) + "\n"
 
 
-def _part(table: Table, budget: int) -> Part:
+def _section(table: Table, budget: int) -> Section:
     title = prose(table.heading, LABEL_LIMIT)
     if table.counted:
-        return Part(title, table.folded, table.rank, f"{len(table.rows)} {title}.", (), 0)
+        return Section(title, table.folded, table.rank, f"{len(table.rows)} {title}.", (), 0)
     opening = [f"### {title}"]
     if table.folded:
         opening = [f"<details><summary>{tagged(cut(table.heading, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
@@ -71,7 +71,7 @@ def _part(table: Table, budget: int) -> Part:
         heads = [prose(column.title, LABEL_LIMIT) for column in table.columns]
         sides = ["--:" if column.numeric else ":--" for column in table.columns]
         opening.append(f"{_row(heads)}\n{_row(sides)}")
-    return Part(title, table.folded, table.rank, "\n\n".join(opening), tuple(_rows(table, budget)), len(table.rows),
+    return Section(title, table.folded, table.rank, "\n\n".join(opening), tuple(_rows(table, budget)), len(table.rows),
                 closing="\n\n</details>" if table.folded else "")
 
 
@@ -92,12 +92,12 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
+def _omissions(sections: Sequence[Section], shown: Sequence[int | None], budget: int) -> list[str]:
     missing = []
-    for part, rows in zip(parts, shown, strict=True):
-        if rows is None or rows < part.count:
-            count = part.count - (rows or 0)
-            missing.append(f"{part.title} ({count_of(count, 'row')})" if count else part.title)
+    for section, rows in zip(sections, shown, strict=True):
+        if rows is None or rows < section.count:
+            count = section.count - (rows or 0)
+            missing.append(f"{section.title} ({count_of(count, 'row')})" if count else section.title)
     if not missing:
         return []
     named = ", ".join(missing)
@@ -108,7 +108,7 @@ def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Section:
     """One part; `title` names it if it is omitted. Folded parts with the highest `rank` are omitted first.
 
     `rows` may stop at the budget; `count` is the number of all rows.
@@ -136,28 +136,28 @@ class Part:
         return length(self.opening) + length(self.closing) + AROUND
 
 
-def fit(parts: Sequence[Part], room: int) -> list[int | None]:
+def fit(sections: Sequence[Section], room: int) -> list[int | None]:
     """Return how many rows of each part fit in `room` characters in total; None = the part is omitted.
 
     Open parts share the room: small ones are shown whole, the others get equal shares of the rest. Room left over goes
     to parts that were cut, then to folded parts, by rank.
     """
-    shown: list[int | None] = [None] * len(parts)
-    taken = [0] * len(parts)
-    by_rank = sorted(range(len(parts)), key=lambda number: (parts[number].folded, parts[number].rank))
-    by_size = sorted((n for n in by_rank if not parts[n].folded), key=lambda number: parts[number].size())
+    shown: list[int | None] = [None] * len(sections)
+    taken = [0] * len(sections)
+    by_rank = sorted(range(len(sections)), key=lambda number: (sections[number].folded, sections[number].rank))
+    by_size = sorted((n for n in by_rank if not sections[n].folded), key=lambda number: sections[number].size())
     for done, number in enumerate(by_size):
-        shown[number], taken[number] = _rows_in(parts[number], (room - sum(taken)) // (len(by_size) - done))
+        shown[number], taken[number] = _rows_in(sections[number], (room - sum(taken)) // (len(by_size) - done))
     for number in by_rank:
-        shown[number], taken[number] = _rows_in(parts[number], room - sum(taken) + taken[number])
+        shown[number], taken[number] = _rows_in(sections[number], room - sum(taken) + taken[number])
     return shown
 
 
-def _rows_in(part: Part, room: int) -> tuple[int | None, int]:
+def _rows_in(section: Section, room: int) -> tuple[int | None, int]:
     """Return how many rows fit in `room`, and the length used; a part that has rows is shown with at least one."""
-    sizes = list(accumulate((length(row) + 1 for row in part.rows), initial=part.frame()))
+    sizes = list(accumulate((length(row) + 1 for row in section.rows), initial=section.frame()))
     rows = sum(1 for _ in takewhile(lambda size: size <= room, sizes)) - 1
-    return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not part.rows) else (None, 0)
+    return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not section.rows) else (None, 0)
 
 
 def code(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -218,8 +218,8 @@ def _quoted(word: str) -> str:
     """Return a word as code, without the punctuation of the sentence around it, or the backticks of a command."""
     if command := _COMMAND.fullmatch(word):
         return f"{code(command[1], len(command[1]))}{command[2]}"
-    found = _AROUND.fullmatch(word)
-    before, inside, after = found.groups() if found else ("", word, "")
+    match = _AROUND.fullmatch(word)
+    before, inside, after = match.groups() if match else ("", word, "")
     while after.startswith(")") and inside.count("(") > inside.count(")"):  # it closes one of the word itself
         inside, after = f"{inside})", after[1:]
     return f"{before}{code(inside, len(inside))}{after}"

@@ -70,7 +70,7 @@ def diff_report(diff: FleetDiff) -> Report:
         tables=(*_tables(diff.differences, shared), *_terminal_tables(blocks)),
         notes=tuple(notes),
         findings=tuple(map(_finding, shared)),
-        subjects=tuple(dict.fromkeys(one.model for one in diff.differences if one.model is not None)),
+        subjects=tuple(dict.fromkeys(row.model for row in diff.differences if row.model is not None)),
         exit_code=diff.exit_code,
         file=next(iter(diff.head.files), ""))
 
@@ -79,11 +79,11 @@ def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tup
     """Return a row per difference; formats for people show a shared difference once, programs get every row."""
     if not differences:
         return ()
-    every = tuple(difference_row(one) for one in differences)
+    every = tuple(difference_row(difference) for difference in differences)
     title = "What changed in meaning"
     if len(shared) == len(differences):
         return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
-    once = tuple(difference_row(one, tuple(first_few(models, NAMES_SHOWN))) for one, models in shared)
+    once = tuple(difference_row(difference, tuple(first_few(models, NAMES_SHOWN))) for difference, models in shared)
     return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
             Table("difference", "differences, counted per model", DIFFERENCE_COLUMNS, every, counted=True,
                   readers=NOT_IN_A_TERMINAL))
@@ -95,28 +95,28 @@ def _terminal_tables(blocks: Sequence[_Block]) -> Iterator[Table]:
     Consecutive rows with the same message show it once, below the last of them.
     """
     for number, (models, block) in enumerate(blocks[:BLOCKS_SHOWN]):
-        tags = tuple(f"{TAGS[one.effect]:{_TAG_WIDTH}}" for one in block)
+        tags = tuple(f"{TAGS[difference.effect]:{_TAG_WIDTH}}" for difference in block)
         title = f"{'~' if block[0].path else SIGNS[block[0].kind]} {models[0] if models else 'the fleet as a whole'}"
         if len(models) > 1:
             title = f"~ {len(models)} models: {some(models, NAMES_SHOWN)}"
         rows: list[tuple[Cell, ...]] = []
-        for message, group in groupby(block, key=lambda one: one.message):
+        for message, group in groupby(block, key=lambda difference: difference.message):
             alike = list(group)
-            rows += [(_change(one), (message,) if one is alike[-1] else ()) for one in alike]
+            rows += [(_change(difference), (message,) if difference is alike[-1] else ()) for difference in alike]
         yield Table(f"block{number}", title, CHANGE, tuple(rows), line="{change}", signs=tags,
                     readers=frozenset({"terminal"}))
 
 
-def _change(one: Difference) -> Cell:
+def _change(difference: Difference) -> Cell:
     """Return a difference on one line; the two sides of a list are below it."""
-    old, new = values_of(one)
-    place = one.new_source or (f"was {one.old_source}" if one.old_source else "")
+    old, new = values_of(difference)
+    place = difference.new_source or (f"was {difference.old_source}" if difference.old_source else "")
     where = f"  ({place})" if place else ""
-    if not one.path:
-        return f"{new if one.kind == 'added' else old}{where}"
-    if isinstance(one.old, list) and isinstance(one.new, list):
-        return f"{one.path}{where}", f"- {old}", f"+ {new}"
-    return f"{one.path}: {old} -> {new}{where}"
+    if not difference.path:
+        return f"{new if difference.kind == 'added' else old}{where}"
+    if isinstance(difference.old, list) and isinstance(difference.new, list):
+        return f"{difference.path}{where}", f"- {old}", f"+ {new}"
+    return f"{difference.path}: {old} -> {new}{where}"
 
 
 def _finding(shared: _Shared) -> Finding:
@@ -135,20 +135,20 @@ def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
 
     Differences are shared if the same line of a file causes them.
     """
-    found: dict[object, tuple[Difference, list[str]]] = {}
+    shared: dict[object, tuple[Difference, list[str]]] = {}
     for difference in differences:
         place, key = difference.new_source, (difference.model, difference.path, difference.kind)
         shared_key: object = key if difference.model is None or not difference.path or place is None else (
             difference.path, difference.effect, difference.message, *values_of(difference),
             place.file, place.line, place.column)
-        _, models = found.setdefault(shared_key, (difference, []))
+        _, models = shared.setdefault(shared_key, (difference, []))
         models += [] if difference.model is None else [difference.model]
-    return [(difference, tuple(models)) for difference, models in found.values()]
+    return [(difference, tuple(models)) for difference, models in shared.values()]
 
 
 def _blocks(shared: Sequence[_Shared]) -> list[_Block]:
     """Return the differences by the models that share them: the fleet and several models first, then single models."""
-    by_models = grouped((models, one) for one, models in shared)
+    by_models = grouped((models, difference) for difference, models in shared)
     return sorted(by_models.items(), key=lambda item: len(item[0]) == 1)
 
 
@@ -159,8 +159,8 @@ def revision_text(revision: Revision) -> str:
 
     name, commit = revision.name, revision.commit or ""
     if commit and "..." in name:
-        one, _, other = name.partition("...")
-        name = f"the merge base of {short(one)} and {short(other)}"
+        first, _, other = name.partition("...")
+        name = f"the merge base of {short(first)} and {short(other)}"
     return short(name) if not commit or commit.startswith(name) else f"{name} ({commit[:10]})"
 
 
@@ -265,12 +265,12 @@ def _cut(text: str) -> str:
 
 def change_tables(change: PlanChange) -> tuple[Table, Table]:
     """Return both tables. A terminal shows only the first, and names `fleetctl diff`."""
-    effects = [(one.key, KINDS[one.kind], _counts(one.before), _counts(one.after), one.message)
-               for one in change.models]
+    effects = [(effect.key, KINDS[effect.kind], _counts(effect.before), _counts(effect.after), effect.message)
+               for effect in change.models]
     return (
         Table("effect", f"This change alone, since {revision_text(change.base)}", EFFECT_COLUMNS, tuple(effects),
               note=f"{change_sentence(change)}.", line="{model}: {message}", limit=50,
-              signs=tuple(SIGNS[one.kind] for one in change.models)),
+              signs=tuple(SIGNS[effect.kind] for effect in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
               tuple(map(difference_row, change.differences)), folded=True, rank=2,
               readers=frozenset({"page", "program"})),
@@ -300,8 +300,8 @@ def _counts(counts: CountsThen | None) -> str:
     return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in others if count)])
 
 
-def difference_row(one: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
+def difference_row(difference: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
     """Return the row of a difference; `models` names the models that share it, if there are several."""
-    place = str(one.new_source or one.old_source or "")
-    return (TAGS[one.effect], models or one.model or THE_FLEET, one.path or THE_MODEL, *values_of(one), place,
-            one.message)
+    place = str(difference.new_source or difference.old_source or "")
+    return (TAGS[difference.effect], models or difference.model or THE_FLEET, difference.path or THE_MODEL,
+            *values_of(difference), place, difference.message)

@@ -66,8 +66,8 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
 
 def _why(row: ReplicaOutcome) -> list[str]:
     """Return a row's message in lines: the reason first, then the engine's last output, and where the rest is."""
-    reason, found, output = row.message.partition(LAST_OUTPUT)
-    if not found:
+    reason, has_output, output = row.message.partition(LAST_OUTPUT)
+    if not has_output:
         return row.message.split("\n")
     command = command_line("fleetctl logs", [replica_text(row)])
     return [*reason.split("\n"), "last output:", *(f"  {line}" for line in output.split("\n")), f"all of it: {command}"]
@@ -175,7 +175,7 @@ def short_id(run_id: str) -> str:
 def whole_commands(runs: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """Merge the steps of a replace or a drain into one run, at the place of the newest step, with the worst state."""
     steps = grouped((run.step_of or run.id, run) for run in runs)
-    return [_merged(name, found) if found[0].step_of else found[0] for name, found in steps.items()]
+    return [_merged(name, runs_of) if runs_of[0].step_of else runs_of[0] for name, runs_of in steps.items()]
 
 
 def _merged(name: str, steps: Sequence[HistoryEntry]) -> HistoryEntry:
@@ -235,9 +235,9 @@ def _counts(run: HistoryEntry) -> str:
     return ", ".join([*(f"{run.counts[kind]} {kind}" for kind in ORDER if run.counts.get(kind)), *forgotten])
 
 
-def _commit(run: HistoryEntry, most: int | None = None) -> str:
+def _commit(run: HistoryEntry, digits: int | None = None) -> str:
     """Return the first `most` digits of the commit, with git's suffix `-dirty`; "" if there is none."""
-    return f"{run.commit[:most]}{'-dirty' if run.dirty else ''}" if run.commit else ""
+    return f"{run.commit[:digits]}{'-dirty' if run.dirty else ''}" if run.commit else ""
 
 
 def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,16 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is
-left is worth most to the expected rest, if prices are known (`room_worth.py`); a share strands no memory of its card;
-no empty node is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal
-nodes; inside one domain, which is small, by nodes.
+Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is left
+is worth most to the expected rest, if prices are known (`room_worth.py`); a share strands no memory of its card; no
+empty node is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes;
+inside one domain, which is small, by nodes.
 
 A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
 choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
 many replicas of one model examines each node about once, and most nodes never.
 
-A bucket has equal nodes: equal offer, same matching selectors, same area. 10,000 nodes form a few hundred buckets,
-most of them full. A node that changes its bucket costs one dictionary lookup.
+A bucket has equal nodes: equal offer, same matching selectors, same area. 10,000 nodes form a few hundred buckets, most
+of them full. A node that changes its bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
