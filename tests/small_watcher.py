@@ -11,7 +11,7 @@ from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import LockHeld
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import MakePlan, Notify, State, step
+from fleetctl.watch.step import MakePlan, Notify, WatchState, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -38,7 +38,7 @@ def watcher_of(cluster: ClusterStandIn, file: Path, text: str = FLEET % "lab") -
     def run(task: ApplyTask) -> RunSummary:
         raise LockHeld("another apply runs")
 
-    return Watcher(invocation, Files([str(file)]), Where(None, cluster.url), lambda: 0.0, run, State(30))
+    return Watcher(invocation, Files([str(file)]), Where(None, cluster.url), lambda: 0.0, run, WatchState(30))
 
 
 def advance(watcher: Watcher) -> list[object]:

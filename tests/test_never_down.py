@@ -118,7 +118,7 @@ ALLOWED = {
         "stop": "stops a job of the agent, never a replica",
     },
     "apply/follow.py": {
-        "Follower.stop": "stops a job of the agent, never a replica",
+        "RunFollower.stop": "stops a job of the agent, never a replica",
     },
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
@@ -376,10 +376,18 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
         assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
     agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
     assert agent == {"leftovers.py"}
-    [(function, call)] = calls(PACKAGE / "cli" / "doctor.py", "repair")
-    [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "confirm")
-    assert function == asking == "_repaired"
-    assert question.lineno < call.lineno
+    assert [function for function, _ in calls(PACKAGE / "cli" / "doctor.py", "repair")] == ["_repaired", "remove"]
+    [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "perform")
+    assert (asking, ast.unparse(question.args[0])) == ("_repaired", "remove")
+
+
+def test_only_the_frame_of_the_verbs_asks_and_it_asks_before_it_acts() -> None:
+    asking = [(path.name, function) for path in SOURCES for function, _ in calls(path, "confirm")]
+    assert asking == [("apply_run.py", "offer_new_plan"), ("verb.py", "perform")]
+    frame = PACKAGE / "cli" / "verb.py"
+    [(_, question)], [(function, act)] = calls(frame, "confirm"), calls(frame, "act")
+    assert function == "perform"
+    assert question.lineno < act.lineno
 
 
 def test_a_plan_has_no_operation_that_ends_anything() -> None:

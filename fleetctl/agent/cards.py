@@ -124,7 +124,7 @@ def objection(
             return f"{card} has {card.free // MIB}Mi of {card.total // MIB}Mi free, {need}Mi needed"
         if gpu_share < 10_000 or card.is_unified:
             continue
-        known = sum(one.memory for one in residents if _is_there(one, card))
+        known = sum(resident.memory for resident in residents if _is_there(resident, card))
         if card.used > known + max(1 << 30, card.total // 50):
             by = users_text(card.pids) or " by another process"
             beside = f", {known // MIB}Mi belong to its residents" if known else ""
@@ -138,7 +138,7 @@ def _is_there(resident: Resident, card: DriverCard) -> bool:
     If the processes of the card are not known, any use counts as the resident's.
     """
     called = [is_called(pid, resident.process) for pid in card.pids] if resident.process else [True]
-    return any(called) or all(one is None for one in called)
+    return any(called) or all(name is None for name in called)
 
 
 def names_for_engine(granted: Sequence[str], check: CardCheck) -> List[str]:

@@ -218,8 +218,8 @@ class CauseFinder:
             self._close(process)
         weights = sorted(self._first, reverse=True)
         if recent_s is not None:
-            recent = (one for weight in weights for one in self._latest[weight]
-                      if _seconds_between(one.at, self._at) <= recent_s)
+            recent = (cause for weight in weights for cause in self._latest[weight]
+                      if _seconds_between(cause.at, self._at) <= recent_s)
             return next(recent, None)
         return self._first[weights[0]] if weights else None
 
@@ -275,13 +275,13 @@ class CauseFinder:
 
     def _keep(self, process: str, text: str, weight: int, trace: Optional[_Trace] = None) -> None:
         weight = REACTION if _REACTION.search(text) else weight
-        one = Cause(text[:CAUSE_CHARACTERS], weight, trace.at if trace else self._at)
+        cause = Cause(text[:CAUSE_CHARACTERS], weight, trace.at if trace else self._at)
         line = trace.line if trace else self._looked
         if line < self._line_of_first.get(weight, line + 1):  # a traceback ends later than others that began after it
-            self._first[weight], self._line_of_first[weight] = one, line
-        self._latest.setdefault(weight, deque(maxlen=MAX_KEPT)).append(one)
+            self._first[weight], self._line_of_first[weight] = cause, line
+        self._latest.setdefault(weight, deque(maxlen=MAX_KEPT)).append(cause)
         if text.startswith("terminate called after") or (text.startswith("thread ") and text.endswith(":")):
-            self._joining[process] = one
+            self._joining[process] = cause
 
 
 def _parts(line: str) -> Tuple[str, str, str]:
@@ -306,5 +306,5 @@ def _seconds_between(begin: str, end: str) -> float:
 
 def first_of(causes: List[Optional[Cause]]) -> Optional[int]:
     """Return the index of the cause among those of a gang's members: the earliest of the greatest weight."""
-    found = [(-one.weight, one.at, index) for index, one in enumerate(causes) if one]
+    found = [(-cause.weight, cause.at, index) for index, cause in enumerate(causes) if cause]
     return min(found)[2] if found else None

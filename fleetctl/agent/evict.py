@@ -93,20 +93,20 @@ class Evict(ExplicitRun):
 
     def _end_all(self) -> Generator[None, None, None]:
         self._find_all()
-        yield from self.demotion.prepare([one.target for one in self.evictions if one.outcome is None])
-        for one in self.evictions:
-            one.outcome = one.outcome or self.demotion.refused.get(one.target.actor_id)
-        ending = [one for one in self.evictions if one.outcome is None]
-        for one in ending:
-            self.events.emit("replicaEnding", f"{one.key} is being ended", model=one.target.model,
-                             replicaId=one.target.replica_id)
-        leaving = [(one, Leaving(one.handle, self.clock)) for one in ending]
+        yield from self.demotion.prepare([eviction.target for eviction in self.evictions if eviction.outcome is None])
+        for eviction in self.evictions:
+            eviction.outcome = eviction.outcome or self.demotion.refused.get(eviction.target.actor_id)
+        ending = [eviction for eviction in self.evictions if eviction.outcome is None]
+        for eviction in ending:
+            self.events.emit("replicaEnding", f"{eviction.key} is being ended", model=eviction.target.model,
+                             replicaId=eviction.target.replica_id)
+        leaving = [(eviction, Leaving(eviction.handle, self.clock)) for eviction in ending]
         while leaving:
-            for one, asked in leaving:
+            for eviction, asked in leaving:
                 if asked.is_over():
-                    ray.kill(one.handle, no_restart=True)
-                    one.killed, one.is_silent = True, asked.is_silent
-            leaving = [(one, asked) for one, asked in leaving if not one.killed]
+                    ray.kill(eviction.handle, no_restart=True)
+                    eviction.killed, eviction.is_silent = True, asked.is_silent
+            leaving = [(eviction, asked) for eviction, asked in leaving if not eviction.killed]
             if leaving:
                 yield
         self.lock.release()
@@ -117,18 +117,19 @@ class Evict(ExplicitRun):
         Which ones are ready is read under the lock, just before: others may have ended since the client looked.
         """
         ready = {model: _ready_actors(model) for model in self.request.keep}
-        for one in self.evictions:
-            one.handle, up = find_actor(one.target), ready.get(one.target.model, set())
-            if one.handle is None:
-                one.outcome = outcome_of(one.target, "failed", "NOT_FOUND", f"{one.key} is already gone")
-            elif one.target.actor_id in up:
-                keep = self.request.keep[one.target.model]
+        for eviction in self.evictions:
+            eviction.handle, up = find_actor(eviction.target), ready.get(eviction.target.model, set())
+            if eviction.handle is None:
+                eviction.outcome = outcome_of(eviction.target, "failed", "NOT_FOUND", f"{eviction.key} is already gone")
+            elif eviction.target.actor_id in up:
+                keep = self.request.keep[eviction.target.model]
                 if len(up) > keep:
-                    up.remove(one.target.actor_id)
+                    up.remove(eviction.target.actor_id)
                 else:
-                    one.outcome = outcome_of(
-                        one.target, "skipped", "TOO_FEW_READY", f"without it {len(up) - 1} of {one.target.model} would "
-                        f"be ready, and {keep} must stay ready: it keeps running")
+                    eviction.outcome = outcome_of(
+                        eviction.target, "skipped", "TOO_FEW_READY",
+                        f"without it {len(up) - 1} of {eviction.target.model} would be ready, and {keep} must stay "
+                        "ready: it keeps running")
 
     def end(self) -> int:
         """Write the summary, and forget what was kept about actors that have ended."""

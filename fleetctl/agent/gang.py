@@ -276,7 +276,7 @@ class GangCoordinator(ReplicaActor):
                 refusals.append(failure)
         if refusals:
             refused = [place for refusal in refusals for place in refusal.places]
-            first = next((one for one in refusals if one.code in CARD_FAILURES), refusals[0])
+            first = next((refusal for refusal in refusals if refusal.code in CARD_FAILURES), refusals[0])
             raise StartFailed(first.code, str(first), refused)
         self._places = [place for place, _ in seats]
         self._leader_addresses = {(place.group, place.copy): (place.ip, port) for place, port in seats

@@ -78,7 +78,7 @@ def find_orphans() -> List[Orphan]:
         return []
     time.sleep(SETTLE_S)
     again = _find(actor_pids_here())
-    return [one for one in found if one in again]
+    return [process for process in found if process in again]
 
 
 def _find(living: Optional[Set[int]]) -> List[Orphan]:

@@ -108,7 +108,7 @@ class Numbered:
             return False
         known = self.numbers()
         newest = max(known, default=number) == number
-        for stale in [one for one in known if one < number] if newest else [number]:
+        for stale in [earlier for earlier in known if earlier < number] if newest else [number]:
             _internal_kv_del(self._key(stale), namespace=KV_NAMESPACE)
         return newest
 

@@ -56,8 +56,8 @@ class MemberSeat:
         failed = self._cards.failed
         return place_of(self.member)._replace(
             node_id=ray.get_runtime_context().get_node_id(),
-            gpu_indices=[int(one) for one in failed if one.isdigit()],
-            gpu_uuids=[one for one in failed if one and not one.isdigit()])
+            gpu_indices=[int(card) for card in failed if card.isdigit()],
+            gpu_uuids=[card for card in failed if card and not card.isdigit()])
 
     def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights, if it has any, are on this node; raises StartFailed.

@@ -194,7 +194,7 @@ def _in_order_of_references(values: Mapping[str, Union[str, FromNode]]) -> List[
 
     The order in the file does not count: it is not part of the spec hash.
     """
-    graph = {name: {one for one in _REFERENCE.findall(value) if one in values and one != name}
+    graph = {name: {other for other in _REFERENCE.findall(value) if other in values and other != name}
              if isinstance(value, str) else set() for name, value in values.items()}
     try:
         return list(TopologicalSorter(graph).static_order())

@@ -123,12 +123,12 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
     tasks: List[Task] = []
     busy: Set[str] = set()
     nodes = [(prefetch, node) for prefetch in request.plan.prefetches for node in prefetch.nodes]
-    for number, (prefetch, one) in enumerate(nodes):
+    for number, (prefetch, planned) in enumerate(nodes):
         spec = request.plan.specs[prefetch.spec_hash]
         members = [member._replace(engine=spec.engine(
-            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in one.members]
-        node = _Node(one.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
-        subject, left = OnNodes(prefetch.model, (one.node,)), not request.wait and number >= MAX_PARALLEL
+            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in planned.members]
+        node = _Node(planned.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
+        subject, left = OnNodes(prefetch.model, (planned.node,)), not request.wait and number >= MAX_PARALLEL
         fleet = request.plan.fleet.name
         tasks += [FetchTask(run, subject, node, index, fleet, left) for index in range(len(members))]
     return tasks

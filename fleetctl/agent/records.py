@@ -311,7 +311,7 @@ def _newest(row: str) -> Tuple[int, Records]:
         number = max(_versions(row).numbers(), default=-1)
         packed = _versions(row).read(number) if number >= 0 else b"[]"
         if packed is not None:  # otherwise a newer version has just replaced it
-            records = [parse(Record, one) for one in json.loads(packed)]
+            records = [parse(Record, entry) for entry in json.loads(packed)]
             return number, {record.subject: record for record in records}
 
 
@@ -425,8 +425,8 @@ def _old_records(name: str, job: Job) -> Iterator[Tuple[str, str, Record]]:
         yield RUN, "", Record(name, at, document_of(_ended(run) if job.status in ENDED else run))
     for node_id in notes.draining.split():
         yield DRAINING, "", Record(node_id, at, {})
-    for one in json.loads(notes.reloads) if notes.fleet else ():
-        payload = {**one, "fleet": notes.fleet, "namespace": notes.namespace}
-        yield RELOAD, notes.fleet, Record(f"{one['actorId']}/{name}", at, payload)
-    for one in json.loads(notes.unfetched) if notes.fleet else ():
-        yield UNFETCHED, notes.fleet, Record(f"{one['nodeId']}/{one['artifact']}", at, one)
+    for note in json.loads(notes.reloads) if notes.fleet else ():
+        payload = {**note, "fleet": notes.fleet, "namespace": notes.namespace}
+        yield RELOAD, notes.fleet, Record(f"{note['actorId']}/{name}", at, payload)
+    for note in json.loads(notes.unfetched) if notes.fleet else ():
+        yield UNFETCHED, notes.fleet, Record(f"{note['nodeId']}/{note['artifact']}", at, note)

@@ -95,9 +95,9 @@ def injected_variables(replica: Replica, member: Member, place: Place, leader: T
 
     `place` has the member's address and port, `leader` the address of rank 0 and its port for the gang.
     """
-    gang = [one for one in replica.members if (one.group, one.copy) == (member.group, member.copy)]
+    gang = [other for other in replica.members if (other.group, other.copy) == (member.group, member.copy)]
     values = (replica.model, replica.replica_id, member.group, member.copy, member.rank, len(gang), *leader, place.port)
-    first = sum(_ranks_in(one) for one in gang if one.rank < member.rank)
+    first = sum(_ranks_in(other) for other in gang if other.rank < member.rank)
     return {
         **dict(zip(MARKED, map(str, values))),
         "FLEETCTL_NAME": name_of(replica, member),

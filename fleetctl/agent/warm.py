@@ -354,9 +354,9 @@ class Demotion:
     def _reserve(self, sizes: Mapping[str, int], free: Dict[str, float]) -> None:
         """Reserve the bytes in each node's WARM budget and in its `free` memory; raises Refused, and then none is."""
         for node_id, size in sizes.items():
-            most = self._request.warm.get(node_id, WarmNode()).bytes
-            if most is not None and self._held[node_id] + size > most:
-                raise Refused("WARM_BUDGET", f"{self._node_name(node_id)} may have {_amount(most)} of weights WARM: "
+            limit = self._request.warm.get(node_id, WarmNode()).bytes
+            if limit is not None and self._held[node_id] + size > limit:
+                raise Refused("WARM_BUDGET", f"{self._node_name(node_id)} may have {_amount(limit)} of weights WARM: "
                                              f"{_amount(self._held[node_id])} are, {_amount(size)} more needed")
             available = free.get(node_id, 0.0)
             if available < size:
@@ -414,8 +414,8 @@ class Demotion:
             if place.weights:
                 entries.setdefault(place.node_id, []).append((place.weights.artifact, place.weights.view))
         asked = [Asked(incomplete_here, node_id, wanted, ANSWER_S) for node_id, wanted in entries.items()]
-        for one in asked:
-            while (answer := one.answer()) is None:
+        for task in asked:
+            while (answer := task.answer()) is None:
                 yield
             why = answer.trouble or ", ".join(answer.content or [])
             if why:

@@ -55,7 +55,7 @@ def _read(kind: Any, value: Any, path: str) -> Any:
     """Return a JSON value as `kind`: a NamedTuple, a plain type, or a list, mapping or alternative of those."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Union:  # of text and a NamedTuple, or of one kind and None
-        kinds = [one for one in inner if one is not type(None)]
+        kinds = [kind for kind in inner if kind is not type(None)]
         is_none = value is None and len(kinds) < len(inner)
         return None if is_none else _read(str if isinstance(value, str) and str in kinds else kinds[-1], value, path)
     if hasattr(kind, "_fields") and isinstance(value, Mapping):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
+from fleetctl.apply.follow import CONTINUE_HINT, RunFollower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import Starter
 from fleetctl.documents.events import Event, RunSummary
@@ -29,7 +29,7 @@ STATUS_HINT = "`fleetctl status` shows the replicas"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExplicitOrder:
     """One run of a verb: which replicas of one fleet it ends, and under which conditions.
 
     It acts on exactly these actors, not on later ones with the same names. `names` = node names by node id. By model
@@ -72,7 +72,7 @@ class Order:
 
 
 def run_explicit(
-    client: DashboardClient, order: Order, job: str, starter: Starter, relay: Callable[[Event], None]
+    client: DashboardClient, order: ExplicitOrder, job: str, starter: Starter, relay: Callable[[Event], None]
 ) -> RunSummary:
     """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout.
 
@@ -87,7 +87,7 @@ def run_explicit(
     # a step of `replace` or `drain` must not advise to end the rest
     died = CONTINUE_HINT if starter.step_of else f"{STATUS_HINT}; then {order.verb} the rest"
     wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=died)
-    follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
+    follower, begun = RunFollower(client, job, wording, wait_timeout_s=order.longest_s), False
 
     def receive(event: Event) -> None:
         nonlocal begun
@@ -105,7 +105,7 @@ def run_explicit(
         return follower.stop(receive, STATUS_HINT)
 
 
-def _request(order: Order, job: str, starter_name: str) -> dict[str, Any]:
+def _request(order: ExplicitOrder, job: str, starter_name: str) -> dict[str, Any]:
     warm = {node_id: dict(node) for node_id, node in order.warm.items()}
     return {
         "fleet": order.fleet, "replicas": [_replica_request(order, replica) for replica in order.replicas],
@@ -114,7 +114,7 @@ def _request(order: Order, job: str, starter_name: str) -> dict[str, Any]:
         "job": job, "holder": {"job": job, "who": starter_name}, "toolVersion": __version__}
 
 
-def _replica_request(order: Order, replica: Replica) -> dict[str, Any]:
+def _replica_request(order: ExplicitOrder, replica: Replica) -> dict[str, Any]:
     """Return the request for one replica; for a change of level with its spec and weights, as last reloaded."""
     request: dict[str, Any] = {
         "model": replica.model, "replicaId": replica.replica_id, "actorId": replica.actor_id,

@@ -53,7 +53,7 @@ def parse_line(line: str) -> Event | None:
 
 
 @dataclass
-class Follower:
+class RunFollower:
     """Reads one job's events, each once. `clock` and `sleep` come from outside so that tests need no waiting."""
 
     client: DashboardClient

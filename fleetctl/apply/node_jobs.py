@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
+from fleetctl.apply.follow import CONTINUE_HINT, RunFollower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import Starter
 from fleetctl.documents.answers import FetchedWeights, NodeCache
@@ -64,7 +64,7 @@ class JobRunner:
             events.append(event)
             relay(event)
 
-        raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(receive))
+        raise_if_refused(RunFollower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(receive))
         return events
 
 

@@ -93,8 +93,8 @@ def beyond(jobs: Sequence[Job], fleet: str, namespace: str, keep: PlanHistory, n
 
 def _is_ours(job: Job) -> bool:
     """Return whether the id is that of a run, which other jobs with our metadata and our record rows do not have."""
-    found = _OUR_ID.fullmatch(job.submission_id)
-    return found is not None and found[1] == job.metadata.get("verb")
+    parts = _OUR_ID.fullmatch(job.submission_id)
+    return parts is not None and parts[1] == job.metadata.get("verb")
 
 
 def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespace: str, now_s: float) -> Needs:
@@ -108,16 +108,19 @@ def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespa
     # a list that is cut makes no cooldowns, and never becomes whole again
     counted, silent = ([], []) if losses else (with_deaths(client, ended.failures, {}, moment_at(now_s)),
                                                 ended.silent)
-    since = _in_a_row([*((one.model, one.at) for one in counted if one.at),
-                       *((one.model, one.at) for one in reloads_in(with_jobs(rows, jobs)) if one.code)], now_s)
-    late = {one.actor_id for one in counted if one.at is None or _seconds(one.at) >= since.get(one.model, NEVER)}
+    reloads = reloads_in(with_jobs(rows, jobs))
+    since = _in_a_row([*((failure.model, failure.at) for failure in counted if failure.at),
+                       *((reload.model, reload.at) for reload in reloads if reload.code)], now_s)
+    late = {failure.actor_id for failure in counted
+            if failure.at is None or _seconds(failure.at) >= since.get(failure.model, NEVER)}
     noted = _noted_by(jobs, rows, {actor.actor_id for actor in listing.rows}, {*nodes.rows}, since)
     recorded = {job.driver_id for job in jobs if job.driver_id and job.metadata.get("verb") == "apply"}
     return Needs(
-        frozenset(actor.job_id for actor in listing.rows) | {one.job_id for one in silent if one.actor_id in late},
+        frozenset(actor.job_id for actor in listing.rows) | {
+            actor.job_id for actor in silent if actor.actor_id in late},
         frozenset(noted),
-        frozenset((one.replica.model, one.replica.spec_hash) for one in find_replicas(listing.rows, namespace, {})
-                  if one.replica.fleet == fleet and one.replica.spec_hash and one.actor.job_id not in recorded))
+        frozenset((own.replica.model, own.replica.spec_hash) for own in find_replicas(listing.rows, namespace, {})
+                  if own.replica.fleet == fleet and own.replica.spec_hash and own.actor.job_id not in recorded))
 
 
 def _noted_by(
@@ -172,8 +175,8 @@ def unneeded(client: DashboardClient, runs: Iterable[Job], needs: Needs) -> Iter
     while batch := list(islice(left, READERS)):
         logs = ask_all(lambda job: log_of(client, job.submission_id) if needs.specs and may_record(job) else "", batch)
         for job, log in zip(batch, logs, strict=True):
-            if log is not None and not any((one.model.key, one.model.spec_hash) in needs.specs
-                                           for one in recorded_in(log, job.submission_id)):
+            if log is not None and not any((recorded.model.key, recorded.model.spec_hash) in needs.specs
+                                           for recorded in recorded_in(log, job.submission_id)):
                 yield job
 
 

@@ -59,11 +59,12 @@ def no_longer_ready(plan: Plan, client: DashboardClient, clock: Callable[[], str
         return []  # the result of the run must still be told
     models = sort_out(seen, plan.fleet.name, wanted, options.adopt_from).models
     return [ReplicaOutcome(
-                model=key, replica_id=one.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
+                model=key, replica_id=replica.replica_id, outcome="starting", code=NO_LONGER_READY, message=(
                     "it is up, but has not been ready since "
-                    f"{clock_text(one.not_ready_since, seen.observed_at)}: {one.not_ready_reason}"))
-            for key, state in models.items() if sum(one.not_ready_since is None for one in state.live) < wanted[key]
-            for one in state.live if one.not_ready_since]
+                    f"{clock_text(replica.not_ready_since, seen.observed_at)}: {replica.not_ready_reason}"))
+            for key, state in models.items()
+            if sum(replica.not_ready_since is None for replica in state.live) < wanted[key]
+            for replica in state.live if replica.not_ready_since]
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:

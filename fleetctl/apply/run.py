@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import APPLY, Follower
+from fleetctl.apply.follow import APPLY, RunFollower
 from fleetctl.apply.history import recent_runs, runs_of
 from fleetctl.apply.jobs import document, put
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, Starter, apply_metadata, apply_request, plan_request
@@ -155,7 +155,7 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
         if event.type == WANTED and started.replanner is not None:
             answer_agent(started.client, event, started.replanner)
 
-    follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
+    follower = RunFollower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
     with suppress(KeyboardInterrupt):
         return follower.summary(receive)
     stopped = False

@@ -77,15 +77,16 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401  typer's own
         super().__init__(*args, **settings)
-        for one in self.params:
-            if isinstance(one, TyperArgument):
-                one.get_help_record = partial(_without_type, one.get_help_record)  # type: ignore[method-assign]
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.get_help_record = partial(  # type: ignore[method-assign]
+                    _without_type, parameter.get_help_record)
 
     @property
     def takes_files(self) -> bool:
         """Whether plain arguments are fleet files."""
-        return any("--file" in one.opts for one in self.params) and not any(
-            isinstance(one, TyperArgument) for one in self.params)
+        return any("--file" in parameter.opts for parameter in self.params) and not any(
+            isinstance(parameter, TyperArgument) for parameter in self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
@@ -131,8 +132,8 @@ class Group(TyperGroup):
 
 def _without_type(record: Callable[[Any], tuple[str, str] | None], ctx: Any) -> tuple[str, str] | None:  # noqa: ANN401
     """Return the help line of an argument without its type, a Python name."""
-    found = record(ctx)
-    return found and (re.sub(r" <.*>$", "", found[0]), found[1])
+    line = record(ctx)
+    return line and (re.sub(r" <.*>$", "", line[0]), line[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class MadeBy:
 def flag_by_flag(command: Callable[..., int]) -> Callable[..., int]:
     """Return the command with each `MadeBy` parameter replaced by the flags it is built from."""
     own = inspect.signature(command, eval_str=True)
-    makers = {name: mark.make for name, one in own.parameters.items() for mark in get_args(one.annotation)
+    makers = {name: mark.make for name, parameter in own.parameters.items() for mark in get_args(parameter.annotation)
               if isinstance(mark, MadeBy)}
     flags = {name: inspect.signature(make, eval_str=True).parameters for name, make in makers.items()}
 
@@ -156,8 +157,8 @@ def flag_by_flag(command: Callable[..., int]) -> Callable[..., int]:
         return command(**given)
 
     called.__signature__ = own.replace(parameters=[  # type: ignore[attr-defined]
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in own.parameters.items() for one in flags.get(name, {name: parameter}).values()])
+        flag.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.parameters.items() for flag in flags.get(name, {name: parameter}).values()])
     return called if makers else command
 
 
@@ -213,15 +214,15 @@ _LaterColor = Annotated[ColorChoice | None, typer.Option(
 
 def _with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
     """Add --color to a command and its subcommands, and --context to those with --address; returns the command."""
-    places = [at for at, parameter in enumerate(command.params) if parameter.name == "address"]
+    at = next((index for index, parameter in enumerate(command.params) if parameter.name == "address"), None)
     later = typer.Typer(add_completion=False)
 
     @later.command()
     def takes(context: _LaterOption = None, color: _LaterColor = None) -> None: ...
 
     context, color = get_command(later).params[:2]
-    if places:
-        command.params.insert(places[0] + 1, context)
+    if at is not None:
+        command.params.insert(at + 1, context)
     command.params.append(color)
     for below in getattr(command, "commands", {}).values():
         _with_later_options(below)
@@ -278,17 +279,17 @@ def _as_ours(arguments: Sequence[str], parameters: Sequence[Any]) -> list[str]:
     would write a file `ut=x`, and `-o json` a file `json`. `parameters` = those of the command: a flag whose value is
     optional, and which no number follows, gets an empty value.
     """
-    ours = {name: str(one.metavar) for one in parameters for name in one.opts}
-    found = list(arguments)
-    for place, argument in enumerate(arguments):
+    ours = {name: str(parameter.metavar) for parameter in parameters for name in parameter.opts}
+    words = list(arguments)
+    for index, argument in enumerate(arguments):
         if argument == "--":
             break
         flag, equals, value = argument.partition("=")
-        if flag not in ours and (known := NDIFS_FLAGS.get(flag, "")) in ours:
-            found[place] = f"{known}{equals}{value}"
+        if flag not in ours and (meant := NDIFS_FLAGS.get(flag, "")) in ours:
+            words[index] = f"{meant}{equals}{value}"
             continue
-        if ours.get(argument, "").startswith("[") and not "".join(arguments[place + 1:place + 2]).isdecimal():
-            found[place] = f"{argument}="
+        if ours.get(argument, "").startswith("[") and not "".join(arguments[index + 1:index + 2]).isdecimal():
+            words[index] = f"{argument}="
         long = f"-{flag}"
         if flag[:1] == "-" and flag[1:2] not in ("", "-") and len(flag) > 2 and (long in ours or long in OTHERS_FLAGS):
             raise UsageError(f"{argument}: a long flag takes two dashes",
@@ -298,8 +299,8 @@ def _as_ours(arguments: Sequence[str], parameters: Sequence[Any]) -> list[str]:
         if flag in OTHERS_FLAGS and flag not in ours:
             follows = OTHERS_FLAGS[flag] is OTHERS_FLAGS["--watch"] and "--follow" in ours
             raise UsageError(f"there is no flag {flag} here", hint="--follow" if follows else OTHERS_FLAGS[flag])
-        after = argument[2:] or "".join(arguments[place + 1:place + 2])
+        after = argument[2:] or "".join(arguments[index + 1:index + 2])
         if argument[:2] == "-o" and after in FORMATS:
             raise UsageError(f"-o names a file to write, and {after} is a format",
                              hint=f"--format {after} prints that format; -o ./{after} writes a file of this name")
-    return found
+    return words

@@ -83,7 +83,7 @@ def prefetch(
         if not parts:
             raise FleetctlError(f"no node may run {wanted.key} now",
                                 hint="`fleetctl inventory` lists the nodes")
-        names = {one.id: one.name for one in seen.nodes}
+        names = {seen_node.id: seen_node.name for seen_node in seen.nodes}
         say("note", f"{wanted.key}: fetching onto {count_of(len(parts), 'node')}")
         with invocation.working("fetching"):
             try:
@@ -238,10 +238,10 @@ def _after(before: NodeCache, after: NodeCache) -> NodeCache:
     """Return the cache of a node after the removal; artifacts that `after` does not list were already gone."""
     if after.trouble:
         return before.model_copy(update={"trouble": after.trouble})
-    now = {one.artifact: one for one in after.artifacts}
+    now = {artifact.artifact: artifact for artifact in after.artifacts}
     return before.model_copy(update={"artifacts": [
-        one if one.used else now.get(one.artifact, one.model_copy(update={"removed": True}))
-        for one in before.artifacts]})
+        artifact if artifact.used else now.get(artifact.artifact, artifact.model_copy(update={"removed": True}))
+        for artifact in before.artifacts]})
 
 
 def _prune_runs(

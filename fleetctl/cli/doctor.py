@@ -13,10 +13,10 @@ import typer
 from fleetctl.apply.node_jobs import REPAIR, JobRunner, Leftovers, examine, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.console import confirm, say
+from fleetctl.cli.console import say
 from fleetctl.cli.process import read_stdin, this_invocation
 from fleetctl.cli.reporting import show_answer
-from fleetctl.cli.verb import new_job_id, starter
+from fleetctl.cli.verb import new_job_id, perform, starter
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
@@ -69,7 +69,7 @@ def doctor(
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):
             diagnosis = diagnose(examination.evidence(new_job_id("examine") if nodes else None), repaired)
     show_answer(diagnosis, output_format, diagnosis_report)
-    if left := [one for one in diagnosis.repaired if not one.done]:
+    if left := [leftover for leftover in diagnosis.repaired if not leftover.done]:
         say("warning", f"{count_of(len(left), 'leftover')} could not be removed")
     return diagnosis.exit_code
 
@@ -125,28 +125,31 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     if evidence.seen is None:
         return []
     orphans = {node_id: own for node_id, node in (evidence.nodes or {}).items()
-               if (own := [one for one in node.orphans if not one.container])}
+               if (own := [process for process in node.orphans if not process.container])}
     dead = Leftovers(leaked(evidence), orphans, evidence.locks)
     if not dead:
         say("note", "there is nothing for --fix to remove")
         return []
+    repaired = list[Repaired]()
+
+    def remove() -> int:
+        repaired.extend(repair(examination.asker(), new_job_id(REPAIR), dead))
+        for leftover in repaired:
+            if leftover.done:
+                say("removed", leftover.subject)
+            else:
+                say("warning", f"{leftover.subject} was not removed: {leftover.message}")
+        return 0
+
     listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
-    say("remove", *listed)
-    them = "it" if len(listed) == 1 else f"these {len(listed)}"
-    if not confirm(f"Remove {them}?", yes=yes, otherwise="nothing was removed"):
-        return []
-    repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
-    for one in repaired:
-        if one.done:
-            say("removed", one.subject)
-        else:
-            say("warning", f"{one.subject} was not removed: {one.message}")
+    perform(remove, f"Remove {'it' if len(listed) == 1 else f'these {len(listed)}'}?", yes=yes,
+            shown=[("remove", line) for line in listed], otherwise="nothing was removed")
     return repaired
 
 
 def _listed(dead: Leftovers, names: dict[str, str]) -> Iterator[str]:
     yield from (f"placement group {group.name}" for group in dead.groups)
     for node_id, processes in dead.orphans.items():
-        for one in processes:
-            yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), {engine_of(one)}"
+        for process in processes:
+            yield f"process {process.pid} on {names.get(node_id, node_id)} ({process.command}), {engine_of(process)}"
     yield from (f"lock of fleet {lock.fleet}, left by {lock.job or 'an unknown run'}" for lock in dead.locks)

@@ -252,9 +252,9 @@ class _Drain:
         rows = [_left_alone(replica, "NEEDED", _needed(replica)) for replica in stay]
         code = PARTIAL if stay else 0
         if end and self.evict:
-            ending = explicit.Wanted("evict", "End", True, False, self.output_format, self.start.lock_timeout,
-                                     self.drain_s, self.draining.least())
-            summaries = explicit.act_on(ending, self.here.source, now, end, self.draining.fleet)
+            ending = explicit.VerbRequest("evict", "End", True, False, self.output_format, self.start.lock_timeout,
+                                          self.drain_s, self.draining.least())
+            summaries = explicit.act_on(ending, self.here, now, end)
             rows = [*explicit.ended_by(summaries), *rows]
             return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in summaries))
         if end:

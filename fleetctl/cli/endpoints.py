@@ -127,7 +127,7 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
     if not follow:
         say("warning", *refused_claims(seen.replicas))
     if fleet and not follow:
-        say("note", *(f"{one.name}: {one.why}" for one in what_cools(fleet, seen)))
+        say("note", *(f"{cooling.name}: {cooling.why}" for cooling in what_cools(fleet, seen)))
     served = endpoints_of(seen, fleet)
     return _checked(served, fleet, silent) if silent is not None else served
 
@@ -135,14 +135,14 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
 def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
     """Return the endpoints of the fleet's replicas that are ready and not draining; without a fleet, of any fleet's."""
     dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
-    wanted = [one for one in seen.replicas
-              if (one.fleet if fleet is None else one.fleet == fleet.name) and is_model_key(one.model)]
-    ready = grouped((one.model, one) for one in wanted if serves(one) and is_live(one, dead))
+    wanted = [replica for replica in seen.replicas
+              if (replica.fleet if fleet is None else replica.fleet == fleet.name) and is_model_key(replica.model)]
+    ready = grouped((replica.model, replica) for replica in wanted if serves(replica) and is_live(replica, dead))
     written = {model.key: model.serving for model in fleet.models} if fleet else {}
     models = []
     for key in [*written, *sorted(ready.keys() - written.keys())]:
         serving = written.get(key, Serving())
-        served = [endpoint for replica in sorted(ready.get(key, []), key=lambda one: one.replica_id or 0)
+        served = [endpoint for replica in sorted(ready.get(key, []), key=lambda replica: replica.replica_id or 0)
                   for endpoint in _of_replica(replica, serving, names)]
         name = serving.name or (key if is_served_name(key) else "")
         models.append(ServedModel(key=key, name=name, path=serving.path, weight=serving.weight, endpoints=served))

@@ -23,7 +23,8 @@ COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column
 
 def complete_fields(incomplete: str) -> list[str]:
     """Return the paths that begin with `incomplete`, up to the next level."""
-    paths = {".".join(one.path[len(home):]) for one in all_fields() for home in HOMES if one.path[:len(home)] == home}
+    paths = {".".join(field.path[len(home):]) for field in all_fields() for home in HOMES
+             if field.path[:len(home)] == home}
     return sorted(path for path in paths if path.startswith(incomplete) and "." not in path[len(incomplete):])
 
 
@@ -50,7 +51,7 @@ def explain(
         return 0
     fields = all_fields()
     if (path.isupper() or "_" in path) and "." not in path:  # but `scheduling_timeout` is schedulingTimeout
-        near = nearest(path, [*TEXTS, *{name for one in fields for name in one.path}])
+        near = nearest(path, [*TEXTS, *{name for some_field in fields for name in some_field.path}])
         if near in TEXTS:
             raise FleetctlError(f"there is no code {path}", hint=f"did you mean {near}?")
     field, *others = find_fields(fields, path)
@@ -60,10 +61,10 @@ def explain(
 
 def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
     depth = len(field.path)
-    rows = tuple(("  " * (len(one.path) - depth - 1) + one.path[-1], one.kind, one.default, one.about) for one in inner)
+    rows = tuple(("  " * (len(row.path) - depth - 1) + row.path[-1], row.kind, row.default, row.about) for row in inner)
     facts = {"field": field.text or "the whole file", "value": field.kind, "default": field.default,
              "meaning": field.about, "": field.mapping}
-    facts["also at"] = ", ".join(one.text for one in others)
+    facts["also at"] = ", ".join(other.text for other in others)
     return _answer(field.text, facts, (Table("field", "Fields", COLUMNS, rows),) if rows else ())
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.explicit import NOUNS, STATUS_HINT, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
@@ -30,7 +30,6 @@ from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.placement.policies import policy_of
 from fleetctl.planner.policy import protection_of
 from fleetctl.planner.weights import with_startup_times
@@ -64,8 +63,8 @@ class WarmRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was requested: the verb, the first words of its question, and its flags; the other fields as in `Order`."""
+class VerbRequest:
+    """What was requested: the verb, the first words of its question, and its flags; the rest as in `ExplicitOrder`."""
 
     verb: Verb
     asks: str
@@ -139,8 +138,8 @@ def evict(
                 return 0
         rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to == "warm" else []
         kept = LEVELS[to] if to else None
-        wanted = Wanted("evict", f"Evict to {kept}" if kept else "End", yes, dry_run, output_format, lock_timeout,
-                        drain, level=kept, rooms=rooms)
+        wanted = VerbRequest("evict", f"Evict to {kept}" if kept else "End", yes, dry_run, output_format, lock_timeout,
+                             drain, level=kept, rooms=rooms)
         return _carry_out(wanted, here, seen, chosen)
 
 
@@ -175,7 +174,7 @@ def restart(
         if not chosen:
             raise FleetctlError("a WARM replica has no engine", hint="the next apply promotes it if it is wanted")
         refuse_protected(here.fleet, chosen)
-        wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
+        wanted = VerbRequest("restart", "Restart", yes, dry_run, output_format, lock_timeout)
         return _carry_out(wanted, here, seen, chosen)
 
 
@@ -239,10 +238,10 @@ def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> 
                                 hint="no flag lifts this; change spec.policy in a separate review")
 
 
-def _carry_out(wanted: Wanted, here: OnCluster, seen: Inventory, chosen: Sequence[Replica]) -> int:
+def _carry_out(wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica]) -> int:
     """List the replicas, ask, act and show the result; returns the exit code."""
     def act() -> int:
-        summaries = act_on(wanted, here.source, seen, chosen, here.fleet)
+        summaries = act_on(wanted, here, seen, chosen)
         outcomes = [row for summary in summaries for row in summary.outcomes]
         code = final_exit_code(outcomes, interrupted=any(summary.interrupted for summary in summaries))
         return show_steps(outcomes, code, wanted.verb, wanted.output_format, summaries[-1])
@@ -252,7 +251,7 @@ def _carry_out(wanted: Wanted, here: OnCluster, seen: Inventory, chosen: Sequenc
 
 
 def perform_on(
-    chosen: Sequence[Replica], wanted: Wanted, seen: Inventory, act: Callable[[], int], notes: Iterable[str],
+    chosen: Sequence[Replica], wanted: VerbRequest, seen: Inventory, act: Callable[[], int], notes: Iterable[str],
     foreseen: Callable[[], int] = lambda: 0,
 ) -> int:
     """List the replicas and notes about them, ask, and act; otherwise as `perform`."""
@@ -268,7 +267,7 @@ def perform_on(
 
 
 def act_on(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None,
+    wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica],
     also: Callable[[Event], None] = lambda _: None,
 ) -> list[RunSummary]:
     """Carry out the verb for the replicas, and return a summary per fleet; `also` gets each event, too.
@@ -282,9 +281,9 @@ def act_on(
             say("note", event.message)
 
     summaries: list[RunSummary] = []
-    for order in _orders(wanted, source, seen, chosen, fleet):
+    for order in _orders(wanted, here, seen, chosen):
         try:
-            summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(), relay))
+            summaries.append(run_explicit(here.source.client, order, new_job_id(wanted.verb), starter(), relay))
         except KeyboardInterrupt:
             say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STATUS_HINT}")
             raise
@@ -311,16 +310,16 @@ def ended_by(summaries: Sequence[RunSummary]) -> list[ReplicaOutcome]:
 
 
 def _orders(
-    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
-) -> Iterator[Order]:
+    wanted: VerbRequest, here: OnCluster, seen: Inventory, chosen: Sequence[Replica]
+) -> Iterator[ExplicitOrder]:
     """Yield an order per fleet, since each fleet has its own lock."""
     names = {node.id: node.name for node in seen.nodes}
-    models = with_startup_times(fleet, seen).models if fleet else ()
+    models = with_startup_times(here.fleet, seen).models if here.fleet else ()
     timeouts = {model.key: model.startup_timeout_s for model in models}
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in grouped((replica.fleet or "", replica) for replica in chosen).items():
-        yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,
-                    wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
+        yield ExplicitOrder(wanted.verb, name, here.source.namespace, replicas, names, timeouts, wanted.drain_s,
+                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
 
 
 def show_steps(
@@ -339,7 +338,7 @@ def show_steps(
 
 
 def _afterwards(
-    wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+    wanted: VerbRequest, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[str]:
     """Yield what the next apply of the file will do about it, a line per model."""
     if wanted.verb != "evict" or fleet is None:

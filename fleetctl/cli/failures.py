@@ -49,10 +49,11 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
         flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
         model = getattr(context, "params", {}).get("model")
         named = [model] if isinstance(model, str) else []
-        init = " ".join(["fleetctl init", *(flag_with("--model", one) for one in named)])
+        init = " ".join(["fleetctl init", *(flag_with("--model", key) for key in named)])
         say("hint", f"name a fleet file: {command_line(command, named, f'{flag}fleet.yaml')}; `{init}` writes one")
     extra = re.search(r"extra argument(?:\(s\))? \(([0-9]+)\)", message)
-    if extra and any("--replicas" in one.opts for one in getattr(getattr(context, "command", None), "params", ())):
+    if extra and any("--replicas" in parameter.opts
+                     for parameter in getattr(getattr(context, "command", None), "params", ())):
         say("hint", f"the number of replicas is a flag: --replicas {extra[1]}")
     say("hint", f"see `{command} --help`")
     return exit_code

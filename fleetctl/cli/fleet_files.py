@@ -70,7 +70,7 @@ def _folders_below(folder: str) -> list[str]:
     """Return the names of the subfolders with YAML files, which are not part of this fleet."""
     try:
         below = Path(folder).iterdir() if Path(folder).is_dir() else ()
-        return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
+        return sorted(path.name for path in below if path.is_dir() and fleet_files(str(path), DISK))
     except OSError:  # a folder that cannot be listed needs no note
         return []
 
@@ -104,18 +104,18 @@ def fmt(
     from fleetctl.fleetfile.format import format_sources  # keeps the layout, which no other command needs
 
     formatted, problems = format_sources(files, stdin=read_stdin)
-    changed = [one for one in formatted if one.changed]
+    changed = [file for file in formatted if file.changed]
     if diff:
-        for one in changed:
-            write_file_diff(one.file, one.before, one.after, f"{one.file} (formatted)")
+        for file in changed:
+            write_file_diff(file.file, file.before, file.after, f"{file.file} (formatted)")
     elif check:
-        write_result("".join(f"{one.file}\n" for one in changed))
+        write_result("".join(f"{file.file}\n" for file in changed))
     else:
-        for one in formatted:
-            if one.file == STDIN_NAME:
-                write_document(one.after)
-            elif one.changed:
-                write_file(Path(one.file), one.after, mode=None)
+        for file in formatted:
+            if file.file == STDIN_NAME:
+                write_document(file.after)
+            elif file.changed:
+                write_file(Path(file.file), file.after, mode=None)
     did = "would change" if check or diff else "formatted"
     say("fmt", f"{count_of(len(formatted), 'file')}, {len(changed)} {did}")
     if problems:
@@ -190,6 +190,6 @@ def diff(
     reports = parse_reports(report, reading=(base, head, *(files or ())))
     with reports.of_error("diff", "diff of", files or [path for path in (head, base) if path]):
         old, new = read_sides(*files_of_sides(base, head, files or (), os.environ), read_stdin)
-        found = compare(old, new)
-        show(formats_of(found, diff_report), output_format, reports)
-    return found.exit_code if detailed_exitcode else 0
+        difference = compare(old, new)
+        show(formats_of(difference, diff_report), output_format, reports)
+    return difference.exit_code if detailed_exitcode else 0

@@ -63,8 +63,8 @@ def history(
         return 0
     reports = parse_reports(report, formats=RUN_FORMATS, reading=files or ())
     with _opened(files, address, fleet, "reading the runs") as (client, name):
-        found = read_history(client, name, limit)
-    show(formats_of(found, history_report), output_format, reports)
+        runs = read_history(client, name, limit)
+    show(formats_of(runs, history_report), output_format, reports)
     return 0
 
 
@@ -81,8 +81,8 @@ def show_run(
     """Show one run: its starter, its log, its replicas."""
     reports = parse_reports(report, formats=RUN_FORMATS, reading=files or ())
     with _opened(files, address, fleet, "reading the run") as (client, name):
-        found = read_run(client, wanted_run, name)
-    show(formats_of(found, run_report), output_format, reports)
+        run = read_run(client, wanted_run, name)
+    show(formats_of(run, run_report), output_format, reports)
     return 0
 
 

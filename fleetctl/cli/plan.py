@@ -28,7 +28,7 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.saved_plan import Checked, check_plan, origin_of, read_saved_plan, save_plan
+from fleetctl.workflow.saved_plan import CheckedPlan, check_plan, origin_of, read_saved_plan, save_plan
 
 if TYPE_CHECKING:
     from fleetctl.documents.answers import PlacementMap
@@ -149,7 +149,7 @@ def show_plan(
     return (checked.refusal or plan).exit_code if detailed_exitcode else 0
 
 
-def _say_state(plan: Plan, checked: Checked) -> None:
+def _say_state(plan: Plan, checked: CheckedPlan) -> None:
     """Report the origin of the plan, and whether an apply would accept it."""
     say("plan", origin_of(plan, checked.now))
     if isinstance(plan, MaskedPlan):

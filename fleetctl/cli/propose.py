@@ -42,7 +42,7 @@ app = command_app(
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ProposedEdit:
     """The proposed content of the files: replica counts and added models (as text), both by key.
 
     `name` = the end of the branch name; `evidence` = the lines below the title.
@@ -98,7 +98,7 @@ def scale(
     """
     loaded = _load(files)
     model = model_of(loaded.sound(), model).key
-    return _propose(Proposal(files, loaded, f"scale-{in_branch(model)}", {model: replicas}), options)
+    return _propose(ProposedEdit(files, loaded, f"scale-{in_branch(model)}", {model: replicas}), options)
 
 
 def in_branch(key: str) -> str:
@@ -130,13 +130,13 @@ def from_live(files: flags.DiskFiles, where: flags.Cluster, options: Proposing) 
         seen = read(invocation, source)
         require_complete(seen)
         draft, more = running_beyond(source, seen, fleet)
-    now = {one.key: one.replicas for one in fleet.models}
-    added = {one.key: model_text(one, draft.losses) for one in draft.models}
+    now = {model.key: model.replicas for model in fleet.models}
+    added = {model.key: model_text(model, draft.losses) for model in draft.models}
     say("note", *(f"{loss.kind}: {loss.path}: {loss.message}" for loss in draft.losses))
-    evidence = [f"{one.key}: {count_of(one.value['replicas'], 'replica')} live, not in the file"
-                for one in draft.models]
+    evidence = [f"{model.key}: {count_of(model.value['replicas'], 'replica')} live, not in the file"
+                for model in draft.models]
     evidence += [f"{key}: {now[key]} in the file, {live} live" for key, live in more.items()]
-    return _propose(Proposal(files, loaded, "from-live", more, evidence, added), options)
+    return _propose(ProposedEdit(files, loaded, "from-live", more, evidence, added), options)
 
 
 @app.command("from-metrics", epilog=epilog(
@@ -149,7 +149,7 @@ def from_metrics(
         "--query", metavar="PROMQL", help="Instant query whose result is the number of replicas per model.")],
     label: Annotated[str, flags.option(
         "--label", metavar="NAME", help="Label that holds the model key. [default: model]")] = "model",
-    most: Annotated[int, flags.option(
+    limit: Annotated[int, flags.option(
         "--max", metavar="N", min=1, max=MAX_REPLICAS,
         help="Propose at most N replicas of a model. [default: 16]")] = 16,
     options: Proposing,
@@ -162,19 +162,19 @@ def from_metrics(
     from fleetctl.workflow.live_fleet import ask_prometheus  # the importers, which --help does not need
 
     loaded = _load(files)
-    now = {one.key: one.replicas for one in loaded.sound().models}
+    now = {model.key: model.replicas for model in loaded.sound().models}
     asked = ask_prometheus(prometheus, query, label)
     say("note", *(f"{key} is not a model in the fleet file" for key in sorted(asked.keys() - now)))
     asked = {key: value for key, value in asked.items() if key in now}
     for key, value in asked.items():
         if (needed := math.ceil(value)) < now[key]:
             say("note", f"{key}: the query asks for {needed}, the file has {now[key]}; `fleetctl evict` ends replicas")
-    raised = {key: number for key, value in asked.items() if (number := min(most, math.ceil(value))) > now[key]}
+    raised = {key: number for key, value in asked.items() if (number := min(limit, math.ceil(value))) > now[key]}
     evidence = [f"{key}: {now[key]} in the file, the query returned {asked[key]:g}"
-                + (f", limited to {most}" if asked[key] > most else "") for key in raised]
+                + (f", limited to {limit}" if asked[key] > limit else "") for key in raised]
     if evidence:
         evidence.insert(0, f"Query: {query}")
-    return _propose(Proposal(files, loaded, "from-metrics", raised, evidence), options)
+    return _propose(ProposedEdit(files, loaded, "from-metrics", raised, evidence), options)
 
 
 def _load(files: Sequence[str]) -> LoadedFleet:
@@ -183,21 +183,21 @@ def _load(files: Sequence[str]) -> LoadedFleet:
     return inspect_fleet(files)
 
 
-def _propose(proposal: Proposal, options: ProposeOptions) -> int:
-    now = {one.key: one.replicas for one in proposal.loaded.sound().models}
+def _propose(proposal: ProposedEdit, options: ProposeOptions) -> int:
+    now = {model.key: model.replicas for model in proposal.loaded.sound().models}
     changes = {key: number for key, number in proposal.replicas.items() if number != now[key]}
     edits = edit_fleet(proposal.files, proposal.loaded, changes, proposal.added) if changes or proposal.added else []
     if not edits:
         say("note", "nothing to change")
         return 0
-    for one in edits:
-        write_file_diff(one.file, one.before, one.after)
+    for edit in edits:
+        write_file_diff(edit.file, edit.before, edit.after)
     say("note", *proposal.evidence)
     title = options.message or ", ".join([*(f"{key}: added" for key in proposal.added), *(
         f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())])
     if options.dry_run:
         return 0
-    files: Changes = {Path(one.file): (one.before, one.after) for one in edits}
+    files: Changes = {Path(edit.file): (edit.before, edit.after) for edit in edits}
     message = "\n\n".join(filter(None, (title, "\n".join(proposal.evidence))))
     if options.opens:
         _open(proposal, options, files, title, message)
@@ -206,13 +206,13 @@ def _propose(proposal: Proposal, options: ProposeOptions) -> int:
         say("committed", f"{commit[:10]} on {options.branch}; "
                          f"to push it for review: git push origin {shlex.quote(options.branch)}")
     else:
-        for one in edits:
-            write_file(Path(one.file), one.after, mode=None)
-        say("written", ", ".join(one.file for one in edits))
+        for edit in edits:
+            write_file(Path(edit.file), edit.after, mode=None)
+        say("written", ", ".join(edit.file for edit in edits))
     return 0
 
 
-def _open(proposal: Proposal, options: ProposeOptions, files: Changes, title: str, message: str) -> None:
+def _open(proposal: ProposedEdit, options: ProposeOptions, files: Changes, title: str, message: str) -> None:
     """Push the commit, and open or update the pull request. Access to the forge is checked before the push."""
     invocation = this_invocation()
     environ = invocation.environ

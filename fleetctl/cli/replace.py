@@ -17,9 +17,9 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply_run import ApplyOutput, CollectedOutput, carry_out
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
-from fleetctl.cli.explicit import DrainTime, Wanted, act_on, ended_by, perform_on, refuse_protected, show_steps
+from fleetctl.cli.explicit import DrainTime, VerbRequest, act_on, ended_by, perform_on, refuse_protected, show_steps
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.verb import one_command, perform
+from fleetctl.cli.verb import on_cluster, one_command, perform
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.inventory import Replica
@@ -30,7 +30,6 @@ from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.replica_text import replica_name
-from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, refuse_by_policy
 from fleetctl.workflow.replace import Round, rounds_of
@@ -82,9 +81,9 @@ def replace(
         raise wants_none(model)
     in_file = model_of(scaling.loaded.sound(), model)
     beyond = 0 if in_place else surge or in_file.surge or 1
-    wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
+    wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)
-    update = Update(invocation, where, scaling.to(scaling.wanted, beyond), options, wanted, wait_timeout)
+    update = ModelUpdate(invocation, where, scaling.to(scaling.wanted, beyond), options, wanted, wait_timeout)
     with one_command("replace"):
         return _Replacement(update, model, allow_outage).run()
 
@@ -105,7 +104,7 @@ def paused_outcome(now: Round) -> ReplicaOutcome | None:
 
 
 @dataclass
-class Update:
+class ModelUpdate:
     """What an update by `replace` or `rollout` has done so far: reads its rounds, and creates and ends by agent runs.
 
     `outcomes` grow step by step, `ended` holds the actor ids that are gone. No other state is kept. The `whole` output
@@ -116,7 +115,7 @@ class Update:
     where: Where
     loaded: LoadedFleet
     options: PlanOptions
-    wanted: Wanted
+    wanted: VerbRequest
     wait_timeout_s: float | None
     whole: ApplyOutput | None = None
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
@@ -125,8 +124,8 @@ class Update:
     def read(self, keys: Sequence[str]) -> dict[str, Round]:
         """Return the round of each of these models as the cluster is now."""
         fleet = self.loaded.sound()
-        with live_source(self.invocation, self.where, fleet.cluster) as source:
-            return rounds_of(fleet, keys, source.read(), self.ended)
+        with on_cluster(self.invocation, self.where, fleet) as here:
+            return rounds_of(fleet, keys, here.source.read(), self.ended)
 
     def settled(self, keys: Sequence[str]) -> dict[str, Round]:
         """As `read`, once no eviction is about to end a replica, such as one that a killed run has begun.
@@ -135,7 +134,8 @@ class Update:
         """
         rounds, waited_s = self.read(keys), 0.0
         leaving = [replica for now in rounds.values() for replica in now.leaving]
-        longest_s = 0.0 if self.wanted.dry_run else max((one.gone_within_s or 0.0 for one in leaving), default=0.0)
+        longest_s = 0.0 if self.wanted.dry_run else max(
+            (replica.gone_within_s or 0.0 for replica in leaving), default=0.0)
         if longest_s:
             names = some([replica_name(replica.model, replica.replica_id) for replica in leaving])
             say("note", f"{names}: a running eviction is about to end it; waiting up to {longest_s:g} s")
@@ -165,14 +165,14 @@ class Update:
         `keep` = how many others must serve, by model.
         """
         wanted = dataclasses.replace(self.wanted, keep=keep)
-        with live_source(self.invocation, self.where, now.fleet.cluster) as source:
-            summaries = act_on(wanted, source, now.seen, replicas, now.fleet,
-                               self.whole.relay if self.whole else lambda _: None)
+        with on_cluster(self.invocation, self.where, now.fleet) as here:
+            summaries = act_on(wanted, here, now.seen, replicas, self.whole.relay if self.whole else lambda _: None)
         rows = ended_by(summaries)
         interrupted = any(summary.interrupted for summary in summaries)
         stay = {(row.model, row.replica_id) for row in rows if row.outcome != "gone"}
         if not interrupted:
-            self.ended |= {one.actor_id for one in replicas if (one.model, one.replica_id) not in stay}
+            self.ended |= {replica.actor_id for replica in replicas
+                           if (replica.model, replica.replica_id) not in stay}
         return rows, interrupted
 
     def run(self, rounds: Callable[[], int]) -> int:
@@ -191,7 +191,7 @@ class Update:
 class _Replacement:
     """The update of one model. `allow_outage` = in place, no replica has to serve in the meantime."""
 
-    update: Update
+    update: ModelUpdate
     model: str
     allow_outage: bool
 

@@ -52,35 +52,36 @@ def named_replicas(
     if unknown:
         hints = dict.fromkeys(nearest_hint(seen, name) for name in unknown)
         raise absent(seen, f"there is no {' and no '.join(unknown)}", "; ".join(hints))
-    found = [one for name, replicas in meant.items()
-             for one in (replicas if replica_id is not None else _in_fleet(name, replicas, fleet))]
-    unmarked = [f"{one.model}/{one.replica_id}" for one in found if one.fleet is None]
+    named = [replica for name, replicas in meant.items()
+             for replica in (replicas if replica_id is not None else _in_fleet(name, replicas, fleet))]
+    unmarked = [f"{replica.model}/{replica.replica_id}" for replica in named if replica.fleet is None]
     if unmarked:
         raise FleetctlError(f"{', '.join(unmarked)}: no fleet mark; fleetctl did not start it and does not end it")
-    chosen = {(one.model, one.replica_id) for one in found}
+    chosen = {(replica.model, replica.replica_id) for replica in named}
     return [replica for replica in seen.replicas if (replica.model, replica.replica_id) in chosen]
 
 
-def _in_fleet(name: str, found: Sequence[Replica], fleet: str | None) -> Sequence[Replica]:
+def _in_fleet(name: str, replicas: Sequence[Replica], fleet: str | None) -> Sequence[Replica]:
     """Return the replicas that a name refers to; of those of a whole model, only the ones in `fleet`."""
-    if fleet is None or found[0].model != name:
-        return found
-    others = [f"{name}/{one.replica_id} is in fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
-    if len(others) == len(found):
+    if fleet is None or replicas[0].model != name:
+        return replicas
+    others = [f"{name}/{replica.replica_id} is in fleet {replica.fleet}" for replica in replicas
+              if replica.fleet not in (fleet, None)]
+    if len(others) == len(replicas):
         raise FleetctlError(f"{name} does not run in fleet {fleet}: {', '.join(first_few(others, IDS_LISTED))}",
                             hint="name the replica as MODEL/ID, or leave out -f")
     say("note", *(f"{sentence} and is left out; to include it, name it as MODEL/ID" for sentence in others))
-    return [one for one in found if one.fleet in (fleet, None)]
+    return [replica for replica in replicas if replica.fleet in (fleet, None)]
 
 
 def with_keys(seen: Inventory, names: Sequence[str], fleet: str | None = None) -> list[str]:
     """Return the names with keys in place of checkpoints, as `with_key` does, of the models that run or have failed;
     those of `fleet` come first.
     """
-    known = [(one.model, one.fleet) for one in seen.replicas if one.replica_id is not None]
-    known += [(one.model, one.fleet) for one in seen.failures]
-    own = {model for model, started_by in known if fleet is not None and started_by == fleet}
-    return [with_key(name, {model for model, _ in known}, own) for name in names]
+    started = [(replica.model, replica.fleet) for replica in seen.replicas if replica.replica_id is not None]
+    started += [(failure.model, failure.fleet) for failure in seen.failures]
+    own = {model for model, started_by in started if fleet is not None and started_by == fleet}
+    return [with_key(name, {model for model, _ in started}, own) for name in names]
 
 
 def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
@@ -100,10 +101,11 @@ def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list
 def nearest_hint(seen: Inventory, name: str) -> str:
     """Return the hint for an unknown name: the ids of its model, the nearest model, or how to list all."""
     model = name.rpartition("/")[0]
-    ids = sorted(one.replica_id for one in seen.replicas if one.model == model and one.replica_id is not None)
+    ids = sorted(replica.replica_id for replica in seen.replicas
+                 if replica.model == model and replica.replica_id is not None)
     if ids:  # never the nearest id: the command may end it, and it is healthy
         return f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}{', ...' if len(ids) > IDS_LISTED else ''}"
-    return did_you_mean(name, {one.model for one in seen.replicas}) or "`fleetctl status` lists what runs"
+    return did_you_mean(name, {replica.model for replica in seen.replicas}) or "`fleetctl status` lists what runs"
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:

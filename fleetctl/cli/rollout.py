@@ -18,9 +18,9 @@ from fleetctl.cli.apply_run import ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import NOTHING_DONE, say
-from fleetctl.cli.explicit import DrainTime, Wanted, perform_on
+from fleetctl.cli.explicit import DrainTime, VerbRequest, perform_on
 from fleetctl.cli.process import invocation_on_one_cluster
-from fleetctl.cli.replace import Update, paused_outcome, wants_none
+from fleetctl.cli.replace import ModelUpdate, paused_outcome, wants_none
 from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
 from fleetctl.cli.verb import DECLINED, one_command
 from fleetctl.documents.events import ReplicaOutcome
@@ -81,7 +81,7 @@ def rollout(
         raise UsageError("--detailed-exitcode needs --dry-run")
     invocation = invocation_on_one_cluster(where.address)
     options = PlanOptions(tuple(models or ()), force=force, selector=selector, ignore_cooldown=ignore_cooldown)
-    wanted = Wanted("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
+    wanted = VerbRequest("evict", "Replace", yes, dry_run, "table", lock_timeout, drain)
     output, reports = ApplyOutput(output_format), parse_reports(report, formats=OUTCOME_FORMATS, reading=files)
     with reports.of_error("rollout", "rollout of", files):
         with output.ends_with_summary():
@@ -93,7 +93,7 @@ def rollout(
 
 
 def roll_out(
-    invocation: Invocation, where: Where, loaded: LoadedFleet, options: PlanOptions, wanted: Wanted,
+    invocation: Invocation, where: Where, loaded: LoadedFleet, options: PlanOptions, wanted: VerbRequest,
     output: ApplyOutput, at_once: int, wait_timeout_s: float | None = None,
 ) -> int:
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
@@ -110,7 +110,7 @@ def roll_out(
     with one_command("rollout"):
         loaded = replace(loaded, fleet=fleet.only_creating(changed))
         options = replace(options, targets=(), selector=None)
-        update = Update(invocation, where, loaded, options, wanted, wait_timeout_s, output)
+        update = ModelUpdate(invocation, where, loaded, options, wanted, wait_timeout_s, output)
         return _Rollout(update, output, at_once).run(chosen)
 
 
@@ -120,7 +120,7 @@ class _Rollout:
     start. `stopped` = models that are left as they are from now on.
     """
 
-    update: Update
+    update: ModelUpdate
     output: ApplyOutput
     at_once: int
     agreed: dict[str, set[str | None]] = field(default_factory=dict)

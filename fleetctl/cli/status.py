@@ -48,7 +48,7 @@ Look = tuple[Inventory, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Shown:
     """Which replicas are shown: those of this fleet, in these files, this model and these keys; None = all."""
 
     fleet: ResolvedFleet | None
@@ -69,29 +69,31 @@ class Chosen:
     def outdated(self, seen: Inventory) -> list[Drift]:
         """Return the live replicas whose spec differs from the file's."""
         models, dead = {model.key: model for model in (self.fleet.models if self.fleet else ())}, dead_node_ids(seen)
-        found = [replica for replica in self.of(seen) if replica.model in models and replica.replica_id is not None
+        outdated = [replica for replica in self.of(seen) if replica.model in models and replica.replica_id is not None
                  and is_live(replica, dead) and is_outdated(replica, models[replica.model])]
-        if not found:
+        if not outdated:
             return []
         from fleetctl.planner.drift import spec_drift  # imports the ledger, which is rarely needed here
 
-        return [spec_drift(models[replica.model], replica) for replica in found]
+        return [spec_drift(models[replica.model], replica) for replica in outdated]
 
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return the report; `differences` = also list what differs in the outdated replicas."""
-        wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
-        hidden = {one.key for one in self.fleet.models if not self.has(one.key)} if self.fleet else set()
+        models = self.fleet.models if self.fleet else ()
+        wanted = {model.key: model.replicas for model in models if self.has(model.key)} if self.fleet else None
+        hidden = {model.key for model in models if not self.has(model.key)}
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              files=self.files,
-                             failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
-                                     if self.has(one.model)],
-                             cooling=[(one.name, one.why) for one in what_cools(self.fleet, seen)
-                                      if one.node or one.name not in hidden] if self.fleet else (),
+                             failed=[failure for failure in failed_lately(seen, self.fleet.name if self.fleet else None)
+                                     if self.has(failure.model)],
+                             cooling=[(item.name, item.why) for item in what_cools(self.fleet, seen)
+                                      if item.node or item.name not in hidden] if self.fleet else (),
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes,
                              starting=self._starting(self.fleet, seen) if self.fleet else {},
-                             pauses=[one for one in seen.pauses if (self.fleet is None or one.fleet == self.fleet.name)
-                                     and (one.model is None or self.has(one.model))])
+                             pauses=[pause for pause in seen.pauses
+                                     if (self.fleet is None or pause.fleet == self.fleet.name)
+                                     and (pause.model is None or self.has(pause.model))])
 
     def _starting(self, fleet: ResolvedFleet, seen: Inventory) -> Mapping[str, str]:
         """Return how long a start may take, by model, where weights make it longer."""
@@ -145,7 +147,7 @@ def status(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
-    chosen = Chosen(fleet, model, keys, output_format == "wide", files or ())
+    chosen = Shown(fleet, model, keys, output_format == "wide", files or ())
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
@@ -172,7 +174,7 @@ def status(
     return 0 if seen.complete else 1
 
 
-def _compared(source: InventorySource, chosen: Chosen, seen: Inventory) -> list[Drift]:
+def _compared(source: InventorySource, chosen: Shown, seen: Inventory) -> list[Drift]:
     """Return the outdated replicas; of a running cluster with the differences from the file."""
     outdated = chosen.outdated(seen)
     if not outdated or chosen.fleet is None or not isinstance(source, Live):
@@ -182,7 +184,7 @@ def _compared(source: InventorySource, chosen: Chosen, seen: Inventory) -> list[
     return add_changes(outdated, look_up_changes(source.client, chosen.fleet, outdated))
 
 
-def _follow(source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
+def _follow(source: Live, first: Inventory, chosen: Shown, interval_s: float) -> None:
     """Show changes until KeyboardInterrupt: in place on a terminal, a line per change in a pipe.
 
     While the cluster cannot be read completely, the last status stays, and the reason is shown.
@@ -229,7 +231,7 @@ def _in_place(looks: Iterator[Look], report_of: Callable[[Inventory], Report], i
 
 
 def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report]) -> None:
-    known: Mapping[str, str] = {}
+    shown: Mapping[str, str] = {}
     trouble_before = ""
     for number, (seen, trouble) in enumerate(looks):
         if trouble and not trouble_before:
@@ -244,21 +246,21 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
         if number == 0:
             show_report(report)
             sys.stdout.flush()
-        for name in (*rows, *(known.keys() - rows.keys())) if number else ():
+        for name in (*rows, *(shown.keys() - rows.keys())) if number else ():
             row = rows.get(name, "gone")
-            if row != (before := known.get(name, "")) and not before.startswith(f"{row}  "):  # only its note has gone
+            if row != (before := shown.get(name, "")) and not before.startswith(f"{row}  "):  # only its note has gone
                 write_result(f"{seen.observed_at} {name} {row}\n")
-        known = rows
+        shown = rows
 
 
-def _by_checkpoint(model: str, chosen: Chosen, seen: Inventory) -> Chosen:
+def _by_checkpoint(model: str, chosen: Shown, seen: Inventory) -> Shown:
     """Return the choice by key, for a model that is named by its checkpoint.
 
     Reports that no replica of a wanted model runs; raises FleetctlError for an unknown name.
     """
     fleet = chosen.fleet
-    wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
-    model = with_key(model, {one.model for one in seen.replicas} | wanted.keys())
+    wanted = {written.key: written.replicas for written in fleet.models} if fleet else {}
+    model = with_key(model, {replica.model for replica in seen.replicas} | wanted.keys())
     chosen = replace(chosen, model=model)
     if chosen.of(seen):
         return chosen

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.follow import APPLY, Follower
+from fleetctl.apply.follow import APPLY, RunFollower
 from fleetctl.apply.history import find_run, read_logs
 from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
@@ -73,7 +73,7 @@ def _stop(client: DashboardClient, job: Job) -> int:
             created.append(event)
 
     try:
-        summary = Follower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
+        summary = RunFollower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
     except WaitTimeout:
         raise WaitTimeout(f"job {job.submission_id} was asked to stop and has not ended yet",
                           hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None

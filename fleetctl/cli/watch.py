@@ -32,8 +32,8 @@ from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
 from fleetctl.watch.plan_process import make_plan_in_subprocess
-from fleetctl.watch.source import Branch, Files, Source
-from fleetctl.watch.step import Apply, Event, Looked, MakePlan, Notify, Rest, State, step
+from fleetctl.watch.source import Branch, Files, WatchedSource
+from fleetctl.watch.step import Event, Looked, MakePlan, Notify, Rest, StartApply, WatchState, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.contexts import given_address, user_folder
@@ -93,7 +93,7 @@ class SourceFlags:
     clone: Annotated[Path | None, flags.option(
         "--clone", metavar="FOLDER", help="Where to keep the bare clone. [default: the user's cache folder]")] = None
 
-    def open(self, invocation: Invocation, cluster: str) -> Source:
+    def open(self, invocation: Invocation, cluster: str) -> WatchedSource:
         """Return what is watched for this cluster; raises UsageError for flags that contradict each other."""
         if bool(self.repo) == bool(self.files):
             raise UsageError("give either --repo URL or -f FLEET",
@@ -183,7 +183,7 @@ def watch(
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_in_subprocess)
     source = watched.open(invocation, f"{given_address(invocation, where.address) or ''} {where.namespace or ''}")
     watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set()),
-                      State(watched.interval, watched.report_only), keeps_history=served.listen is not None)
+                      WatchState(watched.interval, watched.report_only), keeps_history=served.listen is not None)
     webhook, token = news.webhook(invocation), served.token()
     with serving(watcher, served.listen, token, served.names or ()) as server:
         if server:
@@ -217,7 +217,7 @@ def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[],
                 tell(do)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
-            elif isinstance(do, Apply):
+            elif isinstance(do, StartApply):
                 watcher.note_turn(None)
                 happened = watcher.apply()
             elif isinstance(do, Rest):

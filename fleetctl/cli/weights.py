@@ -70,11 +70,11 @@ def index(folder: Annotated[Path, typer.Argument(
 
 def _seen(folder: Path) -> Seen:
     """Return the size and modification time of each file to index, by path."""
-    found: Seen = {}
+    seen: Seen = {}
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(where, name) for name in names if not name.startswith(".") and name != NAME):
             if path.exists():
                 status = path.stat()
-                found[str(path.relative_to(folder))] = status.st_size, status.st_mtime_ns
-    return found
+                seen[str(path.relative_to(folder))] = status.st_size, status.st_mtime_ns
+    return seen

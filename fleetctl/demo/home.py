@@ -95,8 +95,8 @@ class DemoHome:
     def read(self) -> ClusterState | None:
         """Return the state, or None if no cluster was started or the file is incomplete."""
         try:
-            found = json.loads(self.state_file.read_text())
-            return ClusterState(**{**found, "nodes_up": tuple(found["nodes_up"])})
+            stored = json.loads(self.state_file.read_text())
+            return ClusterState(**{**stored, "nodes_up": tuple(stored["nodes_up"])})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 

@@ -70,12 +70,12 @@ class Tour:
         self.say(f"  {answer['choices'][0]['text']}")
 
     def _address_of(self, model: str) -> str:
-        found = subprocess.run(
+        ended = subprocess.run(
             [*self.fleetctl, "inventory", "--format", "json"],
             env=dict(self.env), capture_output=True, text=True, check=False)
-        if found.returncode:
-            raise FleetctlError(f"`fleetctl inventory` ended with exit code {found.returncode}: {found.stderr.strip()}")
-        for replica in json.loads(found.stdout)["replicas"]:
+        if ended.returncode:
+            raise FleetctlError(f"`fleetctl inventory` ended with exit code {ended.returncode}: {ended.stderr.strip()}")
+        for replica in json.loads(ended.stdout)["replicas"]:
             for member in replica["members"]:
                 if replica["model"] == model and member.get("port") and member["rank"] == 0:
                     return f"{member['address']}:{member['port']}"

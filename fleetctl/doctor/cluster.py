@@ -90,12 +90,12 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
 
 def check_autoscaler(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield that the autoscaler reports nothing any more: an error for a fleet that asks it for nodes."""
-    since, found = evidence.vitals.autoscaler_silent, evidence.autoscaler
-    if since or found:
+    since, told = evidence.vitals.autoscaler_silent, evidence.autoscaler
+    if since or told:
         grows = evidence.fleet is not None and bool(evidence.fleet.cluster.grow)
         yield Diagnosed(
             code="AUTOSCALER_SILENT", severity="error" if grows else "warning", area="cluster", subject="autoscaler",
-            message=silent_text(since) if since else found.partition("; see")[0],
+            message=silent_text(since) if since else told.partition("; see")[0],
             advice="see monitor.log in Ray's log folder on the head node, or with KubeRay the log of the container "
                    "`autoscaler` of its pod; a monitor that has ended comes back when Ray's head is started again")
 

@@ -53,12 +53,12 @@ def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
     for model, member in members_of(fleet):
         nodes = [node for node in candidates(fleet, member, evidence.inventory.nodes) if node.id in examined]
         for need in needs_of(member.engine):
-            found = [(node, unmet) for node in nodes for unmet in examined[node.id].unmet
+            unmet_needs = [(node, unmet) for node in nodes for unmet in examined[node.id].unmet
                      if (unmet.kind, unmet.value, unmet.path) == need]
-            for code in dict.fromkeys(unmet.code for _, unmet in found):
+            for code in dict.fromkeys(unmet.code for _, unmet in unmet_needs):
                 if (model.key, code, need.value) not in reported:
                     reported.add((model.key, code, need.value))
-                    lacking = [(node, unmet) for node, unmet in found if unmet.code == code]
+                    lacking = [(node, unmet) for node, unmet in unmet_needs if unmet.code == code]
                     names, unmet = [node.name for node, _ in lacking], lacking[0][1]
                     listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
                     yield Diagnosed(

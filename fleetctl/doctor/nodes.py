@@ -31,11 +31,11 @@ def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
 
 def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the nodes whose number of GPUs in Ray is not their number of cards, and the cards of more than one node."""
-    unreported = {message: found for found, message in unreporting(evidence.alive)}
-    for warning, found in unreported.items():
+    unreported = {message: nodes for nodes, message in unreporting(evidence.alive)}
+    for warning, nodes in unreported.items():
         yield Diagnosed(
             code="CARDS_UNREPORTED", severity="warning", area="node", message=warning,
-            subject=some([node.name for node in found], 5),
+            subject=some([node.name for node in nodes], 5),
             advice="--nodes asks the driver of each node which card it is; a node that has just started reports its "
                    "cards within a minute, and simulated cards are never reported", command="fleetctl doctor --nodes")
     for warning in card_warnings(evidence.alive):
@@ -75,8 +75,8 @@ def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each card that the planner does not offer whole because of foreign memory use (CARD_IN_USE)."""
     policies = evidence.fleet.policies if evidence.fleet else ()
     for node in evidence.inventory.nodes:
-        members = [member for one in evidence.inventory.replicas if one.state in LIVE_STATES for member in one.members
-                   if member.node_id == node.id]
+        members = [member for replica in evidence.inventory.replicas if replica.state in LIVE_STATES
+                   for member in replica.members if member.node_id == node.id]
         bare = node.model_copy(update={"gpus": [card.model_copy(update={"memory_foreign": 0}) for card in node.gpus]})
         for card in with_foreign_memory(bare, members, policy_of(node, policies)).gpus:
             if not card.memory_foreign:
@@ -132,7 +132,7 @@ def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:
     seen = evidence.inventory
     for node in evidence.alive:
         for wrong in open_cases(node, seen.replicas):
-            names = [f"{one.model}/{one.replica_id}" for one in may_have_loaded(node, wrong, seen.replicas)]
+            names = [f"{replica.model}/{replica.replica_id}" for replica in may_have_loaded(node, wrong, seen.replicas)]
             loaded = f"; {', '.join(names)} may have loaded it" if names else ""
             now = {"fetched": "it was fetched again", "wrong": "it is no longer served, and is being fetched again",
                    "unfetched": f"it could not be fetched again: {wrong.trouble}"}[wrong.now]

@@ -76,9 +76,9 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the cooling models, nodes and cards of the fleet, if one is given; then the other models with failures."""
     seen, fleet = evidence.inventory, evidence.fleet
     cooling = list(what_cools(fleet, seen)) if fleet else []
-    for one in cooling:
-        yield _cooling(one, f"since {clock_text(one.since, seen.observed_at)}: {one.why}")
-    cooling_models = {one.name for one in cooling if not one.node}
+    for item in cooling:
+        yield _cooling(item, f"since {clock_text(item.since, seen.observed_at)}: {item.why}")
+    cooling_models = {item.name for item in cooling if not item.node}
     for failed in failed_lately(seen, fleet.name if fleet else None):
         if failed.model not in cooling_models:
             at = f", the latest at {clock_text(failed.last, seen.observed_at)}" if failed.last else ""
@@ -108,24 +108,24 @@ def check_pauses(evidence: Evidence) -> Iterator[Diagnosed]:
             advice=f"resume it when what it was paused for is over.{forgotten}", command=resume_command(pause))
 
 
-def _cooling(one: Cools, message: str) -> Diagnosed:
-    if one.node:
-        kind = "node" if one.node == one.name else "card"
+def _cooling(item: Cools, message: str) -> Diagnosed:
+    if item.node:
+        kind = "node" if item.node == item.name else "card"
         return Diagnosed(
-            code=f"{kind.upper()}_COOLING", severity="warning", area="node", subject=one.name, message=message,
+            code=f"{kind.upper()}_COOLING", severity="warning", area="node", subject=item.name, message=message,
             advice=f"several models failed there and nowhere else; once the {kind} works again, uncordon it",
-            command=f"fleetctl uncordon {shlex.quote(one.node)}")
+            command=f"fleetctl uncordon {shlex.quote(item.node)}")
     return Diagnosed(
-        code="COOLING_DOWN", severity="warning", area="replica", subject=one.name, message=message,
+        code="COOLING_DOWN", severity="warning", area="replica", subject=item.name, message=message,
         advice="see its log for more; a changed spec is tried at once, this one with --ignore-cooldown",
-        command=command_line("fleetctl logs", [one.name]))
+        command=command_line("fleetctl logs", [item.name]))
 
 
 def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each older version with its replicas: a replica keeps the code it was started with."""
     by_version = grouped(
-        (one.tool_version, _name(one)) for one in evidence.inventory.replicas
-        if one.fleet and one.tool_version and _numbers(one.tool_version) < _numbers(__version__))
+        (replica.tool_version, _name(replica)) for replica in evidence.inventory.replicas
+        if replica.fleet and replica.tool_version and _numbers(replica.tool_version) < _numbers(__version__))
     for version, names in sorted(by_version.items()):
         yield Diagnosed(
             code="AGENT_OLD", severity="warning", area="replica", subject=names[0],

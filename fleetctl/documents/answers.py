@@ -349,6 +349,7 @@ class Pruned(Versioned):
     @property
     def exit_code(self) -> int:
         """Return the exit code of `prune`; keeping what is in use is no failure."""
-        left = any(not (one.removed or one.used or self.dry_run) for node in self.nodes for one in node.artifacts)
+        left = any(not (artifact.removed or artifact.used or self.dry_run)
+                   for node in self.nodes for artifact in node.artifacts)
         left = left or any(row.removed < row.found and not self.dry_run for row in self.runs or ())
         return 3 if left or any(node.trouble for node in self.nodes) else 0

@@ -60,8 +60,8 @@ def plan_id(document: Mapping[str, Any], ready: Mapping[str, bytes] | None = Non
     """
     parts = {key: canonical_json(value) for key, value in document.items() if key != "planId"} | dict(ready or {})
     digest = hashlib.sha256()
-    for place, key in enumerate(sorted(parts)):
-        digest.update((b"," if place else b"{") + canonical_json(key) + b":")
+    for number, key in enumerate(sorted(parts)):
+        digest.update((b"," if number else b"{") + canonical_json(key) + b":")
         digest.update(parts[key])
     digest.update(b"}" if parts else b"{}")
     return digest.hexdigest()

@@ -59,7 +59,7 @@ class Diagnosis(Versioned):
     @property
     def exit_code(self) -> int:
         """Return the exit code of `doctor`: warnings do not fail."""
-        return int(any(one.severity == "error" for one in self.findings))
+        return int(any(finding.severity == "error" for finding in self.findings))
 
 
 class Need(NamedTuple):

@@ -58,19 +58,19 @@ def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
 
 def _keys_at(schema: Mapping[str, Any], place: Sequence[str | int]) -> list[str]:
     """Return the keys that a JSON Schema knows beside the last key of `place`."""
-    def resolved(one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        yield one
-        if "$ref" in one:
-            yield from resolved(schema["$defs"][one["$ref"].rpartition("/")[2]])
-        for choice in one.get("anyOf", ()):
+    def resolved(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield part
+        if "$ref" in part:
+            yield from resolved(schema["$defs"][part["$ref"].rpartition("/")[2]])
+        for choice in part.get("anyOf", ()):
             yield from resolved(choice)
 
     found = list(resolved(schema))
     for step in place[:-1]:
-        below = [one["items"] if isinstance(step, int) else one["properties"][step] for one in found
-                 if ("items" in one if isinstance(step, int) else step in one.get("properties", ()))]
-        found = [one for child in below for one in resolved(child)]
-    return [key for one in found for key in one.get("properties", ())]
+        below = [part["items"] if isinstance(step, int) else part["properties"][step] for part in found
+                 if ("items" in part if isinstance(step, int) else step in part.get("properties", ()))]
+        found = [part for child in below for part in resolved(child)]
+    return [key for part in found for key in part.get("properties", ())]
 
 
 @collector_paused()

@@ -61,7 +61,7 @@ def with_key(name: str, keys: Collection[str], own: Collection[str] = ()) -> str
         return name
     found = {key: key for key in keys if checkpoint_of(key) == name}
     found |= {f"{key}/{number}": key for key in keys if is_replica and checkpoint_of(key) == head}
-    meant = [one for one, key in found.items() if key in own] or [*found]
+    meant = [name for name, key in found.items() if key in own] or [*found]
     if len(meant) > 1:
         raise UsageError(f"{name} is the checkpoint of {len(meant)} models",
                          hint=f"write one of these: {shlex.join(sorted(meant))}")
@@ -81,7 +81,7 @@ def command_line(command: str, names: Sequence[str], flags: str = "") -> str:
     A name that begins with `-` would be read as a flag, so it follows `--`, behind all flags.
     """
     words = shlex.join(names)
-    parts = (command, flags, "--", words) if any(one.startswith("-") for one in names) else (command, words, flags)
+    parts = (command, flags, "--", words) if any(name.startswith("-") for name in names) else (command, words, flags)
     return " ".join(filter(None, parts))
 
 
@@ -108,7 +108,7 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
             return lower[form.lower()]
     wanted = word.lower()
     likely = forwards if len(forwards) <= MANY else list(dict.fromkeys(
-        [*_around(wanted, forwards), *(one[::-1] for one in _around(wanted[::-1], backwards))]))
+        [*_around(wanted, forwards), *(text[::-1] for text in _around(wanted[::-1], backwards))]))
     found = get_close_matches(wanted, likely, n=1, cutoff=CUTOFF if len(word) > SHORT else SHORT_CUTOFF)
     return lower[found[0]] if found else None
 
@@ -118,19 +118,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
     A key of NDIF is compared by its checkpoint: the text around it is alike in all of them.
     """
-    names = {checkpoint_of(one) or one: one for one in sorted(known, reverse=True)}
+    names = {checkpoint_of(key) or key: key for key in sorted(known, reverse=True)}
     given = checkpoint_of(name) or name
-    found = nearest(given, names) or next((one for one in sorted(names) if one.endswith(f"/{given}")), None)
+    found = nearest(given, names) or next((key for key in sorted(names) if key.endswith(f"/{given}")), None)
     return f"did you mean {quote(names[found])}?" if found else None
 
 
 @lru_cache(maxsize=4)
 def _index(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]]:
     """Return the words by lower-case form, these forms sorted, and these forms reversed and sorted."""
-    lower = {one.lower(): one for one in sorted(known) if len(one) <= LONGEST}
-    return lower, sorted(lower), sorted(one[::-1] for one in lower)
+    lower = {name.lower(): name for name in sorted(known) if len(name) <= LONGEST}
+    return lower, sorted(lower), sorted(name[::-1] for name in lower)
 
 
 def _around(word: str, words: Sequence[str]) -> Sequence[str]:
-    place = bisect(words, word)
-    return words[max(0, place - AROUND):place + AROUND]
+    at = bisect(words, word)
+    return words[max(0, at - AROUND):at + AROUND]

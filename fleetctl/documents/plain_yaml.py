@@ -1,6 +1,6 @@
 """Plain YAML. Scalars by the YAML 1.2 core schema: `on`, `yes`, `12:30` are text; and which text needs no quotes.
 
-Documents without aliases, so that a small text stays small, and without dates, so that times stay text.
+Documents without aliases, so that a small text stays small, and without tags and dates, so that times stay text.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import Any
 
 import yaml
-from yaml import ScalarNode
+from yaml import ScalarNode, cyaml
 from yaml.resolver import Resolver
 
 MAX_DIGITS = 300
+
+_PARSER: Any = vars(cyaml)["CParser"]  # the stubs of `parse` ask for a whole loader
 
 _NUMBER_START = frozenset("+-.0123456789")
 _WORDS: dict[str, bool | None] = {
@@ -65,30 +67,42 @@ def is_text_to_all(text: str) -> bool:
     return isinstance(ours, str) and bool(theirs == _TEXT_TAG) and text not in _YES_OR_NO
 
 
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class PlainLoader(_Base):  # type: ignore[misc]
-    """Safe YAML without dates; uses the C parser if available."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012  as PyYAML defines it
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in _Base.yaml_implicit_resolvers.items()}
-
-
 MAX_DEPTH = 100
 
 
 def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
-    """Return the value in a text; raises MarkedYAMLError at the first alias, or if it is nested too deeply.
+    """Return the value in a text, None if it has none.
 
-    This is checked before anything is built: an alias can expand enormously, and the C parser recurses without limit.
+    Raises MarkedYAMLError at the first alias, tag or second document, at a key that is a collection, and if it is
+    nested too deeply: our own loop, since an alias can expand enormously, and PyYAML's composer recurses without limit.
+    Raises ValueError for a number with too many characters.
     """
-    depth = 0
-    for event in yaml.parse(text, Loader=PlainLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
-            problem = f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else "aliases are not supported"
+    opened: list[list[Any]] = [[]]
+    """The parts of each open collection; of a mapping, keys and values in turn."""
+    for event in yaml.parse(text, Loader=_PARSER):
+        if problem := _why_refused(event, opened):
             mark: Any = event.start_mark
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-    return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a subclass of the safe loader
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append([])
+        elif isinstance(event, yaml.ScalarEvent):
+            opened[-1].append(resolve_plain(event.value) if event.implicit[0] and not event.style else event.value)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            parts = opened.pop()
+            is_mapping = isinstance(event, yaml.MappingEndEvent)
+            opened[-1].append(dict(zip(parts[::2], parts[1::2], strict=True)) if is_mapping else parts)
+    return opened[0][0] if opened[0] else None
+
+
+def _why_refused(event: yaml.Event, opened: list[list[Any]]) -> str | None:
+    if isinstance(event, yaml.AliasEvent):
+        return "aliases are not supported"
+    if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
+        return f"the tag {event.tag} is not supported"
+    if isinstance(event, yaml.DocumentStartEvent) and opened[0]:
+        return "a second document"
+    if isinstance(event, yaml.CollectionStartEvent) and len(opened) > MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH}"
+    if isinstance(event, yaml.MappingEndEvent) and any(isinstance(key, (dict, list)) for key in opened[-1][::2]):
+        return "a key that is a list or a mapping"
+    return None

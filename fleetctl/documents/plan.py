@@ -468,12 +468,12 @@ class Plan(Versioned):
     @property
     def waits_for_nodes(self) -> bool:
         """Whether a blocked replica would run on new nodes."""
-        return any(one.code == WAITS_FOR_NODES for one in self.blocked)
+        return any(blocked.code == WAITS_FOR_NODES for blocked in self.blocked)
 
     @property
     def new_nodes(self) -> str:
         """The new nodes that it waits for, in words; empty = they have joined, but their cards are unknown yet."""
-        return ", ".join(count_of(one.nodes, f"new {one.name} node") for one in self.growth if one.nodes)
+        return ", ".join(count_of(growth.nodes, f"new {growth.name} node") for growth in self.growth if growth.nodes)
 
     @property
     def outdated(self) -> list[str]:

@@ -147,16 +147,16 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {plural(number, noun)}"
 
 
-def some(names: Sequence[str], most: int = 5) -> str:
-    """Return the first `most` names and the number of the others; a single other one is named, too."""
-    if len(names) <= most + 1:
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first `limit` names and the number of the others; a single other one is named, too."""
+    if len(names) <= limit + 1:
         return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
 
 
-def first_few(texts: Sequence[str], most: int) -> list[str]:
-    """Return the first `most` texts, followed by an entry such as `and 3 more` if there are more."""
-    return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
+def first_few(texts: Sequence[str], limit: int) -> list[str]:
+    """Return the first `limit` texts, followed by an entry such as `and 3 more` if there are more."""
+    return [*texts[:limit], *([f"and {len(texts) - limit} more"] if len(texts) > limit else [])]
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

@@ -179,7 +179,7 @@ def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
     known = next((at for at in range(len(names) - 1, 0, -1) if _ending_in(fields, names[:at])), 0)
     unknown = names[known]
     parent = _ending_in(fields, names[:known])[0] if known else None
-    allowed = [one.path[-1] for one in (below(fields, parent) if parent else fields) if one.path]
+    allowed = [field.path[-1] for field in (below(fields, parent) if parent else fields) if field.path]
     raise FleetctlError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
                         hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
 
@@ -190,22 +190,23 @@ def _listed(fields: Sequence[Field], unknown: str, parent: Field | None, allowed
         return f"fields in {parent.text}: {', '.join(allowed)}"
     word = re.compile(rf"(?i)\b{re.escape(unknown)}s?\b")
     mention = [] if parent else list(dict.fromkeys(
-        ".".join(one.path[-2:]) for one in fields if word.search(f"{one.about} {one.mapping}")))
+        ".".join(field.path[-2:]) for field in fields if word.search(f"{field.about} {field.mapping}")))
     return f"fields that mention it: {some(mention)}" if mention else "run `fleetctl explain` for the top-level fields"
 
 
 def below(fields: Sequence[Field], parent: Field, *, all_levels: bool = False) -> list[Field]:
     """Return the fields of a mapping; with `all_levels` also all nested ones."""
     depth = len(parent.path)
-    return [one for one in fields if one.path[:depth] == parent.path and len(one.path) > depth
-            and (all_levels or len(one.path) == depth + 1)]
+    return [field for field in fields if field.path[:depth] == parent.path and len(field.path) > depth
+            and (all_levels or len(field.path) == depth + 1)]
 
 
 def _ending_in(fields: Sequence[Field], names: Names) -> list[Field]:
     likely = [home + names for home in HOMES]
-    found = [one for one in fields if one.path[len(one.path) - len(names):] == names and (names or not one.path)]
-    return sorted(found, key=lambda one: (likely.index(one.path) if one.path in likely else len(likely),
-                                          one.path[:2] != HOMES[-1], len(one.path)))
+    found = [field for field in fields
+             if field.path[len(field.path) - len(names):] == names and (names or not field.path)]
+    return sorted(found, key=lambda field: (likely.index(field.path) if field.path in likely else len(likely),
+                                            field.path[:2] != HOMES[-1], len(field.path)))
 
 
 def _below(path: Names, mapping: JsonSchema, definitions: JsonSchema) -> Iterator[Field]:

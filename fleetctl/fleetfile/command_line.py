@@ -137,20 +137,20 @@ def _parsed(runtime: str, rest: Sequence[str], word: int) -> Container | None:
     texts = (_FILE_FLAGS, _FILE_VALUES) if runtime in FILES else (_FLAGS, _VALUES)
     flags, values = (frozenset(text.split()) for text in texts)
     at = _operand(rest, 0, flags, values)
-    verb_at = at if at is not None else next((number for number, one in enumerate(rest) if one in _VERBS), len(rest))
+    verb_at = at if at is not None else next((number for number, word in enumerate(rest) if word in _VERBS), len(rest))
     if verb_at >= len(rest) or rest[verb_at] not in _VERBS:
         return None
     before = rest[:verb_at]
-    is_remote = any(one.partition("=")[0] in _REMOTE for one in before) and runtime not in FILES
+    is_remote = any(word.partition("=")[0] in _REMOTE for word in before) and runtime not in FILES
     is_apart = runtime in DAEMONS or is_remote
     if rest[verb_at] in ("container", "instance"):
         verb_at += 1
     verb = rest[verb_at] if verb_at < len(rest) else ""
     starts = verb == "run" or (runtime in FILES and verb in ("exec", "start"))
-    place = _operand(rest, verb_at + 1, flags, values) if starts and at is not None else None
-    known = place is not None and place < len(rest) and runtime not in ("ctr", "crictl") and not (
-        is_remote or {"--root", "--storage-opt", "--namespace", "-n"} & {one.partition("=")[0] for one in before})
-    return Container(runtime, word, is_apart, rest[place] if known and place is not None else None)
+    image_at = _operand(rest, verb_at + 1, flags, values) if starts and at is not None else None
+    known = image_at is not None and image_at < len(rest) and runtime not in ("ctr", "crictl") and not (
+        is_remote or {"--root", "--storage-opt", "--namespace", "-n"} & {word.partition("=")[0] for word in before})
+    return Container(runtime, word, is_apart, rest[image_at] if known and image_at is not None else None)
 
 
 def _operand(words: Sequence[str], start: int, flags: frozenset[str], values: frozenset[str]) -> int | None:
@@ -324,7 +324,7 @@ def _containers(engine: Raw) -> Iterator[Problem]:
 
 def _environment(environment: Raw, values: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the problems of an environment; a value is shown only if it is the variable's own name."""
-    below = {name: [one for one in all_references(text) if one in values and one != name]
+    below = {name: [other for other in all_references(text) if other in values and other != name]
              for name, text in values.items() if "$(" in text}
     try:
         TopologicalSorter(below).prepare()

@@ -177,7 +177,7 @@ class _Composer:
         node = Node(at, value, raw=event.value, plain=plain, size=1 + (len(event.value) >> 6))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
-        self.place(node, at)
+        self.add(node, at)
 
     def open(self, event: _Event) -> None:
         at: int = event.start_mark.index
@@ -202,7 +202,7 @@ class _Composer:
                 node.value[name] = value.value
         if opened.anchor is not None:
             self.anchors[opened.anchor] = node
-        self.place(node, node.at)
+        self.add(node, node.at)
 
     def alias(self, event: _Event) -> None:
         at: int = event.start_mark.index
@@ -212,9 +212,9 @@ class _Composer:
         node = self.anchors[event.anchor]
         if node is None:
             raise self.fatal("FL013", at, f"the alias *{event.anchor} is inside its own anchor")
-        self.place(node, at)
+        self.add(node, at)
 
-    def place(self, node: Node, at: int) -> None:
+    def add(self, node: Node, at: int) -> None:
         """Add a finished node to its parent collection; a top-level node is a document, unless it is empty.
 
         `at` = the offset of the node, or of the alias to it.

@@ -50,11 +50,11 @@ def edit_fleet(
                for model in models(document) if model.text("key") in wanted]
     splices += [_appended(loaded.documents, given, added)] if added else []
     changed: dict[str, str] = {}
-    for splice in sorted(splices, key=lambda one: one.start, reverse=True):
+    for splice in sorted(splices, key=lambda splice: splice.start, reverse=True):
         text = changed.get(splice.source.file, splice.source.text)
         changed[splice.source.file] = text[:splice.start] + splice.text + text[splice.end:]
-    _check([SourceBytes(one.file, changed.get(one.file, "").encode() or one.data) for one in read], loaded, wanted,
-           added)
+    after = [SourceBytes(source.file, changed.get(source.file, "").encode() or source.data) for source in read]
+    _check(after, loaded, wanted, added)
     edits = []
     for file, text in changed.items():
         mark = "\ufeff" if given[file].data.startswith(BOM_UTF8) else ""  # `decode` removes it
@@ -84,8 +84,8 @@ def _splice(model: Raw, replicas: int, given: Container[str]) -> _Splice:
 def _appended(documents: Sequence[Document], given: Container[str], added: Mapping[str, str]) -> _Splice:
     """Return the new models, appended after the last model that a given file lists."""
     for document in reversed(documents):
-        places = [document.locate(one.path) for one in models(document)]
-        source, at = next((one for one in reversed(places) if one[0].file in given), (document.source, 0))
+        places = [document.locate(model.path) for model in models(document)]
+        source, at = next((place for place in reversed(places) if place[0].file in given), (document.source, 0))
         before = source.text[source.line_starts[source.position(at)[0] - 1]:at]
         if before.strip() == "-":
             margin, newline = " " * before.index("-"), _newline(source)
@@ -122,12 +122,13 @@ def _check(
     if after.fleet is None and added:
         raise FleetctlError(f"the edited file would not be valid: {after.errors[0].message}",
                             hint="edit it by hand: `fleetctl import` prints the live models as a file of their own")
-    kept = [one for one in after.fleet.models if one.key not in added] if after.fleet else []
+    kept = [model for model in after.fleet.models if model.key not in added] if after.fleet else []
     if after.fleet is None or _meaning(kept, {}) != _meaning(loaded.sound().models, wanted):
         raise FleetctlError("the file cannot be edited without changing more than was asked for",
                             hint="edit it by hand, and check the change with `fleetctl diff`")
     own = _own_hashes(added)
-    if changed := [one.key for one in after.fleet.models if one.key in added and one.spec_hash != own.get(one.key)]:
+    if changed := [model.key for model in after.fleet.models
+                   if model.key in added and model.spec_hash != own.get(model.key)]:
         raise FleetctlError(f"the file's spec.defaults would change the spec of {', '.join(changed)}, so its live "
                             "replicas would be outdated", hint="set the placement in each model, not in spec.defaults")
 
@@ -137,11 +138,12 @@ def _own_hashes(added: Mapping[str, str]) -> dict[str, str]:
     text = "\n".join([f"apiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: own}}\nspec:\n  models:",
                       *("  " + line for model in added.values() for line in model.splitlines())])
     fleet = inspect_bytes([SourceBytes("own", text.encode())]).fleet
-    return {one.key: one.spec_hash for one in fleet.models} if fleet else {}
+    return {model.key: model.spec_hash for model in fleet.models} if fleet else {}
 
 
 def _meaning(resolved: Sequence[ResolvedModel], wanted: Mapping[str, int]) -> list[ResolvedModel]:
-    return [replace(one, source=resolved[0].source, replicas=wanted.get(one.key, one.replicas)) for one in resolved]
+    return [replace(model, source=resolved[0].source, replicas=wanted.get(model.key, model.replicas))
+            for model in resolved]
 
 
 def _refusal(source: SourceText, offset: int, why: str) -> FleetctlError:

@@ -162,14 +162,14 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
 
 
 def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
-    return MergedNode(at, {key: one.node.value for key, one in placed.items()},
-                      {key: one.entry for key, one in placed.items()},
-                      sources={key: one.source for key, one in placed.items()})
+    return MergedNode(at, {key: value.node.value for key, value in placed.items()},
+                      {key: value.entry for key, value in placed.items()},
+                      sources={key: value.source for key, value in placed.items()})
 
 
 def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
-    return MergedNode(at, [one.node.value for one in placed], [one.entry for one in placed],
-                      sources=dict(enumerate(one.source for one in placed)))
+    return MergedNode(at, [value.node.value for value in placed], [value.entry for value in placed],
+                      sources=dict(enumerate(value.source for value in placed)))
 
 
 def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, int] | None:
@@ -225,9 +225,9 @@ class NamedFile:
         return posixpath.normpath(posixpath.join(posixpath.dirname(self._written_in), self.text))
 
     @property
-    def place(self) -> str:
+    def written_at(self) -> str:
         """Where the name is written: `file:line:column`."""
-        return str(self.document.place(self.path))
+        return str(self.document.position(self.path))
 
     def refused(self, message: str, *, code: str = "", allowed: str | None = None, suggestion: str | None = None
                 ) -> FleetFileError:
@@ -258,16 +258,16 @@ class NamedFile:
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def read(self, tree: FileTree, most: int = MAX_FILE_BYTES) -> SourceBytes:
-        """Return the whole file; raises FleetFileError if it cannot be read or has more than `most` bytes."""
+    def read(self, tree: FileTree, limit: int = MAX_FILE_BYTES) -> SourceBytes:
+        """Return the whole file; raises FleetFileError if it cannot be read or has more than `limit` bytes."""
         try:
-            return read_file(self.file, tree, most=most)
+            return read_file(self.file, tree, limit=limit)
         except OSError as error:
             raise self._unreadable(error) from None
 
     @property
     def _written_in(self) -> str:
-        return self.document.place(self.path).file
+        return self.document.position(self.path).file
 
     def _unreadable(self, error: OSError) -> FleetFileError:
         return self.refused(f"{self.file}: {why_unreadable(error)}")
@@ -310,7 +310,7 @@ class Bases:
         order: _Order = {}
         self._followed = 0
         whole = self._follow_all(document, {self._identity(document.source.file): document.source.file}, order)
-        self._extended_at |= {identity: name.place for identity, (_, name) in order.items()}
+        self._extended_at |= {identity: name.written_at for identity, (_, name) in order.items()}
         return reduce(merge, [*(base for base, _ in order.values()), document]), whole
 
     def _follow_all(self, document: Document, trail: _Trail, order: _Order) -> bool:
@@ -366,7 +366,7 @@ class Bases:
     def _compose(self, name: NamedFile) -> Document | None:
         """Read and compose a base; None if it has problems of its own, which are collected."""
         source = name.read(self.tree)
-        if sum(len(one.data) for one in (*self.given, *self.read, source)) > MAX_ALL_BYTES:
+        if sum(len(file.data) for file in (*self.given, *self.read, source)) > MAX_ALL_BYTES:
             raise name.refused(f"{name.file}: {LARGE_IN_ALL}")
         self.read.append(source)
         composed = compose_bytes(source, self.size)

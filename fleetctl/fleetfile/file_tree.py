@@ -115,11 +115,11 @@ class Disk:
         return None
 
 
-def read_whole(path: Path | str, most: int = MAX_BYTES) -> bytes:
+def read_whole(path: Path | str, limit: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file on this disk; raises OSError, with EFBIG if there are more than `most`."""
-    data = DISK.read(str(path), most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+    data = DISK.read(str(path), limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
     return data
 
 

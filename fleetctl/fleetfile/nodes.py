@@ -109,7 +109,7 @@ class Document:
             at, value_at, node = entry
         return source, at if key else value_at
 
-    def place(self, path: Path, *, key: bool = False) -> Position:
+    def position(self, path: Path, *, key: bool = False) -> Position:
         """Return the position of the value at `path`, or of its key; see `locate`."""
         source, offset = self.locate(path, key=key)
         line, column = source.position(offset)
@@ -162,7 +162,7 @@ class Raw:
     def at(self, key: str | None = None) -> str:
         """Return `file:line:column` of this mapping or of one of its keys, for a problem at another place."""
         path = self.path if key is None else (*self.path, key)
-        return str(self.document.place(path, key=key is not None))
+        return str(self.document.position(path, key=key is not None))
 
     def problem(self, code: str, message: str, *, key: str | None = None, on_key: bool = False,
                 allowed: str | None = None, suggestion: str | None = None) -> Problem:

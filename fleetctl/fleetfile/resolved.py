@@ -129,7 +129,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                 startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,
                 restart=merged(defaults.restart, model.restart), placement=placement, workers=tuple(model.workers),
                 spec_hash=hash_of_shape(shape_as_set(model.workers, placement)),
-                source=document.place(("spec", "models", index)),
+                source=document.position(("spec", "models", index)),
                 serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
                 former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
                 surge=update.surge if update.mode == "surge" else 0,
@@ -142,7 +142,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         models=tuple(models),
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
-        policy_places={name: document.place(("spec", "policy", *steps))
+        policy_places={name: document.position(("spec", "policy", *steps))
                        for document, fleet in checked if fleet.spec.policy is not None
                        for key, value in document.value["spec"]["policy"].items()
                        for name, steps in ((key, (key,)), *((f"{key}[{entry}]", (key, entry)) for entry in (

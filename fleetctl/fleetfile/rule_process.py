@@ -61,7 +61,8 @@ def _count(number: float, noun: str) -> str:
 
 
 _ALLOWED: dict[str, Callable[[Any], str]] = {
-    "type": lambda types: " or ".join(_TYPES.get(one, one) for one in ([types] if isinstance(types, str) else types)),
+    "type": lambda types: " or ".join(
+        _TYPES.get(kind, kind) for kind in ([types] if isinstance(types, str) else types)),
     "enum": lambda values: ", ".join(map(_as_json, values[:MAX_ALLOWED])),
     "const": _as_json,
     "minimum": "at least {}".format,
@@ -250,7 +251,8 @@ def _of_error(kind: str, whole: Any, error: ValidationError) -> Iterator[Result]
         keys = (key for key in wanted if key not in instance)
     elif error.validator == "additionalProperties" and wanted is False:
         known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        keys = (key for key in instance if key not in known and not any(re.search(one, key) for one in patterns))
+        keys = (key for key in instance
+                if key not in known and not any(re.search(pattern, key) for pattern in patterns))
     elif isinstance(instance, str) and isinstance(reduce(getitem, path, whole), dict):
         keys = iter((instance,))  # propertyNames: the key itself breaks the rule
     result = Result(kind, kind != "broken", path, None, getattr(error, _MESSAGE, None), str(error.validator),

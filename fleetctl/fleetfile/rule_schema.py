@@ -89,8 +89,8 @@ class _Rules:
         elif result.kind == "invalid":
             yield _violation(UNUSABLE, self.document, result, "JSON Schema")
         elif result.kind == "duplicate":
-            found = [one for one in compose(self.text).problems if one.code == DUPLICATE_KEY]
-            yield from ([replace(one, code=UNUSABLE) for one in found]
+            found = [problem for problem in compose(self.text).problems if problem.code == DUPLICATE_KEY]
+            yield from ([replace(problem, code=UNUSABLE) for problem in found]
                         or [self.text.problem(UNUSABLE, 0, "this schema has a duplicate key")])
         elif result.kind == "json":
             at = min(int(result.path[0]), len(self.text.text))

@@ -266,13 +266,13 @@ def _by_rank(group: Raw, member: Raw, path: Path, text: str) -> Iterator[Problem
     """Yield the problem of a view by rank, if an engine with several cards does not count its ranks like the view."""
     members, size = list(group.items("members")), members_per_copy(group)
     try:
-        own, claimed = _cards(member), [_cards(one) for one in members]
+        own, claimed = _cards(member), [_cards(other) for other in members]
     except ValueError:  # reported elsewhere
         return
-    ranks = sum(max(1, cards) * whole(one.get("count")) for cards, one in zip(claimed, members, strict=True))
+    ranks = sum(max(1, cards) * whole(other.get("count")) for cards, other in zip(claimed, members, strict=True))
     # a Worker's command may only join the Leader, without its flags
-    engines = (one.child("engine") for one in (member, *(one for one in members if role_of(one) == "Leader")))
-    tensor = next((found[1] for one in engines if (found := cards_by_flags(one, size)) and found[1]), None)
+    engines = (other.child("engine") for other in (member, *(other for other in members if role_of(other) == "Leader")))
+    tensor = next((found[1] for other in engines if (found := cards_by_flags(other, size)) and found[1]), None)
     names = set(all_references(text))
     if "FLEETCTL_RANKS" in names and not all(claimed):
         yield group.document.problem(
@@ -342,7 +342,7 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
     given = any(update.get("reload") for update in defaults)
     for update in defaults:
         yield from _reload(update, None, given=given)
-    for model in (one for document in documents for one in models(document)):
+    for model in (model for document in documents for model in models(document)):
         update = model.child("update")
         yield from _reload(update, model.get("workers"), given=given)
         leaders = [member for group in model.items("workers") for member in group.items("members")
@@ -424,7 +424,7 @@ def _unmatched_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Pr
     for quota in islice(policy.items("quotas"), MAX_QUOTAS):
         selector = quota.child("selector").value
         with suppress(TypeError, ValueError):  # an invalid selector is a problem of its own
-            if not any(matches(selector, one) for one in labels):
+            if not any(matches(selector, own) for own in labels):
                 yield quota.problem("FL076", "this quota matches no model of this fleet", key="selector")
 
 

@@ -79,17 +79,17 @@ def read_sources(
     return read, problems
 
 
-def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None, *, most: int = MAX_FILE_BYTES
+def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None, *, limit: int = MAX_FILE_BYTES
               ) -> SourceBytes:
-    """Return one whole file, or standard input; raises OSError, with EFBIG if it has more than `most` bytes."""
+    """Return one whole file, or standard input; raises OSError, with EFBIG if it has more than `limit` bytes."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
     if as_utf8(file) != file:
         raise OSError("its name is not UTF-8 text")
     # one byte beyond the limit is enough to know that a file is too large
-    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB")
+    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
     return SourceBytes(file, data)
 
 

@@ -312,8 +312,8 @@ def _kind(source: Reading, container: Reading, texts: Texts) -> dict[str, Any] |
 def _port(target: Reading, container: Reading) -> dict[str, int]:
     """Return the port as a number; a name is looked up in the container's ports."""
     written = target.scalar("port")
-    named = {one.peek("name"): one.peek("containerPort") for one in container.items("ports")
-             if isinstance(one.peek("name"), str)}
+    named = {port.peek("name"): port.peek("containerPort") for port in container.items("ports")
+             if isinstance(port.peek("name"), str)}
     port = named.get(written or "") if (number := number_in(written)) is None else number
     if isinstance(port, int) and 1 <= port <= 65535:
         return {"port": port}

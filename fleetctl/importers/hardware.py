@@ -46,15 +46,15 @@ class Hardware:
 def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, observed_at: str,
                    source: str) -> Inventory:
     """Return the nodes of all clusters; `observed_at` is RFC 3339. Fields without a counterpart are reported."""
-    known = {object_name(one)[1]: _hardware(one) for one in classes}
+    known = {object_name(declared)[1]: _hardware(declared) for declared in classes}
     warnings = ["declared by InferenceClusters, not observed: no replicas; CPUs and memory are never short"]
     nodes: list[Node] = []
     for cluster in clusters:
-        nodes += _nodes(cluster, known, warnings, most=MAX_NODES - len(nodes))
+        nodes += _nodes(cluster, known, warnings, limit=MAX_NODES - len(nodes))
     used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
-    for one in classes:
-        if object_name(one)[1] not in used:
-            one.note(None, "no node pool has this class", "lost")
+    for declared in classes:
+        if object_name(declared)[1] not in used:
+            declared.note(None, "no node pool has this class", "lost")
     return Inventory(observed_at=observed_at, source=source, cluster=ClusterIdentity(), nodes=nodes, warnings=warnings)
 
 
@@ -63,7 +63,7 @@ def _hardware(source: Reading) -> Hardware:
     spec = source.child("spec")
     spec.skip("description")
     asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
-    from_provider = next((one for one in asked if isinstance(one, str)), None)
+    from_provider = next((name for name in asked if isinstance(name, str)), None)
     cards = [device for device in spec.items("devices") if _is_card(device)]
     for extra in cards[1:]:
         extra.lose(None, "a second kind of GPU in one class: only the first is counted")
@@ -105,7 +105,7 @@ def _memory(device: Reading) -> int | None:
         return None
 
 
-def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, most: int) -> list[Node]:
+def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, limit: int) -> list[Node]:
     name = object_name(source)[1]
     written = source.child("metadata").child("labels")
     labels = written.pairs()
@@ -120,14 +120,14 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
     spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     nodes: list[Node] = []
     for pool in spec.items("nodePools"):
-        nodes += _pool(pool, name, labels, known, warnings, most=most - len(nodes))
+        nodes += _pool(pool, name, labels, known, warnings, limit=limit - len(nodes))
     if not nodes:
         source.note(None, f"the cluster {name} has no nodes", "lost")
     return nodes
 
 
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
-          warnings: list[str], *, most: int) -> list[Node]:
+          warnings: list[str], *, limit: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
     if class_name is None or class_name not in known:
         pool.lose(None, f"the pool {name} has the class {class_name}, which is in none of the files" if class_name
@@ -137,10 +137,10 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
     declared = 1 if declared is None else declared
     if declared < 0:
         pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
-    if declared > most:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {declared} are used",
+    if declared > limit:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {limit} of these {declared} are used",
                   "lost")
-    count = max(0, min(declared, most))
+    count = max(0, min(declared, limit))
     largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if largest is not None and largest > count:

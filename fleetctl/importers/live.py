@@ -95,7 +95,7 @@ def _by_model(inventory: Inventory, fleet: str) -> dict[str, list[Replica]]:
     for replica in live_replicas(inventory):
         if replica.fleet == fleet:
             found[replica.model].append(replica)
-    return {key: sorted(found[key], key=lambda one: one.replica_id or 0) for key in sorted(found)}
+    return {key: sorted(found[key], key=lambda replica: replica.replica_id or 0) for key in sorted(found)}
 
 
 def other_specs(key: str, replicas: Sequence[Replica]) -> Iterator[Loss]:
@@ -163,8 +163,8 @@ def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel
 def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
     """Remove masked values from a model's environments and arguments, and report their names."""
     for number, group in enumerate(workers):
-        for place, member in enumerate(group["members"]):
-            at = ("workers", number, "members", place, "engine")
+        for index, member in enumerate(group["members"]):
+            at = ("workers", number, "members", index, "engine")
             if names := _refer_to_secrets(member["engine"]):
                 message = (f"{count_of(len(names), 'secret')} in arguments unknown to the cluster, now variables "
                            f"of the node: {', '.join(names)}; replicas show as drift")
@@ -218,7 +218,7 @@ def seen_shape(replica: Replica) -> dict[str, Any]:
     groups: dict[str, dict[int, list[ReplicaMember]]] = {}
     for member in replica.members or [ReplicaMember()]:
         groups.setdefault(member.group or "main", {}).setdefault(member.copy_index, []).append(member)
-    per_node = max(max(Counter(one.node_id for one in members if one.node_id).values(), default=1)
+    per_node = max(max(Counter(member.node_id for member in members if member.node_id).values(), default=1)
                    for copies in groups.values() for members in copies.values())
     placement = {"placement": {"ranksPerNode": per_node}} if per_node > 1 else {}
     return {**placement, "workers": [
@@ -230,8 +230,8 @@ def seen_shape(replica: Replica) -> dict[str, Any]:
 def _members(ranks: Sequence[ReplicaMember]) -> list[dict[str, Any]]:
     """Return the members of one copy by rank: the first is the Leader, and equal consecutive Workers are one entry."""
     leader, *workers = ({name: amount for name, amount in (
-        ("gpus", one.gpus), ("vram", one.vram), ("cpus", one.cpus), ("memory", one.memory)) if amount}
-        for one in sorted(ranks, key=lambda one: one.rank))
+        ("gpus", member.gpus), ("vram", member.vram), ("cpus", member.cpus), ("memory", member.memory)) if amount}
+        for member in sorted(ranks, key=lambda member: member.rank))
     if not workers:
         return [_member({}, leader)]
     counted = ((claimed, len(list(alike))) for claimed, alike in groupby(workers))

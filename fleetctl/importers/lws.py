@@ -100,8 +100,8 @@ def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any
         found[1]["engine"].pop("readiness", None)
     elif "leaderTemplate" in template:
         template.lose("workerTemplate", "not used: a group of one pod has no worker")
-    seconds = [time for pod in pods for one in pod.child("spec").items("containers")
-               if (time := startup_seconds(one)) is not None]
+    seconds = [time for pod in pods for container in pod.child("spec").items("containers")
+               if (time := startup_seconds(container)) is not None]
     return found, max(seconds, default=None)
 
 

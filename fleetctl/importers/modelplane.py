@@ -44,8 +44,8 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
         template.child("modelCacheRef").note(
             None, f"the cache {cache} was mounted at {CACHE_MOUNT}: every node must have the weights there", "todo")
     workers: list[dict[str, Any]] = []
-    for one in template.items(engines):  # before June 2026: workers
-        group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cache is not None)
+    for engine in template.items(engines):  # before June 2026: workers
+        group = _group(engine.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cache is not None)
         workers += [group] if group else []
     _report_misplaced(reading, template, engines)
     if not workers:
@@ -80,8 +80,8 @@ def _report_misplaced(reading: Reading, template: Reading, engines: str) -> None
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
     model, home = source.record.homes[source.path]
-    members = [_member(one.goes_to(model, (*home, "members", number)), selected, cached=cached)
-               for number, one in enumerate(source.items("members"))]
+    members = [_member(member.goes_to(model, (*home, "members", number)), selected, cached=cached)
+               for number, member in enumerate(source.items("members"))]
     if not members:
         return None
     source.lose("phase", "a group has no phase: the callers of the engines must know which is which")
@@ -203,7 +203,7 @@ def _gpu_request(request: Reading) -> Wanted | None:
         request.note(None, "no driver is named: taken as GPUs because of its name", "todo")
         wanted.drivers.add("gpu.")
     if not wanted.is_gpu:
-        expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
+        expressions = [" ".join(str(selector.peek("cel")).split()) for selector in request.items("selectors")]
         conditions = f": {' && '.join(expressions)}" if expressions else ""
         what = f"{request.count('count', 'devices', least=1)} x {name or 'a device'}"
         why = "no driver is named, so the device is unknown" if wanted.is_gpu is None else "only GPUs can be claimed"

@@ -162,7 +162,7 @@ def member(pod: Reading, variables: Variables, *, probes_readiness: bool) -> dic
     resources = _resources(container.child("resources"))
     if "gpus" in resources:
         limits = [container.peek("resources", part) or {} for part in ("requests", "limits")]
-        show_cards(started, next(key for key in GPU_RESOURCES if any(key in one for one in limits)))
+        show_cards(started, next(key for key in GPU_RESOURCES if any(key in limit for limit in limits)))
     return filled({"resources": resources,
                    "nodeSelector": selector(spec, "nodeSelector"), "engine": started})
 
@@ -177,11 +177,11 @@ def engine_of_pod(pod: Reading, variables: Variables, *, probes_readiness: bool)
         spec.note(None, "no container: write the command that serves the model", "todo")
         return spec.at((*spec.path, "containers", 0)), {"command": [PLACEHOLDER]}
     # the first container with GPUs, else the first
-    chosen = next((one for one in containers for part in ("requests", "limits") for key in GPU_RESOURCES
-                   if one.peek("resources", part, key) is not None), containers[0])
-    for one in containers:
-        if one is not chosen:
-            one.lose(None, "a further container: a member has only one engine")
+    chosen = next((container for container in containers for part in ("requests", "limits") for key in GPU_RESOURCES
+                   if container.peek("resources", part, key) is not None), containers[0])
+    for container in containers:
+        if container is not chosen:
+            container.lose(None, "a further container: a member has only one engine")
     spec.leads_to("terminationGracePeriodSeconds", "engine", "stop", "grace")
     found = engine(chosen, variables, probes_readiness=probes_readiness)
     stop = filled({"signal": stop_signal(chosen), "grace": _grace(spec)})

@@ -109,7 +109,7 @@ def serve_config(reading: Reading) -> Reading | None:
     spec.lose_rest("options of the service have no counterpart in a fleet file")
     config = _config(spec, text or "")
     if config.problems or len(config.documents) != 1:
-        why = "".join(f": line {one.line}: {one.message}" for one in config.problems[:1])
+        why = "".join(f": line {problem.line}: {problem.message}" for problem in config.problems[:1])
         reading.lose(None, f"no valid Serve config in spec.{_CONFIG}{why}")
         return None
     document = config.documents[0]
@@ -163,8 +163,8 @@ class Imported:
 def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
     """Return the documents of all files, and the problems of their YAML."""
     composed = [compose_bytes(source) for source in read]
-    documents = [document for one in composed for document in one.documents]
-    return documents, [problem for one in composed for problem in one.problems]
+    documents = [document for file in composed for document in file.documents]
+    return documents, [problem for file in composed for problem in file.problems]
 
 
 def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,
@@ -176,29 +176,29 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     """
     sources, records = sort_out(documents, forced, runtime)
     files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
-    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
+    kinds = ", ".join(dict.fromkeys(WORDS[source.kind] for source in sources))
     draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)
-    objects = [one for one in sources if (one.kind, one.type) in _OBJECTS]
-    for one, key in zip(objects, model_keys([one.reading for one in objects]), strict=True):
+    objects = [source for source in sources if (source.kind, source.type) in _OBJECTS]
+    for source, key in zip(objects, model_keys([source.reading for source in objects]), strict=True):
         if not key:
-            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
-        elif not is_duplicate(one.reading, key, draft):
-            _OBJECTS[one.kind, one.type](one.reading, key, draft)
-    for one in sources:
-        if one.kind in _LISTS:
-            _LISTS[one.kind](one.reading, draft)
-        elif (one.kind, one.type) not in _OBJECTS and one.type not in _HARDWARE:
-            one.reading.lose(None, f"{one.type or 'a document'} is not imported from {WORDS[one.kind]}")
+            source.reading.lose(None, f"{source.type} without metadata.name: it has no model key")
+        elif not is_duplicate(source.reading, key, draft):
+            _OBJECTS[source.kind, source.type](source.reading, key, draft)
+    for source in sources:
+        if source.kind in _LISTS:
+            _LISTS[source.kind](source.reading, draft)
+        elif (source.kind, source.type) not in _OBJECTS and source.type not in _HARDWARE:
+            source.reading.lose(None, f"{source.type or 'a document'} is not imported from {WORDS[source.kind]}")
     inventory = _inventory(sources, observed_at, draft)
     draft.losses += [loss for record in records for loss in record.close()]
     return Imported(draft, inventory)
 
 
 def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft) -> Inventory | None:
-    classes, clusters = ([one.reading for one in sources if one.type == kind] for kind in _HARDWARE)
+    classes, clusters = ([source.reading for source in sources if source.type == kind] for kind in _HARDWARE)
     if observed_at is None:
-        for one in (*classes, *clusters):
-            one.lose(None, "not part of a fleet file: --inventory-out FILE makes an inventory of it")
+        for reading in (*classes, *clusters):
+            reading.lose(None, "not part of a fleet file: --inventory-out FILE makes an inventory of it")
         return None
     found = read_inventory(classes, clusters, observed_at=observed_at, source=draft.made_from)
     return found if clusters else None

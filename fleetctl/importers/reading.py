@@ -43,7 +43,7 @@ class Record:
     def report(self, path: Path, message: str, kind: Kind) -> None:
         """Add a loss at a path; the same loss is reported once."""
         model, home = self.home_of(path)
-        place = self.document.place(path, key=True)
+        place = self.document.position(path, key=True)
         loss = Loss(place, path_text((*self.within, *path)), message, kind, model, home)
         self.losses.setdefault((path, message), loss)
 
@@ -78,7 +78,7 @@ class Reading:
     @property
     def place(self) -> Position:
         """Where the value is."""
-        return self.record.document.place(self.path)
+        return self.record.document.position(self.path)
 
     @property
     def is_mapping(self) -> bool:
@@ -130,10 +130,10 @@ class Reading:
     def items(self, key: str) -> list[Reading]:
         """Return the mappings in the list under a key, and record that they were opened; other items are reported."""
         entries = self.entries(key)
-        for one in entries:
-            if not one.is_mapping:
-                one.lose(None, f"not read: expected {_WORDS[dict]}")
-        return [one for one in entries if one.is_mapping]
+        for entry in entries:
+            if not entry.is_mapping:
+                entry.lose(None, f"not read: expected {_WORDS[dict]}")
+        return [entry for entry in entries if entry.is_mapping]
 
     def entries(self, key: str) -> list[Reading]:
         """Return all items of the list under a key; mappings among them count as opened, other values do not."""
@@ -141,7 +141,7 @@ class Reading:
         if listed is None:
             return []
         readings = [below._below(index) for index in range(len(listed))]
-        self.record.entered.update([below.path, *(one.path for one in readings if one.is_mapping)])
+        self.record.entered.update([below.path, *(reading.path for reading in readings if reading.is_mapping)])
         return readings
 
     def text(self, key: str) -> str | None:

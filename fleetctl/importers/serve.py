@@ -142,8 +142,8 @@ def read_llm_application(application: Reading, draft: Draft) -> None:
     runtime_env = application.child("runtime_env")
     shared, before = env_vars(runtime_env), len(draft.models)
     arguments = application.child("args")
-    for one in arguments.entries("llm_configs"):
-        _config(one, "", shared, draft)
+    for config in arguments.entries("llm_configs"):
+        _config(config, "", shared, draft)
     for name, role in _ROLES.items():
         is_here = isinstance(arguments.peek(name), dict)
         _config(arguments.child(name) if is_here else arguments.at((*arguments.path, name)), role, shared, draft)
@@ -240,7 +240,7 @@ def llm_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
     group = source.child("placement_group_config")
     strategy = group.text("strategy") or "PACK"
     each, ranks = group.child("bundle_per_worker"), tensor * stages
-    written = [read_bundle(each)] * ranks if each.names else [read_bundle(one) for one in group.items("bundles")]
+    written = [read_bundle(each)] * ranks if each.names else [read_bundle(bundle) for bundle in group.items("bundles")]
     # by default Ray gives every rank one card
     bundles, is_written = written or [{"GPU": Decimal(1)}] * ranks, bool(written)
     if strategy == "STRICT_PACK" or len(bundles) % stages:
@@ -300,8 +300,8 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
     """Return the `workers` of a deployment, and `placement` if it may take more than one node."""
     options = source.child("ray_actor_options")
     base, selector = _actor(options), options.child("label_selector").pairs()
-    bundles = [read_bundle(one) for one in source.items("placement_group_bundles")]
-    selectors = [one.pairs() for one in source.items("placement_group_bundle_label_selector")]
+    bundles = [read_bundle(bundle) for bundle in source.items("placement_group_bundles")]
+    selectors = [bundle.pairs() for bundle in source.items("placement_group_bundle_label_selector")]
     strategy = source.text("placement_group_strategy") or "PACK"
     if not bundles:
         if "CPU" not in base:
@@ -309,7 +309,7 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
         return {"workers": one_group([member_of({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])}
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
-    return _gang(source, bundles, [{**selector, **one} for one in selectors], engine, strategy)
+    return _gang(source, bundles, [{**selector, **own} for own in selectors], engine, strategy)
 
 
 def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], engine: Mapping[str, Any],
@@ -335,7 +335,7 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
 
 def gang_members(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the members of a gang: the first rank is the Leader, and equal consecutive Workers are one entry."""
-    workers = [{"role": "Worker", "count": len(list(alike)), **one} for one, alike in groupby(ranks[1:])]
+    workers = [{"role": "Worker", "count": len(list(alike)), **rank} for rank, alike in groupby(ranks[1:])]
     return [{"role": "Leader", **ranks[0]}, *workers]
 
 
@@ -408,7 +408,7 @@ def whole_cards(source: Reading, key: str, bundle: Bundle) -> Bundle:
 def _merged(source: Reading, selectors: list[dict[str, str]]) -> dict[str, str]:
     """Merge the selectors of bundles that become one member; if two conflict, the last wins."""
     found: dict[str, str] = {}
-    for name, text in ((name, text) for one in selectors for name, text in one.items()):
+    for name, text in ((name, text) for selector in selectors for name, text in selector.items()):
         if found.get(name, text) != text:
             source.note("placement_group_bundle_label_selector", f"bundles of one member have different {name}", "todo")
         found[name] = text

@@ -49,7 +49,7 @@ def write_draft(draft: Draft) -> str:
 
 def model_text(model: DraftModel, losses: Sequence[Loss]) -> str:
     """Return one model as a list item that begins in the first column, with its comments above."""
-    text = write_draft(Draft("alone", "", models=[model], losses=[one for one in losses if one.model == model.key]))
+    text = write_draft(Draft("alone", "", models=[model], losses=[loss for loss in losses if loss.model == model.key]))
     lines = text.partition("\n  models:\n")[2].splitlines(keepends=True)
     return "".join(line[2:] if line.strip() else line for line in lines)
 

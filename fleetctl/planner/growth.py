@@ -19,7 +19,7 @@ from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.planner.breaker import seconds
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import pack_greedily
+from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import Packing

@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import Position, ReplicaShape
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.greedy.greedy import MovablePacking, take_again
+from fleetctl.planner.placement.greedy import MovablePacking, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import members_by_rank

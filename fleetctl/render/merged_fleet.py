@@ -111,7 +111,7 @@ def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_
     """Return the RenderedFleet of a merged document."""
     fleet: dict[str, Any] = document.value
     shown: Any = fleet if show_env else masked(fleet)
-    origins = {path_text(path): document.place(path) for path in _values(document.root, ())}
+    origins = {path_text(path): document.position(path) for path in _values(document.root, ())}
     return indented_json(RenderedFleet(files=list(files), masked=shown != fleet, fleet=shown, origins=origins))
 
 

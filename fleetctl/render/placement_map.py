@@ -185,6 +185,11 @@ def warm_text(member: Beside) -> str:
 
 WIDEST_NAME = 36
 BLOCKS = "▁▂▃▄▅▆▇█"
+TERMINAL_PALETTE = (
+    "color(75)", "color(215)", "color(114)", "color(211)", "color(222)", "color(147)", "color(80)", "color(180)",
+    "color(150)", "color(174)", "color(110)", "color(187)",
+)
+"""The same colors of the 256-color palette, chosen so that terminals with 16 colors still tell neighbors apart."""
 GRAY = "black on color(250)"
 MARK_STYLES = {SIGNS["dirty"]: "bold red", SIGNS["new"]: "bold green"}
 
@@ -269,7 +274,7 @@ def _cell_text(drawing: Drawing, cell: Cell, width: int, *, blocks: bool) -> Tex
 
 
 def _style(number: int | None) -> str:
-    return GRAY if number is None else f"black on {_PALETTE[number % len(_PALETTE)]}"
+    return GRAY if number is None else f"black on {TERMINAL_PALETTE[number % len(TERMINAL_PALETTE)]}"
 
 
 def _legend(drawing: Drawing, rows: Sequence[MapNode] | None) -> Iterator[Text]:
@@ -331,7 +336,7 @@ def _svg(drawing: Drawing) -> Iterator[str]:
     labels = [_label(row) for row in rows]
     left = MARGIN + round(LETTER * max(12, *map(len, labels), 0)) + 12
     heights = [LINE * max(1, -(-len(row.cells) // CARDS_PER_LINE)) for row in rows]
-    most = max(8, *(min(CARDS_PER_LINE, len(row.cells)) for row in rows), 0)
+    columns = max(8, *(min(CARDS_PER_LINE, len(row.cells)) for row in rows), 0)
     top = 64
     legend_top = top + sum(heights) + 24
     heading, totals = f"Placement map: {drawing.scope}", drawing.totals()
@@ -342,7 +347,7 @@ def _svg(drawing: Drawing) -> Iterator[str]:
         lines.append((classes, fill, f"{drawing.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}"))
     lines += [(f"swatch {state}", "", f"{SIGNS[state]}  {MEANINGS[state]}") for state in drawing.signs()]
     longest = max(len(totals), *(len(text) for *_, text in lines), 0)
-    width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
+    width = max(left + columns * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
                 round(len(visible(heading)) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
     models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in drawing.legend)
@@ -367,8 +372,8 @@ def _svg(drawing: Drawing) -> Iterator[str]:
             yield from _svg_cell(drawing, cell, left + column * (CELL + GAP), y + line * LINE)
         yield "</g>"
         y += row_height
-    for place, (classes, fill, text) in enumerate(lines):
-        at = legend_top + 22 * place
+    for number, (classes, fill, text) in enumerate(lines):
+        at = legend_top + 22 * number
         frame = f'x="{MARGIN}" y="{at}" width="14" height="14" rx="3"'
         yield f'<rect class="{classes}" {frame}{fill}/>'
         if classes in ("swatch new", "swatch unknown"):

@@ -81,7 +81,8 @@ def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metr
                         "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
               for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
-                  (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
+                  (((fleet, key, state), count) for key, by_state in counts.items()
+                   for state, count in by_state.items()))
     yield _gauges("model_cooling", "Whether the model is cooling down after several failures.", ("fleet", "model"),
                   (((fleet, key), float(key in cool)) for key in counts))
     paused = {key for key in counts if seen is not None and pause_of(seen, fleet, key)}

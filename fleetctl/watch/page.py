@@ -133,6 +133,6 @@ def _running(watcher: Watcher) -> Iterator[Table]:
         [item for item in drift if item.is_outdated], {model.key: model.replicas for model in fleet.models},
         observed_at=None,  # ages would change the digest each time
         failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
-        pauses=[one for one in seen.pauses if one.fleet == fleet.name],
+        pauses=[pause for pause in seen.pauses if pause.fleet == fleet.name],
         differences=False)  # the plan's own table has more detail
     yield from (replace(table, folded=table.key == "replica") for table in report.tables)

@@ -50,7 +50,7 @@ _OF_A_CLONE = frozenset({
     "logs", "shallow", "gc.log", "gc.pid", FRESH, GOOD})
 
 
-class Source(ABC):
+class WatchedSource(ABC):
     """The fleet files and their revisions. By default every revision may be used and none is remembered."""
 
     paths: Sequence[str]
@@ -84,7 +84,7 @@ class Source(ABC):
 
 
 @dataclass(slots=True)
-class Files(Source):
+class Files(WatchedSource):
     """Files and folders on this disk; a revision is a digest of their names, sizes and times."""
 
     paths: Sequence[str]
@@ -99,9 +99,9 @@ class Files(Source):
         return self._known_as[1] if digest == self._known_as[0] else digest
 
     def _digest(self) -> str:
-        found = [file for path in self.paths for file in ([path, *_below(path)])]
+        files = [file for path in self.paths for file in ([path, *_below(path)])]
         return sha256_hex("\n".join(
-            f"{path} {_state(path)}" for path in sorted({*found, *self._composed_of})).encode())[:12]
+            f"{path} {_state(path)}" for path in sorted({*files, *self._composed_of})).encode())[:12]
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet as it is on the disk."""
@@ -124,14 +124,14 @@ def _below(path: str) -> list[str]:
 
 def _state(path: str) -> str:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         return str(error.strerror)
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
 @dataclass(slots=True)
-class Branch(Source):
+class Branch(WatchedSource):
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
     `signed` = use only commits whose signature git can verify; `rewind` = also use commits that do not follow the last
@@ -194,15 +194,15 @@ class Branch(Source):
         return commit.id
 
     def _run_fetch(self, folder: Path) -> None:
-        place = own_git_dir(folder, self.environ)
+        git_dir = own_git_dir(folder, self.environ)
         if not (folder / "HEAD").is_file():
             folder.mkdir(exist_ok=True)
-            Git(place, self.environ).do("init", "--bare", "--quiet")
+            Git(git_dir, self.environ).do("init", "--bare", "--quiet")
         if self._fetch_into != folder:
             self.close()
         if self._fetch is None:
             self._fetch_began, self._fetch_into = self.clock(), folder
-            self._fetch = Fetching(place, self.environ).start(
+            self._fetch = Fetching(git_dir, self.environ).start(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules",
                 "--", self.url, f"+{self.ref}:{self._ref('newest')}")
         try:
@@ -306,10 +306,10 @@ class Branch(Source):
     def _good_before(self) -> dict[str, str]:
         """Return the last good commits by key, of clones before this one."""
         try:
-            found = json.loads((self.folder / GOOD).read_text())
+            stored = json.loads((self.folder / GOOD).read_text())
         except (OSError, ValueError):
             return {}
-        return {str(key): str(commit) for key, commit in found.items()} if isinstance(found, dict) else {}
+        return {str(key): str(commit) for key, commit in stored.items()} if isinstance(stored, dict) else {}
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""

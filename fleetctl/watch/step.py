@@ -84,13 +84,13 @@ class MakePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class StartApply:
     """Apply the plan that was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Report something new. `about` is a key of `State.conditions`; an empty `text` = the condition is over."""
+    """Report something new. `about` is a key of `WatchState.conditions`; an empty `text` = the condition is over."""
 
     about: str
     text: str
@@ -103,11 +103,11 @@ class Rest:
     seconds: float
 
 
-Command = MakePlan | Apply | Notify | Rest
+Command = MakePlan | StartApply | Notify | Rest
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WatchState:
     """A watcher's memory. `seen`, `good`, `applied` = the newest, the newest good and the last applied revision.
 
     `looked_at` = the time of the last look; `planned_for` = the revision and the cluster of the last plan, to be made
@@ -134,7 +134,7 @@ class State:
     outdated: frozenset[str] = frozenset()
     conditions: dict[str, str] = field(default_factory=dict)
 
-    def behind(self, at: float | None) -> State:
+    def behind(self, at: float | None) -> WatchState:
         """Return the state with `behind_at` set, unless it is already; None clears it: an apply has nothing to do."""
         return replace(self, behind_at=at if at is None or self.behind_at is None else self.behind_at)
 
@@ -147,14 +147,14 @@ class State:
         return max(self.interval_s, min(self.interval_s * 2.0 ** min(failures, 20), SLOWEST_S))
 
 
-def step(state: State, event: Event) -> tuple[State, list[Command]]:
+def step(state: WatchState, event: Event) -> tuple[WatchState, list[Command]]:
     """Return the new state and the commands, in order; the last is MakePlan, Apply or Rest."""
     if isinstance(event, Looked):
         return _looked(state, event)
     return _planned(state, event) if isinstance(event, PlanMade) else _applied(state, event)
 
 
-def _looked(state: State, now: Looked) -> tuple[State, list[Command]]:
+def _looked(state: WatchState, now: Looked) -> tuple[WatchState, list[Command]]:
     fault = f"{_short(now.revision)}: {now.fault}" if now.fault else ""
     judged = [("revision", fault)] if now.revision is not None else []
     state, notices = _report(state, ("source", now.source_problem), *judged, ("cluster", now.cluster_problem))
@@ -182,25 +182,25 @@ def _short(revision: str | None) -> str:
     return (revision or "")[:10]
 
 
-def _planned(state: State, plan: PlanMade) -> tuple[State, list[Command]]:
+def _planned(state: WatchState, plan: PlanMade) -> tuple[WatchState, list[Command]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, notices = _report(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
-    if found := [key for key in plan.outdated if key not in state.outdated]:
-        notices = [*notices, Notify("outdated", f"{_short(state.good)}: running replicas of {some(found)} keep their "
-                                                f"former spec; `{plan.rollout}` replaces them")]
+    if outdated := [key for key in plan.outdated if key not in state.outdated]:
+        notices = [*notices, Notify("outdated", f"{_short(state.good)}: running replicas of {some(outdated)} keep "
+                                                f"their former spec; `{plan.rollout}` replaces them")]
     state = replace(state, outdated=frozenset(plan.outdated))
     due = bool(plan.create) or plan.nodes != state.requested
     state = replace(state, nodes=plan.nodes).behind(plan.at if due or refused else None)
     if due and not refused and not state.report_only:
-        return state, [*notices, Apply()]
+        return state, [*notices, StartApply()]
     state, over = _report(state, ("locked", ""), ("error", ""))
     state = replace(state, failures=0, replan_at=plan.at + min(RESYNC_S, plan.replan_s or RESYNC_S),
                     applied=state.applied if plan.create else state.good)
     return state, [*notices, *over, state.rest(plan.at)]
 
 
-def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Command]]:
+def _applied(state: WatchState, end: ApplyEnded) -> tuple[WatchState, list[Command]]:
     if end.outcome == "locked":
         state, notices = _report(state, ("locked", end.message))
         return replace(state, replan_at=end.at), [*notices, Rest(state.interval_s)]
@@ -220,7 +220,7 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Command]]:
     return state, [*notices, state.rest(end.at)]
 
 
-def _report(state: State, *texts: tuple[str, str]) -> tuple[State, list[Command]]:
+def _report(state: WatchState, *texts: tuple[str, str]) -> tuple[WatchState, list[Command]]:
     """Report the texts that differ from the last report on their topic; an empty text ends a condition."""
     changed = {about: text for about, text in texts if text != state.conditions.get(about, "")}
     conditions = {about: text for about, text in {**state.conditions, **changed}.items() if text}

@@ -29,12 +29,12 @@ from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.failures import last_words
 from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.planner.policy import refusing
-from fleetctl.watch.source import Source
-from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
+from fleetctl.watch.source import WatchedSource
+from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, WatchState
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import Planned, plan_fleet
+from fleetctl.workflow.planning import PlannedFleet, plan_fleet
 from fleetctl.workflow.proposal import FleetReplanner
 
 SHORT = 10
@@ -92,48 +92,49 @@ class Starts:
         self._runs += 1
         starting = [(row.model, row.replica_id) for row in outcomes
                     if row.outcome == "starting" and row.replica_id is not None]
-        known = {(one.model, one.replica_id): one for one in self.open}
+        starts = {(start.model, start.replica_id): start for start in self.open}
         for key in starting:
-            start = known.get(key) or Start(*key, revision, before.observed_at, (), frozenset(
-                one.actor_id for one in before.failures if (one.model, one.replica_id) == key))
-            known[key] = start._replace(runs=start.runs + runs)
-        self.open = list(known.values())
+            start = starts.get(key) or Start(*key, revision, before.observed_at, (), frozenset(
+                failure.actor_id for failure in before.failures if (failure.model, failure.replica_id) == key))
+            starts[key] = start._replace(runs=start.runs + runs)
+        self.open = list(starts.values())
         return bool(starting)
 
     def adopt(self, revision: str, seen: Inventory, fleet: str) -> None:
         """Note what an earlier watch, which was ended, has left starting."""
         self.begin(revision, seen, [
-            ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
-            for one in seen.replicas if one.fleet == fleet and one.replica_id is not None and one.level == "HOT"
-            and one.state in STARTING_STATES], counts=False)
+            ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="starting")
+            for replica in seen.replicas if replica.fleet == fleet and replica.replica_id is not None
+            and replica.level == "HOT" and replica.state in STARTING_STATES], counts=False)
 
     def end(self, seen: Inventory, fleet: str) -> list[Ending]:
         """Return what has ended by now, a text for each revision, model and way, and forget it."""
         if not seen.complete or not self.open:
             return []
         dead = dead_node_ids(seen)
-        live = {(one.model, one.replica_id): one for one in seen.replicas if one.fleet == fleet and is_live(one, dead)}
-        ended = [(one, _end_of(one, live.get((one.model, one.replica_id)), seen, fleet)) for one in self.open]
-        self.open = [one for one, how in ended if how is None]
-        news = list(self._news([(one, how) for one, how in ended if how is not None]))
-        left = {run for one in self.open for run in one.runs}
-        runs = {run for one, _ in ended for run in one.runs} - left
+        live = {(replica.model, replica.replica_id): replica for replica in seen.replicas
+                if replica.fleet == fleet and is_live(replica, dead)}
+        ended = [(start, _end_of(start, live.get((start.model, start.replica_id)), seen, fleet)) for start in self.open]
+        self.open = [start for start, how in ended if how is None]
+        news = list(self._news([(start, how) for start, how in ended if how is not None]))
+        left = {run for start in self.open for run in start.runs}
+        runs = {run for start, _ in ended for run in start.runs} - left
         news += [Ending("", "failed" if run in self._failed else "fine") for run in sorted(runs)]
         self._failed -= runs
         return news
 
     def _news(self, ended: Sequence[tuple[Start, _How]]) -> Iterator[Ending]:
         for (revision, model, code, why), rows in grouped(
-                ((one.revision, one.model, how.code, how.why), (one, how.at)) for one, how in ended).items():
-            starts = [one for one, _ in rows]
+                ((start.revision, start.model, how.code, how.why), (start, how.at)) for start, how in ended).items():
+            starts = [start for start, _ in rows]
             what = model if len(starts) > 1 else f"{model}/{starts[0].replica_id}"
-            after = age_text(min(one.since for one in starts), max((at for _, at in rows), key=as_datetime))
+            after = age_text(min(start.since for start in starts), max((at for _, at in rows), key=as_datetime))
             if code == "ready":
                 self._told = {told for told in self._told if told[:2] != (revision, model)}
                 yield Ending(f"{revision[:SHORT]}: {what}: {f'{len(starts)} ' if len(starts) > 1 else ''}ready after "
                              f"{after}")
                 continue
-            self._failed.update(run for one in starts for run in one.runs)
+            self._failed.update(run for start in starts for run in start.runs)
             if (revision, model, code) not in self._told:
                 self._told.add((revision, model, code))
                 count = f"{count_of(len(starts), 'replica')} " if len(starts) > 1 else ""
@@ -144,17 +145,17 @@ def _end_of(start: Start, now: Replica | None, seen: Inventory, fleet: str) -> _
     """Return how and when a start ended, with the time that it took left open in the words; None = it has not."""
     if now is not None:
         return None if now.state in STARTING_STATES else _How("ready", "", _time_of(now.ready_at, start, seen))
-    for one in seen.failures:
-        if ((one.model, one.replica_id) != (start.model, start.replica_id) or one.reload
-                or one.fleet not in (None, fleet)):
+    for failure in seen.failures:
+        if ((failure.model, failure.replica_id) != (start.model, start.replica_id) or failure.reload
+                or failure.fleet not in (None, fleet)):
             continue
         # a node's clock may be wrong: its time counts only where nothing else tells this failure from earlier ones
-        is_own = (one.actor_id not in start.failed_before if one.actor_id
-                  else one.at is None or as_datetime(one.at) >= as_datetime(start.since))
+        is_own = (failure.actor_id not in start.failed_before if failure.actor_id
+                  else failure.at is None or as_datetime(failure.at) >= as_datetime(start.since))
         if is_own:
-            why = f"{one.code}: {last_words(one.message)}".replace("{", "{{").replace("}", "}}")
-            return _How(one.code, f"failed after {{after}}: {why}; it is tried again until the model cools down",
-                        _time_of(one.at, start, seen))
+            why = f"{failure.code}: {last_words(failure.message)}".replace("{", "{{").replace("}", "}}")
+            return _How(failure.code, f"failed after {{after}}: {why}; it is tried again until the model cools down",
+                        _time_of(failure.at, start, seen))
     return _How("gone", "gone after {after}: evicted, lost with its node, or Ray no longer knows how it ended",
                 seen.observed_at)
 
@@ -187,15 +188,15 @@ class Watcher:
     """One source, one cluster. `clock` is monotonic, in seconds; `run` applies."""
 
     invocation: Invocation
-    source: Source
+    source: WatchedSource
     where: Where
     clock: Callable[[], float]
     run: Run
-    state: State
+    state: WatchState
     good: LoadedFleet | None = None
     """The fleet of the last good revision."""
     seen: Inventory | None = None
-    planned: Planned | None = None
+    planned: PlannedFleet | None = None
     plan_s: float = 0
     """How long the last plan took."""
     looked_at: float = 0
@@ -249,10 +250,10 @@ class Watcher:
             if is_first:
                 self.starts.adopt(revision or remembered or "", self.seen, fleet)
             endings += self.starts.end(self.seen, fleet)
-        ended = tuple(one.of_run for one in endings if one.of_run)
+        ended = tuple(ending.of_run for ending in endings if ending.of_run)
         self.applies = self.applies + Counter(ended)
         return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem,
-                      tuple(one.text for one in endings if one.text), ended)
+                      tuple(ending.text for ending in endings if ending.text), ended)
 
     def plan(self, revision: str) -> PlanMade | ApplyEnded:
         """Plan the last good fleet."""
@@ -272,7 +273,8 @@ class Watcher:
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
         inventory = self.planned.inventory
         self._endings += self.starts.end(inventory, self.planned.fleet.name)
-        cooled_at = [one.next_try for one in _cooled(self.planned.fleet, inventory) if one.next_try is not None]
+        cooled_at = [cooled.next_try for cooled in _cooled(self.planned.fleet, inventory)
+                     if cooled.next_try is not None]
         replan_s = min(cooled_at) - seconds(inventory.observed_at) if cooled_at else None
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
                            for row in plan.blocked])
@@ -290,7 +292,7 @@ class Watcher:
             self.applies = self.applies + Counter([ended.outcome])  # a new object: /metrics may be reading the old one
         return ended
 
-    def _applied(self, planned: Planned) -> ApplyEnded:
+    def _applied(self, planned: PlannedFleet) -> ApplyEnded:
         try:
             with open_dashboard(self.invocation, self.where.address, planned.fleet.cluster.address) as client:
                 summary = self.run(ApplyTask(
@@ -391,8 +393,8 @@ def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
 
 
 def _cooling(cooled: Cooled) -> dict[str, Cooling]:
-    found = {f"model {key}": one for key, one in cooled.models.items()}
-    found |= {f"card {uuid}": one for uuid, one in cooled.cards.items()}
+    by_subject = {f"model {key}": cooling for key, cooling in cooled.models.items()}
+    by_subject |= {f"card {uuid}": cooling for uuid, cooling in cooled.cards.items()}
     for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items(), *cooled.no_image.items()):
-        found |= {f"node {node_id} {model_key}": one for node_id, one in nodes.items()}
-    return found
+        by_subject |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
+    return by_subject

@@ -148,7 +148,7 @@ def _checked(raw: object, path: Path) -> Contexts:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenContext:
     """The context in use. `named` = chosen by --context or FLEETCTL_CONTEXT; otherwise it is the file's current one."""
 
     name: str
@@ -163,15 +163,16 @@ def find_context(contexts: Contexts, name: str) -> Context:
     return contexts.contexts[name]
 
 
-def named_context(invocation: Invocation) -> Chosen | None:
+def named_context(invocation: Invocation) -> ChosenContext | None:
     """Return the context that --context or FLEETCTL_CONTEXT names; raises FleetctlError if it does not exist."""
     name = invocation.context or invocation.environ.get(CONTEXT_VARIABLE)
     if not name:
         return None
-    return Chosen(name, find_context(read_contexts(config_path(invocation.environ, invocation.home)), name), named=True)
+    contexts = read_contexts(config_path(invocation.environ, invocation.home))
+    return ChosenContext(name, find_context(contexts, name), named=True)
 
 
-def context_for(invocation: Invocation, address: str | None, written: str | None) -> Chosen | None:
+def context_for(invocation: Invocation, address: str | None, written: str | None) -> ChosenContext | None:
     """Return the context that determines the cluster; None if --address, FLEETCTL_ADDRESS or a file does.
 
     The first of these that is given counts: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT, `written` (the
@@ -186,7 +187,7 @@ def context_for(invocation: Invocation, address: str | None, written: str | None
     if not contexts.current:
         return None
     current = find_context(contexts, contexts.current)
-    return Chosen(contexts.current, current, named=False) if written in (None, current.address) else None
+    return ChosenContext(contexts.current, current, named=False) if written in (None, current.address) else None
 
 
 def given_address(invocation: Invocation, flag: str | None) -> str | None:
@@ -239,7 +240,7 @@ def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) ->
     return (chosen.context.namespace if chosen and counts else None) or variable or cluster.namespace
 
 
-def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
+def variables_of(chosen: ChosenContext, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a context, with its secrets; raises InventoryError.
 
     The environment's own token or certificate goes to the context's address only if the context names none.
@@ -264,9 +265,9 @@ def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
         raise InventoryError(f"{what} comes from the variable {source.env}, which is not set")
     command = source.command or []
     try:
-        found = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        ended = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
                                timeout=COMMAND_TIMEOUT_S, check=True)
-        lines = found.stdout.strip().splitlines()
+        lines = ended.stdout.strip().splitlines()
         if len(lines) == 1:
             return lines[0]
         why = f"it printed {len(lines)} lines instead of one"

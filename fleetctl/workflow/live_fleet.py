@@ -57,12 +57,13 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "vector":
         raise FleetctlError("the query is not an instant vector", hint="such as: ceil(sum by (model) (queue) / 20)")
-    found: dict[str, float] = {}
+    by_model: dict[str, float] = {}
     for row in data["result"]:
         _, value = map(float, row.get("value", (0, math.nan)))  # a native histogram has none
         if label in row["metric"] and math.isfinite(value):
-            found[row["metric"][label]] = max(value, found.get(row["metric"][label], value))
-    if not found:
+            model = row["metric"][label]
+            by_model[model] = max(value, by_model.get(model, value))
+    if not by_model:
         raise FleetctlError(f"no series of the query has a number and the label {label}",
                             hint="the query must return replicas by model: ceil(sum by (model) (queue) / 20)")
-    return found
+    return by_model

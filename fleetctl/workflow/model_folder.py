@@ -50,13 +50,13 @@ class _Refused(Exception):
 
 def problems_of(folder: Path) -> list[str]:
     """Return every reason not to index a folder, each with the file and what to do; raises OSError."""
-    paths, found = sorted(paths_in(str(folder))), list[str]()
+    paths, problems = sorted(paths_in(str(folder))), list[str]()
     for path in paths:
         try:
             _require_whole(folder, path)
         except _Refused as refused:
-            found.append(f"{path}: {refused}")
-    return [*found, *_missing(folder, paths)]
+            problems.append(f"{path}: {refused}")
+    return [*problems, *_missing(folder, paths)]
 
 
 def _require_whole(folder: Path, path: str) -> None:

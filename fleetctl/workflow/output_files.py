@@ -67,13 +67,13 @@ def files_read(paths: Iterable[str | None]) -> set[Path]:
 
     Skips None, standard input, and folders that cannot be listed: reading them reports that.
     """
-    found: set[Path] = set()
+    read: set[Path] = set()
     for path in paths:
         with suppress(OSError):
             if path and path != "-":
                 files = fleet_files(path, DISK) if DISK.is_folder(path) else [""]
-                found.update(real_path(Path(path) / name) for name in files)
-    return found
+                read.update(real_path(Path(path) / name) for name in files)
+    return read
 
 
 def real_path(path: Path) -> Path:

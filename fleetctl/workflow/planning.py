@@ -39,7 +39,7 @@ Adjust = Callable[[Inventory], Inventory]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedFleet:
     """A plan and its inputs. Only for display: `changes` = how outdated replicas differ from the file, and the
     `autoscaler`'s reports about requested nodes.
     """
@@ -73,7 +73,7 @@ def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
     base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, adjust: Adjust | None = None,
     git: GitFacts | None = None,
-) -> Planned:
+) -> PlannedFleet:
     """Read the inventory and plan the fleet on it; with a `base` the plan has the effect of the change alone.
 
     `git` = the commit of the files, if they are not on disk. Warnings go to standard error. Raises FleetFileError for
@@ -81,7 +81,7 @@ def plan_fleet(
     """
     fleet = loaded.sound()
     with inventory_source(invocation, where, fleet.cluster) as source:
-        def plan() -> Planned:
+        def plan() -> PlannedFleet:
             return plan_on(invocation, source, fleet, options, where, expires_s, adjust, git)
 
         planned = plan()
@@ -111,7 +111,7 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
     expires_s: float, adjust: Adjust | None = None, git: GitFacts | None = None,
-) -> Planned:
+) -> PlannedFleet:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     def say_once(why: str) -> None:
         if why not in invocation.warned:
@@ -132,7 +132,7 @@ def plan_on(
             from fleetctl.planner.plan import make_plan  # loads NumPy, which --help and an attached apply do not need
 
             make = make_plan
-        return Planned(fleet, seen, options, facts, make(fleet, seen, options, facts))
+        return PlannedFleet(fleet, seen, options, facts, make(fleet, seen, options, facts))
 
 
 def git_facts(
@@ -169,7 +169,7 @@ def git_facts(
                     dirty=any(not line.startswith("# ") for line in lines))
 
 
-def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:
+def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: PlannedFleet) -> Plan:
     """Return the plan with the effect of the change since the base (see review/inputs.py:load_base) alone.
 
     A base with errors, which the change may be meant to fix, gives a warning and the plan as it is.
@@ -201,7 +201,7 @@ def why_unknown(base: Side) -> str:
             "so the effect of the change alone is unknown")
 
 
-def _plan_of_base(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
+def _plan_of_base(invocation: Invocation, base: Side, planned: PlannedFleet) -> Plan | None:
     """Return the plan of the base on the same inventory; None if there was no fleet yet."""
     from fleetctl.planner.plan import make_plan  # NumPy
     from fleetctl.render.report.of_diff import revision_text

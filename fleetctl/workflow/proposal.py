@@ -19,7 +19,7 @@ from fleetctl.planner.options import USUAL_EXPIRY_S, PlanOptions, options_of
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import Adjust, Planned, plan_fleet, plan_on
+from fleetctl.workflow.planning import Adjust, PlannedFleet, plan_fleet, plan_on
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
@@ -116,7 +116,7 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
 class FleetReplanner:
     """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
 
-    def __init__(self, invocation: Invocation, planned: Planned, where: Where) -> None:
+    def __init__(self, invocation: Invocation, planned: PlannedFleet, where: Where) -> None:
         self._invocation = replace(invocation, working=nullcontext)  # the apply has its own display
         self._planned = planned
         self._where = where
@@ -132,7 +132,7 @@ class FleetReplanner:
             made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,
                            git=planned.facts.git)
         former = planned.plan.model_copy(update={"blocked": list(self._blocked.values())})
-        found = limited_to_refused(made.plan, former, refused)
+        limited = limited_to_refused(made.plan, former, refused)
         self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}
-        self._blocked |= {row.model: row for row in found.blocked}
-        return found
+        self._blocked |= {row.model: row for row in limited.blocked}
+        return limited

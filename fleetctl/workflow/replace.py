@@ -13,7 +13,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.workflow.proposal import require_allowed
 
 TRIED = 5
-"""In place: the most outdated replicas to check for one whose end makes room for a current one."""
+"""In place: how many outdated replicas to check at most for one whose end makes room for a current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Round:
     @property
     def outdated(self) -> list[Replica]:
         """Return the live outdated replicas; those that do not serve come first."""
-        found = [replica for replica in self.state.live if is_outdated(replica, self.model)]
-        return sorted(found, key=_serves)
+        outdated = (replica for replica in self.state.live if is_outdated(replica, self.model))
+        return sorted(outdated, key=_serves)
 
     @property
     def creates(self) -> bool:

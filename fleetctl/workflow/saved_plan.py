@@ -72,7 +72,7 @@ def origin_of(plan: Plan, now: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPlan:
     """A plan, the inventory it was checked against (None = none), and why an apply would refuse it `now`."""
 
     plan: Plan
@@ -94,7 +94,7 @@ class Checked:
             return None
 
 
-def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, *, ask: bool) -> Checked:
+def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, *, ask: bool) -> CheckedPlan:
     """Check whether the plan, saved as that file, could be applied now; the cluster is read only with `ask`.
 
     Raises InventoryError when the inventory to check against is incomplete.
@@ -121,7 +121,7 @@ def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, 
         refuse_expired(plan, now, saved_as)
     except (PlanStale, PlanUsed) as error:
         refusal = error
-    return Checked(plan, seen, refusal, now)
+    return CheckedPlan(plan, seen, refusal, now)
 
 
 def _fleet_of(plan: Plan) -> ResolvedFleet:

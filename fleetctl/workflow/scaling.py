@@ -40,22 +40,22 @@ def model_of(fleet: ResolvedFleet, name: str) -> ResolvedModel:
     Raises FleetctlError when the file has no such model, with the command that writes an entry, or several.
     """
     models = {model.key: model for model in fleet.models}
-    found = models.get(with_key(name, models))
-    if found is None:
+    model = models.get(with_key(name, models))
+    if model is None:
         file = f"{dns_label_meant((checkpoint_of(name) or name).rpartition('/')[2]) or 'model'}.yaml"
         init = f"fleetctl init {file} --fleet {fleet.name} {flag_with('--model', name)}"
         entry = f"`{init}` writes an entry into a file of its own; then add -f {file}" if is_model_key(name) else None
         hints = (did_you_mean(name, models), entry)
         raise FleetctlError(f"the fleet file has no model {name}", hint=" ".join(filter(None, hints)) or None)
-    return found
+    return model
 
 
 def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Where) -> Scaling:
     """Return the model of the fleet file and its live count; raises FleetctlError as `model_of` does."""
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     fleet = loaded.sound()
-    found = model_of(fleet, model)
+    in_file = model_of(fleet, model)
     seen = read_from(invocation, where, fleet)
     require_complete(seen)
-    live = len(sort_out(seen, fleet.name, [found.key]).models[found.key].live)
-    return Scaling(loaded, found.key, found.replicas, live)
+    live = len(sort_out(seen, fleet.name, [in_file.key]).models[in_file.key].live)
+    return Scaling(loaded, in_file.key, in_file.replicas, live)

@@ -33,7 +33,7 @@ SAME = "written differently, with the same meaning"
 HIDDEN_ALONE = "engine.env: a value differs (values are not recorded)"
 HIDDEN_BESIDE = "engine.env: values may differ, too (they are not recorded)"
 OR_SECRETS = "engine.env, or a secret in args"
-"""In the two above, the place of the value for an engine with a secret in its arguments."""
+"""In the two above, where the value is, for an engine with a secret in its arguments."""
 
 
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
@@ -71,8 +71,8 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
     words = [change_text(difference) for difference in differences.get(model.key, ())]
     if spec_hash not in (was, former_hash(workers, placement)):
         text = HIDDEN_BESIDE if words else HIDDEN_ALONE
-        in_args = any(True for group in model.workers for one in group.members
-                      for _ in secrets_in_words([*one.engine.command, *one.engine.args]))
+        in_args = any(True for group in model.workers for member in group.members
+                      for _ in secrets_in_words([*member.engine.command, *member.engine.args]))
         words.append(text.replace("engine.env", OR_SECRETS) if in_args else text)
     return words or [SAME]
 

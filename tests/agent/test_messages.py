@@ -200,8 +200,8 @@ def test_what_the_client_asks_for_about_replicas_is_read_without_loss(level: Any
     replica = inventory.Replica(
         model="m", replica_id=3, state="ALIVE", actor_id="ab", spec_hash="h", level="WARM" if level else "HOT",
         members=[inventory.ReplicaMember(node_id="n", weights=one) for one in (served, None)])
-    order = explicit.Order("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
-                           {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
+    order = explicit.ExplicitOrder("evict", "lab", "ns", [replica], {"n": "node-a"}, {}, 5.0, 7.0, {"m": 1}, level,
+                                   {"n": {"name": "node-a", "bytes": None}, "o": {"name": "node-b", "bytes": 9}})
     sent = json.loads(json.dumps(explicit._request(order, "j", "ann")))
     request = parse(run_messages.ExplicitRequest, sent)
     assert_within(sent, document_of(request))

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import pytest
 from dripping_server import dripping
@@ -238,7 +238,8 @@ def test_an_exec_probe_that_hangs_is_ended_with_its_children(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", documents.Probe.KINDS)
 def test_each_kind_of_the_fleet_file_has_a_check_and_asks_a_port_if_it_may_name_one(kind: str) -> None:
     [written] = [one for one in get_args(documents.Probe.model_fields[kind].annotation) if one is not type(None)]
-    values = {"command": ("true",)} if "command" in written.model_fields else {}
+    values = {name: ("true",) if get_origin(field.annotation) is list else "/x"
+              for name, field in written.model_fields.items() if field.is_required()}
     probe = parse(Probe, {kind: values, "period": 1, "timeout": 5})
     assert probe.kind in CHECKS
     assert probe.port_or(7000) == (7000 if "port" in written.model_fields else None)

@@ -20,7 +20,7 @@ ALLOWED = {
     "__main__.py": ("the settings of Ray's job", {"config"}),
     "cluster.py": ("Ray's tables of nodes, jobs and groups",
                    {"record", "job", "ray.util.placement_group_table(group)"}),
-    "records.py": ("Ray's records of jobs, and notes of earlier releases", {"info", "one"}),
+    "records.py": ("Ray's records of jobs, and notes of earlier releases", {"info", "note"}),
     "node.py": ("Ray's table of actors",
                 {"ray._private.state.actors(ray.get_runtime_context().get_actor_id())"}),
     "run_messages.py": ("a plan's record, which only the client reads", {"Mapping[str, Json]"}),

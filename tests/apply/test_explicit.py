@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, event
 
-from fleetctl.apply.explicit import Order, Verb, run_explicit
+from fleetctl.apply.explicit import ExplicitOrder, Verb, run_explicit
 from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.prepare import Starter
 from fleetctl.documents.events import Event, RunSummary
@@ -26,10 +26,10 @@ def replica(number: int, *nodes: str) -> Replica:
                    members=[ReplicaMember(node_id=node) for node in nodes])
 
 
-def order_of(verb: Verb, **more: Any) -> Order:
+def order_of(verb: Verb, **more: Any) -> ExplicitOrder:
     replicas = (replica(3, "a", "a", "gone"), replica(4, "b", "c"))
-    return Order(**{"verb": verb, "fleet": "lab", "namespace": "ns", "replicas": replicas, "names": NAMES,
-                    "timeouts": {"org/m:1": 60}, **more})
+    return ExplicitOrder(**{"verb": verb, "fleet": "lab", "namespace": "ns", "replicas": replicas, "names": NAMES,
+                            "timeouts": {"org/m:1": 60}, **more})
 
 
 def answer(cluster: ClusterStandIn, code: int, message: str, *outcomes: dict) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from cluster_stand_in import ClusterStandIn, event, ready, summary
 
-from fleetctl.apply.follow import APPLY, UNREACHABLE_S, Follower, parse_line
+from fleetctl.apply.follow import APPLY, UNREACHABLE_S, RunFollower, parse_line
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, ClusterRefused, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
@@ -38,7 +38,7 @@ class Clock:
 
 def follow(client: DashboardClient, clock: Clock | None = None, wait_timeout_s: float | None = None) -> list[Event]:
     clock = clock or Clock()
-    return list(Follower(client, "j", APPLY, wait_timeout_s=wait_timeout_s, clock=clock, sleep=clock.sleep).events())
+    return list(RunFollower(client, "j", APPLY, wait_timeout_s=wait_timeout_s, clock=clock, sleep=clock.sleep).events())
 
 
 def types(events: list[Event]) -> list[str]:
@@ -94,7 +94,7 @@ def test_an_agent_that_died_without_a_summary_is_reported_with_rays_reason(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION), ("FAILED", VERSION + LOCKED)).message = "killed by signal 9"
-    follower = Follower(client, "j", APPLY, sleep=lambda _: None).events()
+    follower = RunFollower(client, "j", APPLY, sleep=lambda _: None).events()
     assert [next(follower).type, next(follower).type] == ["version", "lockAcquired"]
     with pytest.raises(ApplyError, match=r"ended without a summary \(FAILED: killed by signal 9\)") as caught:
         next(follower)
@@ -211,6 +211,6 @@ def test_a_line_that_is_not_an_event_is_skipped(line: str) -> None:
 def test_following_continues_where_it_was_interrupted(cluster: ClusterStandIn, client: DashboardClient) -> None:
     """Events that were read but not yet relayed are neither lost nor relayed twice."""
     cluster.add_job("j", ("RUNNING", VERSION + LOCKED), ("SUCCEEDED", VERSION + LOCKED + READY + SUMMARY))
-    follower = Follower(client, "j", APPLY, sleep=lambda _: None)
+    follower = RunFollower(client, "j", APPLY, sleep=lambda _: None)
     assert next(follower.events()).type == "version"
     assert types(list(follower.events())) == ["lockAcquired", "replicaReady", "runSummary"]

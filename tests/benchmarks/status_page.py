@@ -24,10 +24,10 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.version import __version__
 from fleetctl.watch.page import watch_page
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import State
+from fleetctl.watch.step import WatchState
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import Planned
+from fleetctl.workflow.planning import PlannedFleet
 from tests.benchmarks.machine import machine_text
 from tests.benchmarks.page import LOADED, LONGEST
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
@@ -47,8 +47,8 @@ def watcher_of(made: Drawn) -> Watcher:
 
     invocation = Invocation({}, Path(), lambda: "", lambda: b"", lambda *_: None, lambda: 0)
     fleet, seen = made.world.fleet, made.world.inventory
-    state = State(30, seen="0123abcd", good="0123abcd", applied="0123abcd")
-    planned = Planned(fleet, seen, PlanOptions(), PlanFacts(tool_version=""), made.plan)
+    state = WatchState(30, seen="0123abcd", good="0123abcd", applied="0123abcd")
+    planned = PlannedFleet(fleet, seen, PlanOptions(), PlanFacts(tool_version=""), made.plan)
     return Watcher(invocation, Files([]), Where(), time.monotonic, run, state, good=LoadedFleet(fleet, ()), seen=seen,
                    planned=planned, looked_at=time.time())
 

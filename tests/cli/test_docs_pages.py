@@ -39,7 +39,8 @@ def test_every_flag_of_plan_is_on_its_page() -> None:
     assert [flag for flag in sorted(flags) if flag not in page] == []
 
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
+         ROOT / "tests" / "README.md"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -39,7 +39,7 @@ def fields() -> str:
     schema = json_schema("fleet")
     definitions = {"FleetDocument": schema, **schema["$defs"]}
     parts = {f"{name}Part" for name in TITLES}  # the same keys as a shape, but fewer are required
-    assert set(definitions) - parts == set(TITLES)
+    assert set(definitions) - parts == set(TITLES), "TITLES has a heading for each mapping of the fleet file"
     defaults = definitions["ModelDefaults"]["properties"]
     return "\n".join(_table(title, definitions[name], {} if name == "ModelDefaults" else defaults)
                      for name, title in TITLES.items())

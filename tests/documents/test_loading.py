@@ -34,6 +34,27 @@ def refusal(text: str) -> DocumentError:
     return caught.value
 
 
+def test_words_that_other_readers_take_for_booleans_or_times_are_text_in_a_document_too():
+    node = {"id": "n1", "name": "on", "ip": "10.0.0.1", "state": "ALIVE",
+            "labels": {"since": "12:30", "day": "2026-01-02"}}
+    labels = "{since: 12:30, day: 2026-01-02}"
+    lines = [f"{key}: {value}" for key, value in INVENTORY.items() if key != "nodes"]
+    as_yaml = "\n".join([*lines, "nodes:", f"- {{id: n1, name: on, ip: 10.0.0.1, state: ALIVE, labels: {labels}}}"])
+    assert load(as_yaml).nodes == load(json.dumps({**INVENTORY, "nodes": [node]})).nodes
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("a: &x 1\nb: *x", "inv.json:2:4: not JSON and not YAML: aliases are not supported"),
+    ("a: !!python/name:os.system x", "inv.json:1:4: not JSON and not YAML: the tag tag:yaml.org,2002:python"),
+    ("a: 1\n---\nb: 2", "inv.json:2:1: not JSON and not YAML: a second document"),
+    ("? [a]\n: b", "a key that is a list or a mapping"),
+    ("a: " + "[" * 200, "inv.json:1:103: not JSON and not YAML: nested deeper than 100"),
+    ("a: " + "1" * 999, "inv.json cannot be read: a number of 999 characters"),
+])
+def test_yaml_that_no_document_needs_is_refused_at_its_place(text: str, why: str):
+    assert why in str(refusal(text))
+
+
 def test_json_and_yaml_hold_the_same_document():
     as_yaml = "\n".join(f"{key}: {value}" for key, value in INVENTORY.items())
     assert load(json.dumps(INVENTORY)) == load(as_yaml) == load("\ufeff" + json.dumps(INVENTORY))

@@ -182,7 +182,7 @@ def test_every_place_points_at_its_value(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
     (document,) = inspect(files).documents
     for path, value in leaves(document.value):
-        place = document.place(path)
+        place = document.position(path)
         line = files[place.file].splitlines()[place.line - 1]
         assert line[place.column - 1 :].startswith(beginnings(value)), (path, value, line)
 

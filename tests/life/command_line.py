@@ -16,7 +16,7 @@ import httpx
 import pytest
 from ray_stand_in import RayStandIn
 
-from fleetctl.apply.follow import Follower
+from fleetctl.apply.follow import RunFollower
 from fleetctl.cli import entry
 from fleetctl.inventory import client as http_client
 from fleetctl.inventory import dashboard
@@ -79,8 +79,8 @@ class CommandLine:
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
         for module in (http_client, dashboard):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
-        patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
-        patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
+        patch.setitem(RunFollower.__init__.__kwdefaults__, "sleep", world.sleep)
+        patch.setitem(RunFollower.__init__.__kwdefaults__, "clock", lambda: world.now)
         patch.setattr(workflow_dashboard, "DashboardClient", self.client)
         patch.setattr(planning, "git_facts", lambda *_: None)
         if not reports:

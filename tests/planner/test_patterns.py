@@ -14,7 +14,7 @@ from stated import problem_of, realized
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, layout_levels, levels_of
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.patterns.patterns import pack_by_patterns, stage_worth
+from fleetctl.planner.placement.patterns import pack_by_patterns, stage_worth
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import PackingLayout
 

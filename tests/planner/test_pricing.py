@@ -16,7 +16,7 @@ from stated import problem_of
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.columns import Holdings
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
-from fleetctl.planner.placement.patterns.pricing import Fills, Frame, Pricer, merged
+from fleetctl.planner.placement.pattern_pricing import Fills, Frame, Pricer, merged
 from fleetctl.planner.placement.realize import creation_order
 from fleetctl.planner.placement.tally import Tally
 

@@ -13,11 +13,11 @@ from short_forms import plan_for, short_fleet, short_inventory, short_model
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.rearrange import rearrange
+from fleetctl.planner.placement.greedy import place_some
 from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import score, wanted_levels
+from fleetctl.planner.placement.rearrange import rearrange
 
 
 def first_pass(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> tuple[list[Demand], list[Placed], Placer]:

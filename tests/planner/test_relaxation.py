@@ -11,10 +11,10 @@ from oracle.question import ask_about
 from random_cases import cases
 from stated import problem_of, stated
 
+from fleetctl.planner.placement.bid_prices import CardShare, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact import model_rows
 from fleetctl.planner.placement.exact.exact import climb, max_replicas, relax
 from fleetctl.planner.placement.objective import Level
-from fleetctl.planner.placement.worth.bid_prices import CardShare, TooManyError, maximal_packings
 
 SEEDS = range(400, 400 + cases(1))
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.bid_prices import MICRO, LinearProgram, balanced_prices, bid_prices
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Expected, expected_kinds
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
-from fleetctl.planner.placement.worth.bid_prices import MICRO, LinearProgram, balanced_prices, bid_prices
-from fleetctl.planner.placement.worth.room_worth import RoomWorth, node_worth
+from fleetctl.planner.placement.room_worth import RoomWorth, node_worth
 
 GIB = 1 << 30
 ROOM = np.array([[800.0, 0.0, 100.0]])

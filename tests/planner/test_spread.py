@@ -22,11 +22,11 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.spread_out import spread_out
+from fleetctl.planner.placement.greedy import place_some
 from fleetctl.planner.placement.ledger.ledger import open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import crowding
+from fleetctl.planner.placement.spread_out import spread_out
 from fleetctl.planner.questions.capacity import capacity
 from fleetctl.planner.questions.scenario import Scenario
 

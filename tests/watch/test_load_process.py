@@ -23,8 +23,8 @@ from fleetctl.fleetfile import rule_schema
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch import load_process
 from fleetctl.watch.load_process import Inputs, inspect_here, inspect_in_subprocess
-from fleetctl.watch.source import Branch, Files, Source
-from fleetctl.watch.step import RESYNC_S, Notify, State
+from fleetctl.watch.source import Branch, Files, WatchedSource
+from fleetctl.watch.step import RESYNC_S, Notify, WatchState
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -138,13 +138,13 @@ def cluster() -> Iterator[ClusterStandIn]:
         yield stand_in
 
 
-def watcher_of(cluster: ClusterStandIn, source: Source, now: list[float]) -> Watcher:
+def watcher_of(cluster: ClusterStandIn, source: WatchedSource, now: list[float]) -> Watcher:
     def run(task: ApplyTask) -> RunSummary:
         raise LockHeld("another apply runs")
 
     invocation = Invocation({"PATH": os.environ["PATH"]}, Path("/"), lambda: NOW, lambda: b"", lambda *_: None,
                             lambda: 0)
-    return Watcher(invocation, source, Where(None, cluster.url), lambda: now[0], run, State(30))
+    return Watcher(invocation, source, Where(None, cluster.url), lambda: now[0], run, WatchState(30))
 
 
 def news(watcher: Watcher) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from small_watcher import advance, watcher_of
 from fleetctl.errors import RevisionError
 from fleetctl.watch import source as source_module
 from fleetctl.watch.source import Branch, Files, why_unverified
-from fleetctl.watch.step import Apply, Notify
+from fleetctl.watch.step import Notify, StartApply
 from fleetctl.watch.watcher import Watcher
 
 
@@ -212,7 +212,7 @@ def test_a_restarted_watch_continues_with_the_last_good_commit(
             upstream.bare.rename(tmp_path / "elsewhere.git")
         again = start_watcher()
         done = advance(again)
-        assert isinstance(done[-1], Apply)
+        assert isinstance(done[-1], StartApply)
         assert again.state.good == good
         assert again.state.seen == (broken if newest == "broken" else None)
         assert again.state.conditions.keys() == {"revision" if newest == "broken" else "source"}, "it is reported"

@@ -13,7 +13,6 @@ from fleetctl.watch.step import (
     RESYNC_S,
     SLOWEST_S,
     SOONEST_S,
-    Apply,
     ApplyEnded,
     Command,
     Event,
@@ -22,7 +21,8 @@ from fleetctl.watch.step import (
     Notify,
     PlanMade,
     Rest,
-    State,
+    StartApply,
+    WatchState,
     step,
 )
 
@@ -43,7 +43,7 @@ def looked(at: float, revision: str | None = "a", cluster: str | None = "one") -
 class Loop:
     """Executes the decisions as the watch does, on a clock that only rests advance."""
 
-    state: State
+    state: WatchState
     at: float = 0.0
     log: list[tuple[float, Event, list[Command]]] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Loop:
 def test_invariants_hold_through_any_history(
     looks: list[tuple[str | None, str | None]], data: st.DataObject, report_only: bool
 ) -> None:
-    loop = Loop(State(INTERVAL_S, report_only))
+    loop = Loop(WatchState(INTERVAL_S, report_only))
     sound: set[str] = set()
     for revision, cluster in looks:
         if revision and not FAULTS[revision]:
@@ -71,8 +71,8 @@ def test_invariants_hold_through_any_history(
             made = data.draw(PLANS)
             acts = (made.create > 0 or made.nodes != loop.state.requested) and not made.refused and not report_only
             todo = loop.feed(replace(made, at=loop.at))
-            assert isinstance(todo[-1], Apply if acts else Rest)
-        if isinstance(todo[-1], Apply):
+            assert isinstance(todo[-1], StartApply if acts else Rest)
+        if isinstance(todo[-1], StartApply):
             end = data.draw(ENDS)
             loop.at += data.draw(st.sampled_from([0.0, 20.0, 500.0]))
             todo = loop.feed(ApplyEnded(loop.at, end.outcome, end.message))
@@ -104,7 +104,7 @@ def run_round(
     todo = loop.feed(looked(loop.at, revision, cluster))
     if isinstance(todo[-1], MakePlan):
         todo = loop.feed(PlanMade(loop.at, create, **plan))
-    if isinstance(todo[-1], Apply):
+    if isinstance(todo[-1], StartApply):
         loop.feed(ApplyEnded(loop.at, "fine", "ended"))
 
 
@@ -113,21 +113,21 @@ def plan_times(loop: Loop) -> list[float]:
 
 
 def test_an_unchanged_state_is_planned_again_only_after_the_resync_time() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     while loop.at < 3600:
         run_round(loop)
     assert plan_times(loop) == [round_ * RESYNC_S for round_ in range(6)]
 
 
 def test_a_change_of_revision_or_cluster_is_planned_at_the_next_look() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two"), ("b", "two")]:
         run_round(loop, revision, cluster)
     assert plan_times(loop) == [0, 30, 60]
 
 
 def test_the_last_good_revision_stays_in_force() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     run_round(loop, "a")
     todo = loop.feed(looked(loop.at, "bad", "two"))
     assert todo == [Notify("revision", "bad: it is broken"), MakePlan("a")]
@@ -135,7 +135,7 @@ def test_the_last_good_revision_stays_in_force() -> None:
 
 
 def test_repeated_failures_are_retried_with_growing_pauses() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     while loop.at < 3600:
         if isinstance(loop.feed(looked(loop.at))[-1], MakePlan):
             loop.feed(PlanMade(loop.at, 1))
@@ -147,7 +147,7 @@ def test_repeated_failures_are_retried_with_growing_pauses() -> None:
 
 
 def test_an_unreachable_cluster_is_read_with_growing_pauses_until_it_is_back() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     rests = [loop.feed(looked(loop.at, "a", None))[-1] for _ in range(6)]
     assert rests == [Rest(seconds) for seconds in (60, 120, 240, 300, 300, 300)]
     assert loop.feed(looked(loop.at))[-1] == MakePlan("a")
@@ -155,7 +155,7 @@ def test_an_unreachable_cluster_is_read_with_growing_pauses_until_it_is_back() -
 
 
 def test_a_held_lock_is_tried_again_at_the_next_look_and_reported_once() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     notifications = []
     for _ in range(3):
         assert isinstance(loop.feed(looked(loop.at))[-1], MakePlan)
@@ -166,7 +166,7 @@ def test_a_held_lock_is_tried_again_at_the_next_look_and_reported_once() -> None
 
 
 def test_a_held_lock_is_tried_again_at_the_next_look_also_after_an_earlier_plan() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     run_round(loop)
     assert loop.state.replan_at == RESYNC_S
     assert isinstance(loop.feed(looked(loop.at, cluster="two"))[-1], MakePlan)
@@ -176,7 +176,7 @@ def test_a_held_lock_is_tried_again_at_the_next_look_also_after_an_earlier_plan(
 
 
 def test_failures_of_an_earlier_revision_do_not_delay_a_new_one() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     for revision, cluster in [("a", "one"), ("a", "two"), ("a", "three"), ("b", "three")]:
         loop.feed(looked(loop.at, revision, cluster))
         loop.feed(PlanMade(loop.at, 1))
@@ -186,7 +186,7 @@ def test_failures_of_an_earlier_revision_do_not_delay_a_new_one() -> None:
 
 
 def test_a_revision_counts_as_applied_only_once_nothing_of_it_is_missing() -> None:
-    loop, applied = Loop(State(INTERVAL_S, report_only=True)), []
+    loop, applied = Loop(WatchState(INTERVAL_S, report_only=True)), []
     for cluster, missing in (("one", 2), ("two", 0)):
         loop.feed(looked(loop.at, cluster=cluster))
         loop.feed(PlanMade(loop.at, missing))
@@ -195,7 +195,7 @@ def test_a_revision_counts_as_applied_only_once_nothing_of_it_is_missing() -> No
 
 
 def test_a_plan_refused_by_policy_is_reported_once_per_revision() -> None:
-    loop, notifications = Loop(State(INTERVAL_S)), []
+    loop, notifications = Loop(WatchState(INTERVAL_S)), []
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two")]:
         loop.feed(looked(loop.at, revision, cluster))
         notifications += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Notify)]
@@ -203,7 +203,7 @@ def test_a_plan_refused_by_policy_is_reported_once_per_revision() -> None:
 
 
 def test_a_plan_may_set_the_time_of_the_next_one() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 0, "it cools", replan_s=45))
     while loop.at < 100:
@@ -212,7 +212,7 @@ def test_a_plan_may_set_the_time_of_the_next_one() -> None:
 
 
 def test_the_interval_between_looks_includes_plan_and_apply() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(PlanMade(2, 1))
     assert loop.feed(ApplyEnded(12, "fine", "1 of 1"))[-1] == Rest(INTERVAL_S - 12)
@@ -224,7 +224,7 @@ def test_the_interval_between_looks_includes_plan_and_apply() -> None:
 
 
 def test_an_unreachable_source_keeps_the_fault_of_the_unused_revision() -> None:
-    loop, notifications = Loop(State(INTERVAL_S)), []
+    loop, notifications = Loop(WatchState(INTERVAL_S)), []
     for revision in ("a", "bad", None, "bad", "a"):
         todo = loop.feed(looked(loop.at, revision))
         notifications += [do for do in todo if isinstance(do, Notify) and do.about == "revision"]
@@ -232,7 +232,7 @@ def test_an_unreachable_source_keeps_the_fault_of_the_unused_revision() -> None:
 
 
 def test_an_error_condition_ends_when_a_plan_finds_nothing_to_create() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(ApplyEnded(0, "error", "the cluster went away"))
     assert loop.state.conditions == {"error": "the cluster went away"}
@@ -241,14 +241,14 @@ def test_an_error_condition_ends_when_a_plan_finds_nothing_to_create() -> None:
 
 
 def test_a_plan_refused_by_policy_is_not_in_sync() -> None:
-    loop = Loop(State(INTERVAL_S, report_only=True))
+    loop = Loop(WatchState(INTERVAL_S, report_only=True))
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 3))
     assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Notify("policy", "a: too much")]
 
 
 def test_behind_at_is_kept_until_nothing_is_missing() -> None:
-    loop, since = Loop(State(INTERVAL_S)), list[float | None]()
+    loop, since = Loop(WatchState(INTERVAL_S)), list[float | None]()
 
     def feed_at(at: float, happened: Event) -> None:
         loop.feed(replace(happened, at=at))
@@ -274,21 +274,21 @@ def test_behind_at_is_kept_until_nothing_is_missing() -> None:
 
 
 def test_nodes_are_requested_once_and_again_when_the_needed_nodes_change() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     for nodes, outcome in (("two", "error"), ("two", "fine"), ("two", None), ("one", "fine"), ("", "fine"), ("", None)):
         loop.feed(looked(loop.at))
         loop.state = replace(loop.state, planned_for=None)
         [*_, last] = loop.feed(PlanMade(loop.at, nodes=nodes))
-        assert isinstance(last, Apply if outcome else Rest)
+        assert isinstance(last, StartApply if outcome else Rest)
         if outcome:
             loop.feed(ApplyEnded(loop.at, outcome, "ended"))
-    watching_only = Loop(State(INTERVAL_S, report_only=True))
+    watching_only = Loop(WatchState(INTERVAL_S, report_only=True))
     watching_only.feed(looked(0))
     assert isinstance(watching_only.feed(PlanMade(0, nodes="two"))[-1], Rest)
 
 
 def test_a_new_good_revision_is_reported_in_short_and_a_silent_source_changes_nothing() -> None:
-    loop, revision = Loop(State(INTERVAL_S)), "0123456789abcdef"
+    loop, revision = Loop(WatchState(INTERVAL_S)), "0123456789abcdef"
     assert loop.feed(looked(0, revision))[:-1] == [Notify("good", "0123456789")]
     assert loop.feed(looked(30, None, "two"))[:-1] == [Notify("source", "no route")]
     assert (loop.state.seen, loop.state.good) == (revision, revision)
@@ -297,7 +297,7 @@ def test_a_new_good_revision_is_reported_in_short_and_a_silent_source_changes_no
 
 def test_a_remembered_revision_is_in_force_while_the_source_is_silent_or_its_revision_is_bad() -> None:
     for revision in (None, "bad"):
-        loop = Loop(State(INTERVAL_S))
+        loop = Loop(WatchState(INTERVAL_S))
         assert loop.feed(replace(looked(0, revision), remembered="a"))[-1] == MakePlan("a")
         assert (loop.state.seen, loop.state.good) == (revision, "a")
 
@@ -305,12 +305,12 @@ def test_a_remembered_revision_is_in_force_while_the_source_is_silent_or_its_rev
 def test_no_pause_is_shorter_than_the_interval_or_longer_than_both_it_and_the_longest_pause() -> None:
     for interval_s, pause_s in ((INTERVAL_S, SLOWEST_S), (2 * SLOWEST_S, 2 * SLOWEST_S)):
         for failures in (10, 5_000):
-            loop = Loop(State(interval_s, cluster_failures=failures))
+            loop = Loop(WatchState(interval_s, cluster_failures=failures))
             assert loop.feed(looked(0, cluster=None))[-1] == Rest(pause_s)
 
 
 def test_a_watch_that_only_reports_says_how_many_are_wanted_until_none_is() -> None:
-    loop, notifications = Loop(State(INTERVAL_S, report_only=True)), []
+    loop, notifications = Loop(WatchState(INTERVAL_S, report_only=True)), []
     loop.feed(looked(0))
     for at, missing in ((0, 0), (30, 3), (60, 3), (90, 0)):
         [*notices, last] = loop.feed(PlanMade(at, missing))
@@ -320,7 +320,7 @@ def test_a_watch_that_only_reports_says_how_many_are_wanted_until_none_is() -> N
 
 
 def test_an_apply_is_reported_and_its_revision_counts_as_applied() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 2))
     assert loop.feed(ApplyEnded(5, "partial", "1 of 2"))[:-1] == [Notify("applied", "a: 1 of 2")]
@@ -330,7 +330,7 @@ def test_an_apply_is_reported_and_its_revision_counts_as_applied() -> None:
 
 
 def test_a_retry_that_ends_alike_is_no_news_even_if_its_ports_differ() -> None:
-    loop, news = Loop(State(INTERVAL_S)), list[str]()
+    loop, news = Loop(WatchState(INTERVAL_S)), list[str]()
     for at, port, gist in ((0, 1, "m failed"), (100, 2, "m failed"), (200, 3, "m ready"), (300, 4, "m failed")):
         loop.feed(looked(at))
         loop.feed(PlanMade(at, 1))
@@ -339,7 +339,7 @@ def test_a_retry_that_ends_alike_is_no_news_even_if_its_ports_differ() -> None:
 
 
 def test_models_that_keep_their_former_spec_are_news_once_with_the_command_that_replaces_them() -> None:
-    loop, news = Loop(State(INTERVAL_S)), list[str]()
+    loop, news = Loop(WatchState(INTERVAL_S)), list[str]()
     for number, outdated in enumerate((("m",), ("m",), ("m", "n"), ("n",), (), ("m",))):
         loop.feed(looked(at := number * RESYNC_S))
         todo = loop.feed(PlanMade(at, 0, outdated=outdated, rollout="fleetctl rollout -f x"))
@@ -350,7 +350,7 @@ def test_models_that_keep_their_former_spec_are_news_once_with_the_command_that_
 
 
 def test_failures_before_a_plan_with_nothing_to_do_do_not_delay_what_comes_later() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     for at in (10, 20):
         loop.feed(ApplyEnded(at, "error", "no answer"))
@@ -360,7 +360,7 @@ def test_failures_before_a_plan_with_nothing_to_do_do_not_delay_what_comes_later
 
 
 def test_no_plan_delays_the_next_one_beyond_the_resync_time() -> None:
-    loop = Loop(State(INTERVAL_S))
+    loop = Loop(WatchState(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 0, "it cools", replan_s=10 * RESYNC_S))
     assert loop.state.replan_at == RESYNC_S

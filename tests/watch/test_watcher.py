@@ -34,7 +34,7 @@ from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, Notify, PlanMade, State, step
+from fleetctl.watch.step import ApplyEnded, MakePlan, Notify, PlanMade, StartApply, WatchState, step
 from fleetctl.watch.watcher import LATE_S, Watcher
 
 ALERTS, HINT = Path(__file__).parents[2] / "docs/watch-alerts.yaml", "install Debian's package `prometheus`"
@@ -100,7 +100,7 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
 
     def turn() -> list[str]:
         done = advance(watcher)
-        if any(isinstance(one, Apply) for one in done):
+        if any(isinstance(one, StartApply) for one in done):
             watcher.state, todo = step(watcher.state, watcher.apply())
             done += todo
         return [f"{one.about}: {one.text.partition(': ')[2]}" for one in done
@@ -209,14 +209,14 @@ def test_a_watch_starts_nothing_while_its_fleet_is_paused_and_all_of_it_after_th
     note = {"fleet": "lab", "namespace": "fleet", "reason": "bad answers"}
     cluster.records.add("pause", record("lab", verb="pause", **note))
     with served(watcher, "127.0.0.1:0", None) as url:
-        assert not any(isinstance(done, Apply) for done in advance(watcher))
+        assert not any(isinstance(done, StartApply) for done in advance(watcher))
         found, page = metrics(get(f"{url}/metrics")[1]), get(url)[1]
     assert found["fleetctl_model_paused", "lab", "org/m"] == 1
     assert found["fleetctl_model_blocked_replicas", "PAUSED", "lab", "org/m"] == 3
     assert "fleet lab is paused since" in page
     assert "bad answers" in page
     cluster.records.add("pause", record("lab", verb="resume", **note))
-    assert any(isinstance(done, Apply) for done in advance(watcher)), "a resumed fleet is planned at the next look"
+    assert any(isinstance(done, StartApply) for done in advance(watcher)), "a resumed fleet is planned at the next look"
 
 
 def test_the_dashboard_queries_existing_metrics(watcher: Watcher) -> None:
@@ -324,9 +324,9 @@ def test_without_a_host_the_server_listens_on_loopback_only(watcher: Watcher) ->
 
 
 def test_report_only_reports_missing_replicas_and_only_reads(watcher: Watcher, cluster: ClusterStandIn) -> None:
-    watcher.state = State(30, report_only=True)
+    watcher.state = WatchState(30, report_only=True)
     for _ in range(2):
-        assert not [do for do in advance(watcher) if isinstance(do, Apply)]
+        assert not [do for do in advance(watcher) if isinstance(do, StartApply)]
     assert watcher.state.conditions["wanted"] == "2"
     assert cluster.requests
     assert cluster.writes() == []

@@ -158,8 +158,8 @@ class Listener:
         self._begin = begin
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
-        for one in (self._woken, self._wake):
-            one.setblocking(False)
+        for end in (self._woken, self._wake):
+            end.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._listening, selectors.EVENT_READ)
         self._paused_until: Optional[float] = None
@@ -190,10 +190,10 @@ class Listener:
         self._wake_up()
         if self._thread.ident is not None:
             self._thread.join()
-        for one in (*self._strangers, *self._admitted):
+        for connection in (*self._strangers, *self._admitted):
             with contextlib.suppress(OSError):
-                one.socket.shutdown(socket.SHUT_RDWR)  # ends the thread that sends on it
-            self._close(one)
+                connection.socket.shutdown(socket.SHUT_RDWR)  # ends the thread that sends on it
+            self._close(connection)
         for opened in (self._listening, self._selector, self._woken, self._wake):
             opened.close()
 
@@ -235,7 +235,7 @@ class Listener:
 
     def _make_room(self, network: str) -> None:
         """Close the oldest connection without a valid token if there are too many: of that network, or of all."""
-        same = [one for one in self._strangers if one.network == network]
+        same = [stranger for stranger in self._strangers if stranger.network == network]
         if len(same) >= MOST_FROM_ONE:
             self._close(same[0])
         elif len(self._strangers) + len(self._admitted) >= MOST_CONNECTIONS:
@@ -245,17 +245,17 @@ class Listener:
         """Accept nothing for a second, and free the files of all connections without a valid token."""
         self._selector.unregister(self._listening)
         self._paused_until = time.monotonic() + 1
-        for one in list(self._strangers):
-            self._close(one)
+        for stranger in list(self._strangers):
+            self._close(stranger)
 
     def _close_late(self) -> None:
         now = time.monotonic()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
             self._selector.register(self._listening, selectors.EVENT_READ)
-        for one in [*self._strangers, *self._admitted]:
-            if one.deadline <= now:
-                self._close(one)
+        for connection in [*self._strangers, *self._admitted]:
+            if connection.deadline <= now:
+                self._close(connection)
 
     @contextlib.contextmanager
     def _closed_on_error(self, connection: Connection) -> Iterator[None]:
@@ -329,10 +329,10 @@ class Listener:
         except RuntimeError:  # the process or its container may have no further thread
             with self._lock:
                 self._threads -= 1
-                left = [] if self._threads else [one for one, _ in self._requests]
+                left = [] if self._threads else [waiting for waiting, _ in self._requests]
                 self._requests = self._requests if self._threads else deque()
-            for one in left:
-                self._close(one)
+            for waiting in left:
+                self._close(waiting)
 
     def _answer_queued(self) -> None:
         """Answer requests until none waits. Errors are those of broken connections: the peer handles them."""

@@ -122,7 +122,7 @@ class Fetch(FetchLimits):
             here = [(now, since) for now, since in ready if now.replica == source.replica
                     and (now.view == source.view or now.whole)]
             host = source.address.rpartition(":")[0]
-            here.sort(key=lambda one: (one[0].address != source.address, one[0].address.rpartition(":")[0] != host))
+            here.sort(key=lambda peer: (peer[0].address != source.address, peer[0].address.rpartition(":")[0] != host))
             now, since = here[0] if here else (source, "")
             if now.address != source.address:
                 self._say(f"weights: {source.replica} serves at {now.address} now, and not at {source.address}")
@@ -138,7 +138,7 @@ class Fetch(FetchLimits):
         said = False
         while True:
             serving = self._look(())
-            new = [one for one in serving.ready if (one[0].address, one[1]) not in self._tried]
+            new = [replica for replica in serving.ready if (replica[0].address, replica[1]) not in self._tried]
             for source, since in new:
                 self._tried.add((source.address, since))
                 peer = Peer(source, self._wanted.artifact, self._wanted.secret)
@@ -208,10 +208,10 @@ class Fetch(FetchLimits):
         finally:
             for source in self._all():
                 source.close()
-        most = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
+        main = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
         size = sum(self._bytes_from.values())
-        return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
-                       most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
+        return Fetched(entry, index, held, self._whole, main.kind if main else "disk",
+                       main.name if main else self._root, size, self._clock() - begun, self._reused, self._left,
                        [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
     def _view(self) -> Optional[str]:
@@ -489,8 +489,8 @@ class Fetch(FetchLimits):
 def _cause(error: OSError) -> str:
     """Return what is to blame: the disk, unless it is a limit on open files."""
     if error.errno == errno.EMFILE:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"a process here may open only {most} files: raise `ulimit -n` where `ray start` runs on this node"
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"a process here may open only {limit} files: raise `ulimit -n` where `ray start` runs on this node"
     if error.errno == errno.ENFILE:
         return "all processes of this node together have too many open files: raise fs.file-max there"
     return f"this node's disk: {error}"

@@ -90,7 +90,7 @@ def real_path(folder: str, path: str) -> Optional[str]:
     blobs = os.path.join(cache, "blobs")
     within = [root, *([blobs] if snapshots == "snapshots" and not os.path.islink(blobs) else [])]
     real = os.path.realpath(os.path.join(root, path))
-    return real if any(os.path.commonpath([one, real]) == one for one in within) else None
+    return real if any(os.path.commonpath([folder, real]) == folder for folder in within) else None
 
 
 def _hashed(folder: str, path: str) -> File:

@@ -70,8 +70,8 @@ class InMemory:
         self._libc = _libc()
         self._maps = [self._map(entry.path(file.path), file.size) for file in index.files if file.size]
         with contextlib.suppress(ValueError, OSError):
-            most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+            limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
         refused = [area for area in self._maps if self._libc.mlock(*area)]  # mlock also loads the pages
         self.locked = not refused
         if not self.locked:

@@ -83,8 +83,8 @@ class Source:
         self.others = Others(clock)
         self.artifact = fetched.entry.artifact
         self.verified = Verified(root, self.artifact, secret)
-        most = shutil.disk_usage(root).free // 2 if budget is None else budget
-        self.table = ViewTable(clock, most, self._drop)
+        limit = shutil.disk_usage(root).free // 2 if budget is None else budget
+        self.table = ViewTable(clock, limit, self._drop)
         self._held: Dict[Optional[str], Tuple[Index, Entry]] = {fetched.entry.view: (fetched.held, fetched.entry)}
         if fetched.whole is not None:
             whole = self._entry(None)

@@ -141,9 +141,9 @@ def files_view(index: Index, pattern: str) -> Index:
              for number, part in enumerate(re.split(r"\{([^{}]*)\}", pattern))]
     if math.prod(map(len, parts)) > MOST_PATTERNS:
         raise WeightsError(f"{pattern} stands for more than {MOST_PATTERNS} patterns")
-    patterns = ["".join(one) for one in itertools.product(*parts)]
+    patterns = ["".join(pattern) for pattern in itertools.product(*parts)]
     chosen = [file for file in index.files if file.path.endswith(WEIGHTS) and any(
-        fnmatch.fnmatchcase(name, one) for name in (file.path, file.path.split("/")[-1]) for one in patterns)]
+        fnmatch.fnmatchcase(name, pattern) for name in (file.path, file.path.split("/")[-1]) for pattern in patterns)]
     if not chosen:
         raise WeightsError(f"no weight file of the artifact matches {pattern}")
     return Index(tuple(sorted([*chosen, *small_files(index)])))

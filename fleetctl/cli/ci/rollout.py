@@ -20,7 +20,7 @@ from fleetctl.cli.ci.job import (
     lines_of,
 )
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.explicit import Wanted
+from fleetctl.cli.explicit import VerbRequest
 from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
@@ -58,8 +58,8 @@ def rollout(
     job = job_of(lines_of(files, "FLEETCTL_FILES"), where, forge)
     output = ApplyOutput("table")
     options = PlanOptions(force=force, selector=selector, ignore_cooldown=ignore_cooldown)
-    wanted = Wanted("evict", "Replace", yes=True, dry_run=False, output_format="table", lock_timeout_s=lock_timeout,
-                    drain_s=drain)
+    wanted = VerbRequest("evict", "Replace", yes=True, dry_run=False, output_format="table",
+                         lock_timeout_s=lock_timeout, drain_s=drain)
     with job.reports.of_error("rollout", "rollout of", job.files):
         loaded = inspect_fleet(job.files)
         name = loaded.sound().name

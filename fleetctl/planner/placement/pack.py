@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Expected, Placed
-from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
+from fleetctl.planner.placement.greedy import pack_greedily, take_again, top_up
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, Score, crowding, score, wanted_levels
@@ -22,7 +22,7 @@ from fleetctl.planner.placement.problem import Problem, state_demand, state_prob
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Proof
-    from fleetctl.planner.placement.worth.room_worth import RoomWorth
+    from fleetctl.planner.placement.room_worth import RoomWorth
 
 REARRANGE_STEPS = 30_000
 """The most members that remove and reinsert may place."""
@@ -88,7 +88,7 @@ class _RoomPass:
 
     @cached_property
     def _worth(self) -> RoomWorth:
-        from fleetctl.planner.placement.worth.room_worth import RoomWorth
+        from fleetctl.planner.placement.room_worth import RoomWorth
 
         return RoomWorth(self.ledger, self.expected)
 
@@ -232,7 +232,7 @@ class _Search:
         alone = [replica for replica in self.best if len(replica.assignments) == 1]
         if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
-        from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
+        from fleetctl.planner.placement.patterns import pack_by_patterns
         from fleetctl.planner.placement.realize import layout_of, realize
 
         self._clear()
@@ -260,7 +260,7 @@ class _Search:
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting."""
-        from fleetctl.planner.placement.greedy.rearrange import rearrange
+        from fleetctl.planner.placement.rearrange import rearrange
 
         self.restore_best()
         self._keep_if_better(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
@@ -269,7 +269,7 @@ class _Search:
     def spread_out(self) -> None:
         """Improve written spreads as far as the best packing allows."""
         if self.spreading is not None:
-            from fleetctl.planner.placement.greedy.spread_out import pack_again, spread_out
+            from fleetctl.planner.placement.spread_out import pack_again, spread_out
 
             if len(self.best) < self.count:
                 self._clear()

@@ -10,7 +10,7 @@ from itertools import islice
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.growth import living, next_node
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.greedy.greedy import pack_greedily
+from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant

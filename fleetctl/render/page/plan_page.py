@@ -149,10 +149,10 @@ def _cell(cell: Cell, drawing: Drawing) -> Markup:
     return el("span", parts, el("b", label), title=cell.title, class_=f"{marks} {'part' if parts else 'free'}")
 
 
-def _classes(drawing: Drawing, one: Piece | Beside) -> str:
+def _classes(drawing: Drawing, piece: Piece | Beside) -> str:
     """Return the classes of a piece, or of a member without a card: those of its model and of its holder."""
-    number = drawing.numbers.get(one.model or "")
-    return one.holder if number is None else f"m{number} {one.holder}"
+    number = drawing.numbers.get(piece.model or "")
+    return piece.holder if number is None else f"m{number} {piece.holder}"
 
 
 def _new_replicas(node: MapNode) -> Markup:

@@ -160,12 +160,12 @@ def _totals(report: Report) -> Markup:
     return el("div", el("dl", shown, class_="totals"), zeros, class_="counts")
 
 
-def _total(one: Total, *, refused: bool) -> Markup:
-    tone: str = count_tone(one.key, one.count)
-    if one.key == "policy" and one.count:
+def _total(total: Total, *, refused: bool) -> Markup:
+    tone: str = count_tone(total.key, total.count)
+    if total.key == "policy" and total.count:
         tone = "bad" if refused else "warn"  # --force may override all violations
-    return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
-              data_total=one.key, data_count=one.count)
+    return el("div", el("dt", total.label), el("dd", str(total.count)), class_=f"total {tone}".strip(),
+              data_total=total.key, data_count=total.count)
 
 
 def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:

@@ -64,9 +64,9 @@ def render_github(report: Report, checkout: Checkout) -> str:
         of_level = [finding for finding in report.findings if finding.level == level]
         limit = PER_LEVEL - 1 if level == "notice" else PER_LEVEL
         for finding in of_level[:limit]:
-            place = finding.place
-            path = checkout.path(place.file) if place else None
-            at = {"file": visible(path), "line": str(place.line), "col": str(place.column)} if place and path else {}
+            source = finding.source
+            path = checkout.path(source.file) if source else None
+            at = {"file": visible(path), "line": str(source.line), "col": str(source.column)} if source and path else {}
             title = cut_visible(f"{finding.code}: {finding.subject}")
             message = "\n- ".join(map(cut_visible, (finding.message, *finding.details)))
             lines.append(_command(level, {**at, "title": title}, message))
@@ -114,14 +114,14 @@ def _results(findings: Sequence[Finding], default_file: str, checkout: Checkout)
     seen: Counter[tuple[str, str]] = Counter()
     results = []
     for finding in findings:
-        key, place = (finding.code, finding.subject), finding.place
+        key, source = (finding.code, finding.subject), finding.source
         text = "\n".join(map(cut_visible, (f"{finding.subject}: {finding.message}", *finding.details)))
         if "](" in text:  # brackets that would form a link are escaped as the standard requires
             text = re.sub(r"[\\\[\]]", r"\\\g<0>", text)
-        # code scanning requires a location: the place of a finding, else the whole default file
-        file = place.file if place else default_file
+        # code scanning requires a location: the line of a finding, else the whole default file
+        file = source.file if source else default_file
         path = checkout.path(file) if file else None
-        region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
+        region = {"region": {"startLine": source.line, "startColumn": source.column}} if source else {}
         uri = {"uri": quote(visible(path or "")), "uriBaseId": "%SRCROOT%"}
         locations = [] if path is None else [{"physicalLocation": {"artifactLocation": uri, **region}}]
         identity = "\0".join((*key, str(seen[key]))).encode("utf-8", "surrogatepass")
@@ -173,8 +173,8 @@ def _case(head: str, findings: Sequence[Finding]) -> str:
 
 
 def _text_of(finding: Finding) -> str:
-    place = f"{finding.place}: " if finding.place else ""
-    return "\n".join(map(cut_visible, (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details)))
+    source = f"{finding.source}: " if finding.source else ""
+    return "\n".join(map(cut_visible, (f"{source}{finding.level} {finding.code}: {finding.message}", *finding.details)))
 
 
 def _text(*parts: str) -> str:

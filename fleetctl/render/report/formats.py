@@ -59,10 +59,9 @@ def _lines(report: Report) -> Iterator[dict[str, Any]]:
             cells = zip(table.columns, row, strict=True)
             yield {"type": table.key, **{column.key: _value(cell, column) for column, cell in cells}}
     for finding in report.findings:
-        place = finding.place
         yield {"type": "finding", "level": finding.level, "code": finding.code, "subject": finding.subject,
                "message": finding.message, "details": list(finding.details),
-               "source": place.model_dump(by_alias=True) if place else None}
+               "source": finding.source.model_dump(by_alias=True) if finding.source else None}
     yield {"type": "summary", "message": report.conclusion, "totals": totals, "exitCode": report.exit_code}
 
 

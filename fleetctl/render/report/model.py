@@ -52,14 +52,14 @@ TEXT_TONES: dict[str, Tone] = {
 class Finding:
     """One finding. `code` is stable, such as INSUFFICIENT_GPU; `subject` is a model key or another name.
 
-    `place` is the line to point at, None if there is none. `details` are further lines below the message.
+    `source` is the line to point at, None if there is none. `details` are further lines below the message.
     """
 
     level: Level
     code: str
     subject: str
     message: str
-    place: Position | None = None
+    source: Position | None = None
     details: tuple[str, ...] = ()
 
 
@@ -118,7 +118,7 @@ class Table:
     the number of rows, followed by the title: "12 models with nothing to do". `readers` = the formats that show it.
 
     In a terminal it is a grid; `beside` columns fit from a width of `beside_from`. With a `line` it is a title and a
-    line per row: "{model}: {message}" names columns, `signs` has the sign of each row. At most `most` rows are shown.
+    line per row: "{model}: {message}" names columns, `signs` has the sign of each row. At most `limit` rows are shown.
     In a narrow terminal some parts of a cell, which are separated by "; ", are omitted: those equal to a part of
     `redundant`, a template that names columns, and those that end with SEE_BELOW.
     """
@@ -134,7 +134,7 @@ class Table:
     readers: frozenset[Reader] = EVERYONE
     line: str = ""
     signs: tuple[str, ...] = ()
-    most: int | None = None
+    limit: int | None = None
     beside_from: int = 110
     meaning: str = ""
     redundant: str = ""
@@ -150,7 +150,7 @@ class Report:
     """A whole report. `identity` is stable across runs, such as `plan:prod`; `subjects` are all models.
 
     In a terminal the `heading` comes first, then the tables, the `notes`, and the `conclusion`, one sentence.
-    `exit_code` is the detailed one. `file` is the fleet file for findings without a place, in formats that require a
+    `exit_code` is the detailed one. `file` is the fleet file for findings without a line, in formats that require a
     file; "" = none.
     """
 

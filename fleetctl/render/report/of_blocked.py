@@ -17,7 +17,7 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
     rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
     columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
     full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
-                 signs=("!",) * len(rows), most=MODELS_SHOWN)
+                 signs=("!",) * len(rows), limit=MODELS_SHOWN)
     by_reason = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), (one, row))
                         for one, row in zip(blocked, rows, strict=True))
     short = []
@@ -66,11 +66,11 @@ def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
         yield blocked.no_remedy
 
 
-def _addition(one: Addition, nodes: int, estimated: bool) -> str:
-    labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
-    shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
+def _addition(addition: Addition, nodes: int, estimated: bool) -> str:
+    labels = ", ".join(f"{key}={value}" for key, value in addition.labels.items())
+    shape = f"at least {addition.shape}" if addition.like is None else f"{addition.shape}, like {addition.like}"
     count = f"{'about ' if estimated else ''}{count_of(nodes, 'more node')}"
-    shared = f" with one value of {one.one_value_of}" if one.one_value_of else ""
+    shared = f" with one value of {addition.one_value_of}" if addition.one_value_of else ""
     return f"{count} ({shape})" + (f" labeled {labels}" if labels else "") + shared
 
 
@@ -84,15 +84,15 @@ def _for_all(blocked: Blocked) -> str:
         else _addition(one, one.nodes_for_all, one.estimated_for_all) for one in blocked.would_fit if one.nodes_for_all)
 
 
-def _replica(one: InTheWay) -> str:
+def _replica(replica: InTheWay) -> str:
     """Name a replica, with notes unless it runs, belongs to this fleet and has no priority."""
-    notes = ["not started yet"] if one.planned else []
-    if one.surplus:
-        notes.append("not in the file" if one.priority is None else "surplus")
-    if one.owner == "otherFleet":
-        notes.append(f"of fleet {one.fleet}")
-    elif one.owner == "foreign":
+    notes = ["not started yet"] if replica.planned else []
+    if replica.surplus:
+        notes.append("not in the file" if replica.priority is None else "surplus")
+    if replica.owner == "otherFleet":
+        notes.append(f"of fleet {replica.fleet}")
+    elif replica.owner == "foreign":
         notes.append("not managed")
-    if one.priority:
-        notes.append(f"priority {one.priority}")
-    return one.replica + (f" ({', '.join(notes)})" if notes else "")
+    if replica.priority:
+        notes.append(f"priority {replica.priority}")
+    return replica.replica + (f" ({', '.join(notes)})" if notes else "")

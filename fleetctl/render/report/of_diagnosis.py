@@ -44,16 +44,16 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
         findings=tuple(map(_finding, diagnosis.findings)), exit_code=diagnosis.exit_code)
 
 
-def _finding(one: Diagnosed) -> Finding:
-    return Finding(one.severity, one.code, one.subject, f"{one.subject}: {one.message}", details=_below(one))
+def _finding(fact: Diagnosed) -> Finding:
+    return Finding(fact.severity, fact.code, fact.subject, f"{fact.subject}: {fact.message}", details=_below(fact))
 
 
-def _row(one: Diagnosed) -> tuple[Cell, ...]:
-    return one.severity, one.code, one.subject, (one.message, *_below(one))
+def _row(fact: Diagnosed) -> tuple[Cell, ...]:
+    return fact.severity, fact.code, fact.subject, (fact.message, *_below(fact))
 
 
-def _below(one: Diagnosed) -> tuple[str, ...]:
-    lines = (f"to do: {one.advice}" if one.advice else "", f"$ {one.command}" if one.command else "")
+def _below(fact: Diagnosed) -> tuple[str, ...]:
+    lines = (f"to do: {fact.advice}" if fact.advice else "", f"$ {fact.command}" if fact.command else "")
     return tuple(line for line in lines if line)
 
 

@@ -48,11 +48,11 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
     heading += [f"{one.model if one.model is not None else 'All models'} of fleet {one.fleet}: "
                 f"{paused_text(one, inventory.observed_at)}" for one in inventory.pauses]
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
-    most, in_use = _most_of_a_model(inventory), _in_use(inventory)
+    largest, in_use = _most_of_a_model(inventory), _in_use(inventory)
     nodes: list[Row] = []
     for node in inventory.nodes:
-        cap = policies[node.id].slot_cap
-        slots = f"{_of(str(most[node.id]), str(cap.limit))} ({cap.source})" if cap else ""  # such as `2 of 4 (label)`
+        cap = policies[node.id].slot_cap  # shown as `2 of 4 (label)`
+        slots = f"{_of(str(largest[node.id]), str(cap.limit))} ({cap.source})" if cap else ""
         nodes += _node_rows(node, in_use[node.id], holders, slots, policies[node.id].cordoned_by or "")
     names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
     replicas = [(name_of(one), state_text(one, dead), one.fleet or "",
@@ -84,10 +84,10 @@ def _most_of_a_model(inventory: Inventory) -> Counter[str]:
     dead = dead_node_ids(inventory)
     counts = Counter((node_id, replica.model, replica.fleet) for replica in inventory.replicas
                      if is_live(replica, dead) for node_id in {member.node_id for member in replica.members})
-    most: Counter[str] = Counter()
+    largest: Counter[str] = Counter()
     for (node_id, _, _), count in counts.items():
-        most[node_id or ""] = max(most[node_id or ""], count)
-    return most
+        largest[node_id or ""] = max(largest[node_id or ""], count)
+    return largest
 
 
 def _in_use(inventory: Inventory) -> dict[str, Amounts]:
@@ -120,8 +120,8 @@ def _card_cells(card: Gpu, holders: Sequence[str]) -> Row:
     share = _of(f"{card.share:g}", "1") if card.share is not None else ""
     used = UNKNOWN if card.memory_used is None else format_bytes(card.memory_used)
     memory = UNKNOWN if card.memory_total is None else _of(used, format_bytes(card.memory_total))
-    known = card.memory_total is not None and card.memory_used is not None
-    free = format_bytes(max(0, (card.memory_total or 0) - (card.memory_used or 0))) if known else ""
+    is_known = card.memory_total is not None and card.memory_used is not None
+    free = format_bytes(max(0, (card.memory_total or 0) - (card.memory_used or 0))) if is_known else ""
     foreign = f"{format_bytes(card.memory_foreign)}{users_text(card)}" if card.memory_foreign else ""
     return "", share, "", memory, free, ", ".join(holders), foreign, "", "", ""
 
@@ -133,16 +133,16 @@ def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) ->
             if member.node_id is not None:
                 for index in card_indices(member, cards.get(member.node_id, ())) or (None,):
                     holders[member.node_id, index][name_of(replica)] = None
-    return {place: list(names) for place, names in holders.items()}
+    return {card: list(names) for card, names in holders.items()}
 
 
 def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> str:
     node = names.get(member.node_id, member.node_id) if member.node_id else "no node yet"
-    place = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
+    seat = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
     cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""
     amount = f" ({amount_of(member.gpus, 'GPU')})" if member.gpus else ""
     address = f" {member.host_port}" if member.host_port else ""
-    return f"{place}{node}{cards}{amount}{address}"
+    return f"{seat}{node}{cards}{amount}{address}"
 
 
 def _of(used: str, total: str) -> str:

@@ -74,7 +74,7 @@ def plan_report(plan: Plan) -> Report:
     revision = f" at {_commit(plan.fleet.git)}" if plan.fleet.git else ""
     observed = f"{plan.inventory.observed_at} from {plan.inventory.source}"
     placement = certificate_sentence(plan.certificate)
-    places = {row.key: row.source for row in plan.models}
+    sources = {row.key: row.source for row in plan.models}
     given = ((flag, getattr(plan.options, name)) for name, flag in FLAGS.items())
     options = [(flag, one) for flag, value in given for one in (value if isinstance(value, list) else [value]) if one]
     facts = {
@@ -102,7 +102,7 @@ def plan_report(plan: Plan) -> Report:
         tables=plan_tables(plan),
         notes=(*([_compared(plan.change)] if plan.change else []), *([placement] if placement else [])),
         conclusion=totals_line(plan),
-        findings=(*_errors(plan, places), *_warnings(plan, places), *_notices(plan, places)),
+        findings=(*_errors(plan, sources), *_warnings(plan, sources), *_notices(plan, sources)),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,
         file=plan.fleet.files[0].path if plan.fleet.files else "")
@@ -166,7 +166,7 @@ def _commit(git: GitFacts, *, branch: bool = False) -> str:
     return f"{git.commit[:COMMIT_SHOWN]}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
 
 
-def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+def _errors(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Finding]:
     for refusal in plan.policy:
         yield Finding("warning" if refusal.lifted else "error", refusal.code, refusal.model or refusal.key,
                       refusal.message, refusal.source)
@@ -175,17 +175,17 @@ def _errors(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Findi
         yield Finding("warning", "POLICY_CHANGED", key, f"{ALTERED}: {key}: {old} -> {new}", altered.new_source)
     for blocked in plan.blocked:
         yield Finding("error", blocked.code, blocked.model,
-                      f"{count_of(blocked.replicas, 'replica')} blocked: {blocked.message}", places.get(blocked.model),
+                      f"{count_of(blocked.replicas, 'replica')} blocked: {blocked.message}", sources.get(blocked.model),
                       blocked_details(blocked))
 
 
-def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+def _warnings(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Finding]:
     for warning in sorted(plan.file_warnings, key=lambda one: not one.new):  # annotations are limited: new ones first
         yield Finding("warning", warning.code, warning.model or warning.source.file, warning.message, warning.source,
                       warning_notes(warning))
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
-                      places.get(lost.model))
+                      sources.get(lost.model))
     for row in plan.models:
         for count, code, state in ((row.restarting, "RESTARTING", "restarting"),
                                    (row.not_ready, "NO_LONGER_READY", "up but no longer ready")):
@@ -197,19 +197,19 @@ def _warnings(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Fin
         command = replace_command(drift.model, plan.options.files)
         fix = (f"to replace it: {command}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
-                      places.get(drift.model), (*(drift.changes or ()), *fix))
+                      sources.get(drift.model), (*(drift.changes or ()), *fix))
 
 
-def _notices(plan: Plan, places: Mapping[str, Position | None]) -> Iterator[Finding]:
+def _notices(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Finding]:
     for hold in plan.holds:
         yield Finding("notice", "HELD", hold.model, f"{hold.surplus} beyond the target of {hold.wanted}, kept",
-                      places.get(hold.model))
+                      sources.get(hold.model))
     for row in plan.models:
         if row.create:
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
     for wanted in plan.prefetches:
         yield Finding("notice", "PREFETCH", wanted.model,
-                      f"{count_of(len(wanted.nodes), 'node')} to fetch its weights", places.get(wanted.model))
+                      f"{count_of(len(wanted.nodes), 'node')} to fetch its weights", sources.get(wanted.model))
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
     for note in plan.notes:
@@ -246,7 +246,7 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
         *place_tables(actions),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
-              most=PLACES_SHOWN),
+              limit=PLACES_SHOWN),
         planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
         *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
@@ -282,7 +282,7 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
             for model, ids, place in groups]
     columns = (Column("replicas", "replicas", name=True), Column("place", "where"))
     full = Table("place", "Would create", columns, tuple(rows), folded=True, rank=3, line="{replicas}: {place}",
-                 signs=("+",) * len(rows), most=PLACES_SHOWN)
+                 signs=("+",) * len(rows), limit=PLACES_SHOWN)
     if len(rows) <= LINES_SHOWN:
         return (full,)
     names = grouped((f"{place} (each)", f"{model}/{ids_text(ids)}") for model, ids, place in groups)
@@ -300,7 +300,7 @@ def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str],
         note = (f"to replace all outdated ones of {1 + len(others)} models: `fleetctl rollout {file_flags(files)}`, "
                 "which starts each new replica first")
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
-                 meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
+                 meaning="reported, never acted on", note=note, line="{replica}: {message}", limit=LINES_SHOWN)
 
 
 def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
@@ -325,10 +325,10 @@ def _policy(plan: Plan) -> tuple[Table, Table]:
                    Column("place", "where", name=True))
     return (
         Table("policy", "Refused by policy" if refusing(plan.policy) else "Policy: lifted by --force", refused_row,
-              tuple(refused), rank=0, line="{message}", most=LINES_SHOWN,
+              tuple(refused), rank=0, line="{message}", limit=LINES_SHOWN,
               signs=tuple("~" if finding.lifted else "!" for finding in plan.policy)),
         Table("alteredPolicy", ALTERED, altered_row, tuple(altered), rank=0, line="{key}: {old} -> {new} at {place}",
-              signs=("~",) * len(altered), most=LINES_SHOWN))
+              signs=("~",) * len(altered), limit=LINES_SHOWN))
 
 
 def _models(plan: Plan) -> tuple[Table, Table, Table]:
@@ -350,7 +350,7 @@ def _models(plan: Plan) -> tuple[Table, Table, Table]:
     return (Table("model", "Models", MODEL_ROW, tuple(changed), rank=0, redundant=IN_COLUMNS),
             Table("model", f"{plural(len(unchanged), 'model')} with nothing to do", MODEL_ROW, tuple(unchanged),
                   counted=True, rank=0, redundant=IN_COLUMNS),
-            Table("label", "By label", label_row, tuple(labeled), folded=True, rank=5, most=LINES_SHOWN))
+            Table("label", "By label", label_row, tuple(labeled), folded=True, rank=5, limit=LINES_SHOWN))
 
 
 def growth_table(growth: Sequence[Growth]) -> Table:
@@ -359,19 +359,19 @@ def growth_table(growth: Sequence[Growth]) -> Table:
             for one in growth if one.nodes]
     columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
                Column("models", "for", name=True))
-    return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), most=LINES_SHOWN,
+    return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), limit=LINES_SHOWN,
                  line="{name}: {nodes}, at most {max}; for {models}")
 
 
 def _file_warnings(plan: Plan, *, new: bool) -> Table:
     """Return the warnings about the fleet files: those that the base lacks, or the others."""
-    found = [one for one in plan.file_warnings if one.new == new]
+    warnings = [warning for warning in plan.file_warnings if warning.new == new]
     of_files, beside = "of the fleet files", ", which the base has, too" if plan.change else ""
     return Table("fileWarning", f"New warnings {of_files}" if new else f"Warnings {of_files}{beside}",
                  (Column("place", "place", name=True), CODE, Column("message", "what")),
-                 tuple((str(one.source), one.code, (one.message, *warning_notes(one))) for one in found),
+                 tuple((str(one.source), one.code, (one.message, *warning_notes(one))) for one in warnings),
                  folded=bool(beside) and not new, rank=1 if new else 4, line="{place}: {code}: {message}",
-                 signs=("~",) * len(found), most=LINES_SHOWN)
+                 signs=("~",) * len(warnings), limit=LINES_SHOWN)
 
 
 def warning_notes(warning: FileWarning) -> tuple[str, ...]:
@@ -389,16 +389,16 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
     notes = [(note.level, note.code, note.message) for note in plan.notes]
     return (
         Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
-              signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN),
+              signs=("~",) * len(plan.autoscaler), line="{message}", limit=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
-              line="{replica}: {message}", signs=("~",) * len(lost), most=LINES_SHOWN),
+              line="{replica}: {message}", signs=("~",) * len(lost), limit=LINES_SHOWN),
         drift_table(plan.drift, {row.key for row in plan.models if row.surplus}, plan.options.files),
         Table("hold", "Held", (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus"))),
               tuple(holds), folded=True, rank=5, meaning="more replicas run than wanted; all are kept",
               readers=NOT_TERMINAL),
         Table("unmanaged", "Unmanaged", (REPLICA, Column("state", "state", name=True), WHY), tuple(unmanaged),
               folded=True, rank=6, meaning="capacity in use, left alone", line="{replica}: {message}",
-              most=LINES_SHOWN),
+              limit=LINES_SHOWN),
         Table("note", "Notes on nodes", (Column("level", "level", name=True), CODE, WHY), tuple(notes), folded=True,
               rank=6, line="{message}", signs=tuple("~" if note.level == "warning" else "" for note in plan.notes),
-              most=LINES_SHOWN))
+              limit=LINES_SHOWN))

@@ -116,7 +116,7 @@ def what_if_report(answer: WhatIf) -> Report:
                  *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
                 for loss in each if loss.models]
         losses.append(Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM,
-                            most=LOSSES_SHOWN, note="If one node is lost, with the plan applied"))
+                            limit=LOSSES_SHOWN, note="If one node is lost, with the plan applied"))
     return Report(
         kind="answer",
         title="What if",

@@ -42,7 +42,7 @@ def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
                         if (sources := [_planned(one.weights, one.node, getattr(action, "op", "") == "promote")
                                         for one in action.members if one.weights]))
     rows = [(f"{model}/{ids_text(ids)}", source) for (model, source), ids in by_source.items()]
-    return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
+    return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, limit=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
 
 
@@ -53,7 +53,7 @@ def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
         by_source = grouped((", ".join(dict.fromkeys(_planned(member.weights) for member in node.members)), node.node)
                             for node in one.nodes)
         rows += [(one.model, ", ".join(names), source) for source, names in by_source.items()]
-    return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, most=LINES_SHOWN,
+    return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, limit=LINES_SHOWN,
                  line="weights of {model} onto {nodes} from {from}", signs=("+",) * len(rows))
 
 
@@ -61,7 +61,7 @@ def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
     """Return the source of each started replica's weights, and the sources it abandoned."""
     rows = [(replica_name(row.model, row.replica_id), *got_cells(row.weights, row.notes))
             for row in outcomes if row.weights]
-    return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
+    return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, limit=LINES_SHOWN)
 
 
 def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
@@ -149,9 +149,9 @@ def _pruned_sentence(answer: Pruned) -> str:
     return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
 
 
-def _state(one: CachedArtifact, *, dry_run: bool) -> str:
-    if one.removed:
+def _state(artifact: CachedArtifact, *, dry_run: bool) -> str:
+    if artifact.removed:
         return "removed"
-    if one.used:
+    if artifact.used:
         return "in use, kept"
-    return "would be removed" if dry_run else f"not removed{f': {one.trouble}' if one.trouble else ''}"
+    return "would be removed" if dry_run else f"not removed{f': {artifact.trouble}' if artifact.trouble else ''}"

@@ -94,7 +94,7 @@ def _lines(table: Table, width: int) -> Iterator[RenderableType]:
     if table.columns[0].key == "replica":  # replicas with otherwise equal rows share one, as `m/0-2`
         alike = grouped(((sign, tuple(others)), str(name)) for sign, (name, *others) in rows)
         rows = [(sign, (some(replica_ranges(names), NAMES_SHOWN), *others)) for (sign, others), names in alike.items()]
-    for sign, row in rows[:table.most]:
+    for sign, row in rows[:table.limit]:
         cells = list(zip(table.columns, row, strict=True))
         texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "") for column, cell in cells}
         texts |= {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
@@ -105,7 +105,7 @@ def _lines(table: Table, width: int) -> Iterator[RenderableType]:
         for column, cell in cells:
             below = () if isinstance(cell, str) else cell[1:] if f"{{{column.key}}}" in table.line else cell
             yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in below)
-    yield from _more(len(rows), table.most, indent=2)
+    yield from _more(len(rows), table.limit, indent=2)
 
 
 def _signed(text: str, width: int) -> str:
@@ -122,12 +122,12 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     """Yield one grid for several tables with the same columns, and the number of omitted rows."""
     counted = [table for table in tables if table.counted and len(table.rows) > COUNTED_SHOWN]
     rows = [row for table in tables if table not in counted for row in table.rows]
-    most = tables[0].most
+    limit = tables[0].limit
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield from _grid_of(rows[:most], tables[0], width)
-    yield from _more(len(rows), most)
+        yield from _grid_of(rows[:limit], tables[0], width)
+    yield from _more(len(rows), limit)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
@@ -206,9 +206,9 @@ def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[in
             yield index, Text(text, "dim" if column.terminal == "beside" else STYLES.get(text_tone(text), ""))
 
 
-def _more(count: int, most: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
-    if most is not None and count > most:
-        yield _indented(f"and {count - most} more (--format json lists them)", indent, "dim")
+def _more(count: int, limit: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
+    if limit is not None and count > limit:
+        yield _indented(f"and {count - limit} more (--format json lists them)", indent, "dim")
 
 
 def _indented(text: str, columns: int, style: str = "") -> RenderableType:

@@ -7,10 +7,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-from fleetctl.planner.placement import pack, reduce
+from fleetctl.planner.placement import pack, rearrange, reduce
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
-from fleetctl.planner.placement.greedy import rearrange
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.reduce import ReducedProblem
 

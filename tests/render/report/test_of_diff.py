@@ -53,7 +53,7 @@ def test_drift_and_held_are_warnings_and_nothing_is_an_error() -> None:
 def test_a_finding_points_at_the_new_file_or_has_no_position() -> None:
     gone = difference("a", 4, kind="removed", new=None, new_source=None)
     report = diff_report(diff(difference("b", 7), gone))
-    assert [one.place.line if one.place else None for one in report.findings] == [7, None]
+    assert [one.source.line if one.source else None for one in report.findings] == [7, None]
 
 
 def test_a_shared_difference_is_one_finding_one_row_on_pages_and_all_rows_for_programs() -> None:

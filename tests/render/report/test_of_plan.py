@@ -55,10 +55,10 @@ def test_findings_have_a_level_and_point_at_the_model() -> None:
     assert [found[key].level for key in (("LOST", "org/lost"), ("SPEC_CHANGED", "org/drift"))] == ["warning"] * 2
     assert [found[key].level for key in (("HELD", "org/held"), ("CREATE", "org/new"), ("UNMANAGED", "org/theirs"))] == [
         "notice"] * 3
-    blocked = found["INSUFFICIENT_GPU", "org/blocked"].place
+    blocked = found["INSUFFICIENT_GPU", "org/blocked"].source
     assert blocked is not None
     assert (blocked.line, blocked.column) == (7, 5)
-    assert found["UNMANAGED", "org/theirs"].place is None
+    assert found["UNMANAGED", "org/theirs"].source is None
 
 
 def test_ignored_node_labels_are_in_the_table_and_the_findings() -> None:
@@ -78,7 +78,7 @@ def test_warnings_about_the_files_that_a_change_brings_come_before_those_that_th
     assert (known.title, known.folded) == ("Warnings of the fleet files, which the base has, too", True)
     found = [one for one in report.findings if one.code == "FL070"]
     assert [one.subject for one in found] == ["org/two", "org/new", "org/one"]
-    assert [str(one.place) for one in found] == [row[0] for row in (*new.rows, *known.rows)]
+    assert [str(one.source) for one in found] == [row[0] for row in (*new.rows, *known.rows)]
 
 
 def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:

@@ -14,7 +14,7 @@ BROKEN = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  
 
 def test_every_problem_is_a_finding_at_its_line_and_a_row() -> None:
     report = problems_report(inspect_fleet(["-"], stdin=BROKEN.encode))
-    assert [(one.level, one.code, one.place) for one in report.findings] == [
+    assert [(one.level, one.code, one.source) for one in report.findings] == [
         ("error", "FL021", Position(file="<stdin>", line=6, column=5)),
         ("error", "FL020", Position(file="<stdin>", line=7, column=5))]
     assert report.findings[1].details[1] == "did you mean replicas?"

@@ -77,6 +77,6 @@ def test_reports_have_a_table_and_a_warning_for_a_changed_policy() -> None:
     assert table.rows == (("spec.policy.maxNewReplicas", "4", "400", "fleets/prod.yaml:6:21"),)
     [finding] = [one for one in report.findings if one.code == "POLICY_CHANGED"]
     assert (finding.level, finding.message) == ("warning", f"{ALTERED}: spec.policy.maxNewReplicas: 4 -> 400")
-    assert finding.place == Position(file="fleets/prod.yaml", line=6, column=21)
+    assert finding.source == Position(file="fleets/prod.yaml", line=6, column=21)
     quiet = plan_report(plan())
     assert [one for one in (*quiet.tables, *quiet.findings) if "alter" in repr(one)] == []

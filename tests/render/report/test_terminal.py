@@ -136,8 +136,8 @@ def test_a_title_with_a_meaning_has_the_number_of_rows() -> None:
 
 
 def test_long_tables_are_cut_and_the_rest_counted() -> None:
-    assert "and 1 more (--format json lists them)" in printed(replace(LINES, most=1))
-    assert "and 1 more (--format json lists them)" in printed(replace(GRID, most=1))
+    assert "and 1 more (--format json lists them)" in printed(replace(LINES, limit=1))
+    assert "and 1 more (--format json lists them)" in printed(replace(GRID, limit=1))
 
 
 def test_a_table_for_other_readers_is_not_shown() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetctl.planner.placement.bid_prices import CardShare, TooManyError, maximal_packings
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
 from fleetctl.planner.placement.exact.columns import (
@@ -32,7 +33,6 @@ from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 from fleetctl.planner.placement.realize import ANY
 from fleetctl.planner.placement.tally import Ints, Tally
-from fleetctl.planner.placement.worth.bid_prices import CardShare, TooManyError, maximal_packings
 
 FINEST = 1_000_000
 MAX_PACKINGS = 2_000

@@ -1,9 +1,9 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
 Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the room that is left
-is worth most to the expected rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node
-is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one
-domain, which is small, by nodes.
+is worth most to the expected rest, if prices are known (`room_worth.py`); a share strands no memory of its card; no
+empty node is broken; the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes;
+inside one domain, which is small, by nodes.
 
 A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
 choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
@@ -185,7 +185,7 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
 
 
 class Worth(Protocol):
-    """The worth of free room to the expected rest (`worth/room_worth.py`); offers by number."""
+    """The worth of free room to the expected rest (`room_worth.py`); offers by number."""
 
     area_of: list[int]
     """The area of each node."""

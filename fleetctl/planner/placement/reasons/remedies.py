@@ -21,7 +21,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.greedy.greedy import take_again
+from fleetctl.planner.placement.greedy import take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupants

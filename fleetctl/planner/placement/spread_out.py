@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, MovablePacking, place_some
+from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import crowding

@@ -27,7 +27,7 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.objective import layout_levels
-from fleetctl.planner.placement.patterns.pricing import Pricer
+from fleetctl.planner.placement.pattern_pricing import Pricer
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
 from fleetctl.planner.placement.tally import Floats, Ints, Tally

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy.greedy import MAX_LIFTED, MovablePacking, place_some
+from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 

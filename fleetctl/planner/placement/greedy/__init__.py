@@ -1,1 +1,0 @@
-"""Greedy passes over the classes of demand, and ways to improve their result."""

@@ -1,1 +1,0 @@
-"""Column generation over patterns of single nodes, for odd sizes, shared cards and nodes short of CPU."""

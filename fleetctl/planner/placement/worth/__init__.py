@@ -1,1 +1,0 @@
-"""The worth of the free room on nodes to everything else that is expected."""
