@@ -392,13 +392,13 @@ def test_only_the_frame_of_the_verbs_asks_and_it_asks_before_it_acts() -> None:
 
 def test_a_plan_has_no_operation_that_ends_anything() -> None:
     """A reload is a request to a running engine; its operation is not in the list of what can end something."""
-    assert get_args(Action.model_fields["op"].annotation) == ("create", "promote")
+    operations = ("create", "promote", "reload", "prefetch")
+    assert get_args(Action.model_fields["op"].annotation) == operations
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
-    assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == ["create", "promote"]
-    assert schema["$defs"]["Prefetch"]["properties"]["op"]["const"] == "prefetch"
+    assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == [*operations]
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
-    assert lists == {"models", "actions", "prefetches", "holds", "blocked", "drift", "unmanaged", "lost", "policy",
-                     "notes", "file_warnings", "growth", "autoscaler", "reloads"}
+    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
+                     "file_warnings", "growth", "autoscaler"}
     assert not [name for name in ALLOWED if "reload" in name]
 
 

@@ -119,9 +119,9 @@ class ApplyRun(Run):
     def _accept(self, request: Union[ApplyRequest, PlanRequest]) -> List[Task]:
         """Accept a plan, the run's own or a new one after nodes refused replicas; return its replicas as tasks."""
         self._plan = plan = request.plan
-        self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.actions)} to create", level="debug",
+        self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.starts)} to create", level="debug",
                          **request.record)
-        replicas = [replica_of(plan, action, request.logs) for action in plan.actions]
+        replicas = [replica_of(plan, action, request.logs) for action in plan.starts]
         self._promoted.update(replica.id for replica in replicas if replica.op == "promote")
         context = self._context._replace(turns=CardTurns(replicas))
         return [Attempt(replica, context) for replica in replicas]
@@ -189,7 +189,7 @@ class ApplyRun(Run):
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(answer.request)
         self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
-        count = len(plan.actions)
+        count = len(plan.starts)
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
         return bool(accepted or self._refused)
 

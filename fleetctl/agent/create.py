@@ -21,7 +21,7 @@ from . import cluster
 from .cluster import SHARE, format_claim, member_options
 from .gang import GangCoordinator
 from .guarded import supervisor_source
-from .messages import Member, Replica
+from .messages import Action, Member, Replica
 from .replica import ModelActor
 from .report import Refused, actor_name, warm_name
 from .run_messages import Plan
@@ -42,8 +42,8 @@ class CreatedHere(NamedTuple):
     at_ms: int
 
 
-def replica_of(plan: Plan, action: Replica, logs: Mapping[str, str]) -> Replica:
-    """Return the planned action with its fleet, and with the engine, log and supervisor of each member.
+def replica_of(plan: Plan, action: Action, logs: Mapping[str, str]) -> Replica:
+    """Return the replica that an action creates, with its fleet, and the engine, log and supervisor of each member.
 
     `logs` maps `<action>|<group>|<copy>|<rank>` to the name of the log file.
     """
@@ -51,7 +51,8 @@ def replica_of(plan: Plan, action: Replica, logs: Mapping[str, str]) -> Replica:
     members = [member._replace(engine=spec.engine(member.group, member.rank), supervisor=supervisor,
                                log=logs[f"{action.id}|{member.group}|{member.copy}|{member.rank}"])
                for member in action.members]
-    return action._replace(fleet=plan.fleet.name, namespace=plan.fleet.namespace, members=members)
+    return Replica(action.id, action.model, action.replica_id, action.lifecycle, action.spec_hash, action.wanted,
+                   members, action.op, action.engine_hash, plan.fleet.name, plan.fleet.namespace)
 
 
 def check(replica: Replica, not_counted: Set[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a run, its actors and older releases tell each other: engines, members, replicas, reloads, as typed values.
+"""What a run, its actors and older releases tell each other: engines, members, actions, replicas, as typed values.
 
 `wire.parse` reads them where they arrive, `wire.document_of` writes them where they leave; in between the agent has no
 other form, so mypy finds a renamed field, and a test holds them against the client's models. In JSON a name is in camel
@@ -143,7 +143,8 @@ class Resident(NamedTuple):
 class Member(NamedTuple):
     """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
 
-    A plan has no `engine`, `supervisor` (the source of the guards) and `log` (the name of its file).
+    A plan has no `engine`, `supervisor` (the source of the guards) and `log` (the name of its file); of a prefetch it
+    has the `variables` that a member there would have.
     """
 
     group: str
@@ -158,6 +159,7 @@ class Member(NamedTuple):
     cpus: int = 0
     memory: int = 0
     weights: Optional[PlannedWeights] = None
+    variables: Mapping[str, str] = {}
     cooling_cards: Sequence[str] = ()
     residents: Sequence[Resident] = ()
     stop: Optional[Stop] = None
@@ -198,7 +200,10 @@ def seat_of(member: Union[Member, Place, "ReloadMember"]) -> Tuple[str, int, int
 
 
 class Replica(NamedTuple):
-    """A planned replica; `op` is create or promote. `earlier_tries` = the actors that were given up for their cards."""
+    """A new replica, as its actor gets it; `op` is create or promote.
+
+    `earlier_tries` = the actors that were given up for their cards.
+    """
 
     id: str
     model: str
@@ -298,32 +303,35 @@ class EngineAnswer(NamedTuple):
 
 
 class ReloadMember(NamedTuple):
-    """A member of a reloading replica and its new weights; a plan also has its node."""
+    """A member of a reloading replica and its new weights."""
 
     group: str
     copy: int
     rank: int
     weights: Optional[PlannedWeights]
-    node_id: str = ""
-    node: str = ""
 
 
 class PlannedReload(NamedTuple):
-    """A running replica that is to load other weights; `runs` = the spec that it runs.
+    """How a running replica loads other weights: its engine gets the `requests`; `runs` = the spec that it runs."""
 
-    Its engine gets `http`, or several `requests` in their order.
-    """
-
-    id: str
-    model: str
-    replica_id: int
     actor_id: str
     runs: str
+    requests: Sequence[HttpCall]
+
+
+class Action(NamedTuple):
+    """One thing that an apply does for a model; `op` is create, promote, reload, or prefetch (without a replica id)."""
+
+    id: str
+    op: str
+    model: str
     spec_hash: str
     lifecycle: Lifecycle
-    members: Sequence[ReloadMember]
-    http: Optional[HttpCall] = None
-    requests: Sequence[HttpCall] = ()
+    members: Sequence[Member]
+    replica_id: int = -1
+    wanted: int = 0
+    engine_hash: Optional[str] = None
+    reload: Optional[PlannedReload] = None
 
     @property
     def nodes(self) -> List[str]:

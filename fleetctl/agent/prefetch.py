@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from itertools import groupby
 from typing import List, NamedTuple, Optional, Sequence, Set
 
 from .messages import GotWeights, Place, ServedWeights
@@ -122,13 +123,14 @@ def fetches_of(request: ApplyRequest, run: Run) -> List[Task]:
     """
     tasks: List[Task] = []
     busy: Set[str] = set()
-    nodes = [(prefetch, node) for prefetch in request.plan.prefetches for node in prefetch.nodes]
-    for number, (prefetch, planned) in enumerate(nodes):
-        spec = request.plan.specs[prefetch.spec_hash]
-        members = [member._replace(engine=spec.engine(
-            member.variables["FLEETCTL_GROUP"], int(member.variables["FLEETCTL_RANK"]))) for member in planned.members]
-        node = _Node(planned.node_id, Order(members, prefetch.timeout), busy, MAX_PARALLEL)
-        subject, left = OnNodes(prefetch.model, (planned.node,)), not request.wait and number >= MAX_PARALLEL
+    orders = [(action, node_id, list(members)) for action in request.plan.actions if action.op == "prefetch"
+              for node_id, members in groupby(action.members, lambda member: member.node_id)]
+    for number, (action, node_id, planned) in enumerate(orders):
+        spec = request.plan.specs[action.spec_hash]
+        members = [PrefetchMember(member.weights, member.variables, spec.engine(member.group, member.rank))
+                   for member in planned if member.weights]
+        node = _Node(node_id, Order(members, action.lifecycle.startup_timeout), busy, MAX_PARALLEL)
+        subject, left = OnNodes(action.model, (planned[0].node,)), not request.wait and number >= MAX_PARALLEL
         fleet = request.plan.fleet.name
         tasks += [FetchTask(run, subject, node, index, fleet, left) for index in range(len(members))]
     return tasks

@@ -26,9 +26,11 @@ from . import cluster, node
 from .budget import FREE
 from .lock import HeldLock, LockBusy
 from .messages import (
+    Action,
     EngineAnswer,
     HttpCall,
     Json,
+    Member,
     Place,
     PlannedReload,
     ReloadMember,
@@ -297,9 +299,10 @@ class Reloads:
         self._lock: Optional[HeldLock] = None
         self._sources: Dict[str, List[WeightSource]] = {}
         latest: Dict[str, ReloadTask] = {}
-        for row in request.plan.reloads:
-            latest[row.model] = ReloadTask(row, latest.get(row.model), self)
-            self.tasks.append(latest[row.model])
+        for action in request.plan.actions:
+            if action.reload:
+                latest[action.model] = ReloadTask(action, action.reload, latest.get(action.model), self)
+                self.tasks.append(latest[action.model])
 
     def take_lock(self) -> None:
         """Take the lock of all reloads of the fleet, once; if another run holds it, `busy` says so."""
@@ -333,12 +336,13 @@ class Reloads:
             source = WeightSource(replica, host_port(place.ip, weights.port), weights.view, weights.whole)
             self._sources.setdefault(weights.artifact, []).append(source)
 
-    def with_sources(self, member: ReloadMember) -> ReloadMember:
-        """Return the member with the latest sources before those of the plan."""
-        if member.weights is None:
-            return member
-        more = self._sources.get(member.weights.artifact, [])[-MAX_SOURCES:]
-        return member._replace(weights=member.weights._replace(sources=[*more, *member.weights.sources]))
+    def with_sources(self, member: Member) -> ReloadMember:
+        """Return a planned member as its actor gets it, with the latest sources before those of the plan."""
+        weights = member.weights
+        if weights:
+            more = self._sources.get(weights.artifact, [])[-MAX_SOURCES:]
+            weights = weights._replace(sources=[*more, *weights.sources])
+        return ReloadMember(member.group, member.copy, member.rank, weights)
 
 
 class ReloadTask(Task):
@@ -347,9 +351,9 @@ class ReloadTask(Task):
     `before` = the reload of the same model before it.
     """
 
-    def __init__(self, row: PlannedReload, before: Optional[ReloadTask], shared: Reloads) -> None:
+    def __init__(self, row: Action, planned: PlannedReload, before: Optional[ReloadTask], shared: Reloads) -> None:
         super().__init__(row.id, row)
-        self.row, self._before, self._shared = row, before, shared
+        self.row, self._planned, self._before, self._shared = row, planned, before, shared
         self._clock = shared.run.clock
         self._begun_at = self._next = 0.0
         self._handle: Any = None
@@ -413,10 +417,10 @@ class ReloadTask(Task):
         handle = None
         with suppress(ValueError):
             handle = ray.get_actor(actor_name(row.model, row.replica_id))
-        gone = handle is None or handle._actor_id.hex() != row.actor_id
-        if gone or (row.requests and not hasattr(handle, "reload_in_steps")):
+        gone = handle is None or handle._actor_id.hex() != self._planned.actor_id
+        if gone or (len(self._planned.requests) > 1 and not hasattr(handle, "reload_in_steps")):
             return self._said("skipped", *(("NOT_FOUND", GONE) if gone else ("NOT_BEGUN", OLD_ACTOR)))
-        self._handle, self._restarts = handle, cluster.actor_record(row.actor_id).restarts
+        self._handle, self._restarts = handle, cluster.actor_record(self._planned.actor_id).restarts
         if not self._note(asked=True):
             why = f"{NO_RECORD}, so later plans would not know of the reload: it was not asked to"
             return self._said("failed", RELOAD_FAILED, why)
@@ -425,13 +429,13 @@ class ReloadTask(Task):
 
     def _ask(self, request: bool = True) -> None:
         """Ask for the state; `request` = ask for the reload first, because none or a different one was running."""
-        row = self.row
+        row, requests = self.row, self._planned.requests
         if request:
             members = [self._shared.with_sources(member) for member in row.members]
-            first = row.http or row.requests[0]
-            asked = document_of(ReloadRequest(
-                row.runs, row.spec_hash, first, row.lifecycle.startup_timeout, members, row.requests))
-            (self._handle.reload_in_steps if row.requests else self._handle.reload).remote(asked)
+            several = len(requests) > 1
+            asked = document_of(ReloadRequest(self._planned.runs, row.spec_hash, requests[0],
+                                              row.lifecycle.startup_timeout, members, requests if several else ()))
+            (self._handle.reload_in_steps if several else self._handle.reload).remote(asked)
         self._answer = self._handle.reloading.remote()
         self._next = self._clock() + POLL_S
 
@@ -456,7 +460,7 @@ class ReloadTask(Task):
         if state.state == "failed":
             return self._failed(state.code, state.reason, asked=state.runs is None)
         if state.state == "refused":
-            self._shared.keep(self.row.actor_id, None)
+            self._shared.keep(self._planned.actor_id, None)
             why = "it has reloaded since the plan was made: it runs another spec"
             return self._said("skipped", "SPEC_MOVED", why)
         for place in state.places:
@@ -470,9 +474,9 @@ class ReloadTask(Task):
 
     def _ended_meanwhile(self) -> Optional[Outcome]:
         """Return the result if the actor has ended since it was asked; otherwise ask it for the state again."""
-        record = cluster.actor_record(self.row.actor_id)
+        record = cluster.actor_record(self._planned.actor_id)
         if record.state == "DEAD":
-            self._shared.keep(self.row.actor_id, None)
+            self._shared.keep(self._planned.actor_id, None)
             return self._said("skipped", "NOT_FOUND", GONE)
         if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
             self._ask(request=False)
@@ -493,8 +497,8 @@ class ReloadTask(Task):
         self, at: Optional[str] = None, *, asked: Optional[bool] = None, code: Optional[str] = None,
         message: Optional[str] = None, weights: Optional[Sequence[Optional[ServedWeights]]] = None,
     ) -> bool:
-        row = self.row
+        row, actor_id = self.row, self._planned.actor_id
         node_ids = list(dict.fromkeys(member.node_id for member in row.members))
-        return self._shared.keep(row.actor_id, ReloadRecord(
-            row.model, row.replica_id, row.actor_id, row.spec_hash, node_ids, at or utc_now(), self._restarts, asked,
-            code, message, weights))
+        return self._shared.keep(actor_id, ReloadRecord(
+            row.model, row.replica_id, actor_id, row.spec_hash, node_ids, at or utc_now(), self._restarts, asked, code,
+            message, weights))

@@ -15,7 +15,7 @@ from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optiona
 import ray
 
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
-from .messages import GotWeights, Place, PlannedReload, Replica
+from .messages import Action, GotWeights, Place, Replica
 from .ports import host_port
 from .report import first_line
 from .run_messages import EventStream, Holder, Outcome, Requested, Target
@@ -39,7 +39,7 @@ class OnNodes(NamedTuple):
     replica_id: Optional[int] = None
 
 
-Subject = Union[Replica, PlannedReload, Target, OnNodes]
+Subject = Union[Action, Replica, Target, OnNodes]
 
 
 def outcome_of(

@@ -19,7 +19,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
 
-from .messages import Engine, GotWeights, Json, Lifecycle, PlannedReload, PlannedWeights, Replica, ServedWeights
+from .messages import Action, Engine, GotWeights, Json, Lifecycle, PlannedWeights, ServedWeights
 from .report import moment
 from .wire import document_of
 
@@ -62,23 +62,6 @@ class PrefetchMember(NamedTuple):
     weights: PlannedWeights
     variables: Mapping[str, str]
     engine: Engine = Engine()
-
-
-class PrefetchNode(NamedTuple):
-    """A node and what it fetches."""
-
-    node_id: str
-    node: str
-    members: Sequence[PrefetchMember]
-
-
-class Prefetch(NamedTuple):
-    """The nodes that fetch a model's weights; `timeout` in seconds, of each node."""
-
-    model: str
-    spec_hash: str
-    timeout: float
-    nodes: Sequence[PrefetchNode]
 
 
 class Blocked(NamedTuple):
@@ -131,14 +114,17 @@ class Plan(NamedTuple):
     plan_id: str
     fleet: PlanFleet
     specs: Mapping[str, Spec] = {}
-    actions: Sequence[Replica] = ()
-    prefetches: Sequence[Prefetch] = ()
-    reloads: Sequence[PlannedReload] = ()
+    actions: Sequence[Action] = ()
     blocked: Sequence[Blocked] = ()
     growth: Sequence[NodeType] = ()
     unmanaged: Sequence[OtherReplica] = ()
     lost: Sequence[OtherReplica] = ()
     options: PlanOptions = PlanOptions()
+
+    @property
+    def starts(self) -> List[Action]:
+        """The actions that start a replica, in order of creation."""
+        return [action for action in self.actions if action.op in ("create", "promote")]
 
 
 class Holder(NamedTuple):

@@ -41,7 +41,7 @@ from fleetctl.inventory.uptimes import with_deaths
 
 AT_ONCE, WITHIN_S = 200, 10.0
 """How many runs one apply deletes at most, and how long that may take with everything it reads before."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 """With more jobs an apply does not read the list: it takes too long, and the dashboard answers nobody meanwhile."""
 SLACK = 50
 """How many runs too many an apply leaves: otherwise every apply would read all of this for the sake of one run."""
@@ -243,7 +243,7 @@ def delete_old_runs(
         table_rows, run_rows = count_jobs(client)
         if 0 < run_rows <= keep.keep_runs + SLACK:
             return Deletion()
-        if table_rows > MOST_ROWS:
+        if table_rows > MAX_ROWS:
             return Deletion(problem=f"with {table_rows} jobs it takes too long to read after an apply")
     except InventoryError as error:
         return Deletion(problem=error.message)

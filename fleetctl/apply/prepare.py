@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import Inventory, ReplicaMember
 from fleetctl.documents.mask import masked
-from fleetctl.documents.plan import Action, ModelRow, Plan, Reloaded
+from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
@@ -46,9 +46,9 @@ class Starter:
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
     """Return the metadata of an apply's job: what a list of applies shows without reading logs."""
     metadata = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace, "planId": plan.plan_id,
-                "create": str(len(plan.actions)), **starter.metadata()}
-    if plan.reloads:
-        metadata["reload"] = str(len(plan.reloads))
+                "create": str(len(plan.starts)), **starter.metadata()}
+    if plan.summary.reload:
+        metadata["reload"] = str(plan.summary.reload)
     if git := plan.fleet.git:
         metadata["commit"] = git.commit
         metadata["dirty"] = str(git.dirty).lower()
@@ -63,17 +63,16 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     A plan saved by an older release lacks the user's own settings (`asSet`); its shapes are not recorded.
     """
     wanted = {row.key: row.wanted for row in plan.models}
-    acted_on: list[Action | Reloaded] = [*plan.actions, *plan.reloads]
     models = {
-        row.model: RecordedModel(key=row.model, spec_hash=row.spec_hash, wanted=wanted[row.model],
-                                 priority=row.priority, lifecycle=row.lifecycle)
-        for row in acted_on}
+        one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
+                                 priority=one.priority, lifecycle=one.lifecycle)
+        for one in plan.actions if one.op != "prefetch"}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
                         members=[ReplicaMember.model_validate(member.model_dump(exclude={"weights"}))
                                  for member in action.members])
-        for action in plan.actions]
+        for action in plan.starts]
     record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes, replicas=replicas)
     document: dict[str, Any] = record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {**document, "shapes": masked(document.get("shapes", {}))}
@@ -99,7 +98,7 @@ class ApplyTask:
     @property
     def creates(self) -> bool:
         """Whether there are actions, or a request to the autoscaler: a fleet may need fewer nodes than before."""
-        return bool(self.plan.acts or self.plan.growth)
+        return bool(self.plan.actions or self.plan.growth)
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:
@@ -198,6 +197,6 @@ def plan_request(plan: Plan) -> dict[str, Any]:
         "logs": {
             f"{action.id}|{member.group}|{member.copy_index}|{member.rank}": log_name(
                 plan.fleet.namespace, action.model, action.replica_id, member.group, member.copy_index, member.rank)
-            for action in plan.actions for member in action.members
+            for action in plan.starts for member in action.members
         },
     }

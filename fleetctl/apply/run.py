@@ -92,7 +92,7 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
     of the refused models: replicas blocked before, and replicas not placed now.
     """
     remaining, actions = Counter(refused), []
-    for action in fresh.actions:
+    for action in fresh.starts:
         if remaining[action.model] > 0:
             remaining[action.model] -= 1
             actions.append(action)
@@ -105,7 +105,7 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
         short = refused[model] + before[model] - placed[model]
         if short > 0 and model in rows:
             blocked.append(rows[model].model_copy(update={"replicas": short}))
-    return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": blocked})
+    return fresh.model_copy(update={"actions": actions, "blocked": blocked})
 
 
 Relay = Callable[[Event], None]

@@ -212,7 +212,7 @@ def _run_round(
             if sentence not in shown:
                 say("note", sentence)
         shown.update(proposal.shown.autoscaler)
-        if plan.actions or late or not plan.waits_for_nodes:
+        if plan.starts or late or not plan.waits_for_nodes:
             if late and plan.waits_for_nodes:
                 say("warning", f"the time to wait for nodes is over; {STILL_REQUESTED}")
             check_policy(plan)

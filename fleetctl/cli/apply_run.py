@@ -142,7 +142,7 @@ class ApplyOutput:
         report = replace(report, identity=f"{self.verb}:{name}", title=f"{self.verb.capitalize()} of fleet {name}",
                          conclusion=conclusion, exit_code=code, facts=report.facts[1:])  # without the id
         formats = Formats(json=str, report=lambda: report, plan_id=plan.plan_id if plan else "",
-                          acts=plan.acts if plan else bool(self.outcomes))
+                          acts=bool(plan.actions) if plan else bool(self.outcomes))
         reports.write(formats)
         reports.publish(formats)
 
@@ -152,7 +152,7 @@ class ApplyOutput:
         would = [ReplicaOutcome(model=action.model, replica_id=action.replica_id, outcome="skipped", code="DRY_RUN",
                                 nodes=list(dict.fromkeys(member.node for member in action.members)),
                                 message="it would be created")
-                 for action in (self.plan.actions if self.plan else ())]
+                 for action in (self.plan.starts if self.plan else ())]
         code = final_exit_code(blocked, interrupted=False)
         self._write_last(NOTHING_DONE, code, [*would, *blocked])
         return code
@@ -228,7 +228,7 @@ def show_proposal(
     The question is empty with `yes`, and if there is nothing to create. Raises PolicyRefused.
     """
     plan = proposal.task.plan
-    asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
+    asks = bool(plan.actions or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format == "table" or asks):
         # in the formats for programs the plan is not part of the result: it is shown only to a person who is asked
         shown_on = console.result_console() if output_format == "table" else console.message_console()
@@ -242,10 +242,10 @@ def show_proposal(
     if proposal.task.single_use:
         say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
-    if plan.actions or not (plan.acts or plan.new_nodes):
-        steps.append(f"create {count_of(len(plan.actions), 'replica')}")
-    if plan.reloads:
-        steps.append(f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place")
+    if plan.summary.create or not (plan.actions or plan.new_nodes):
+        steps.append(f"create {count_of(plan.summary.create, 'replica')}")
+    if plan.summary.reload:
+        steps.append(f"reload the weights of {count_of(plan.summary.reload, 'replica')} in place")
     if plan.summary.prefetch:
         steps.append(f"fetch weights onto {count_of(plan.summary.prefetch, 'node')}")
     if plan.new_nodes:
@@ -266,7 +266,7 @@ def offer_new_plan(
     except FleetctlError as error:
         say("note", f"no new plan can be made here: {error.message}")
         raise stale from None
-    asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
+    asks = console.may_ask() and not yes and fresh.actions and not refusing(fresh.policy)
     if asks:
         say("refused", stale.message)
         say("moved", *stale.listed)

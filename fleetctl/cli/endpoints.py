@@ -52,7 +52,7 @@ app = command_app(
 MODE = 0o644
 ON_CHANGE_S = 60
 """Time limit of --on-change: while it runs, the file does not change."""
-RETRY_S, MOST_RETRY_S = 5.0, 60.0
+RETRY_S, MAX_RETRY_S = 5.0, 60.0
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
 AT_A_TIME = 16
@@ -194,7 +194,7 @@ def _text(output_format: EndpointFormat, served: Endpoints) -> str:
 class KeptFile:
     """The --out file and its content; --on-change runs after each change.
 
-    While it fails, `passed` runs it again, after pauses that grow from RETRY_S to MOST_RETRY_S: the file is right, but
+    While it fails, `passed` runs it again, after pauses that grow from RETRY_S to MAX_RETRY_S: the file is right, but
     its reader may not know. `retry_in_s` = the rest of such a pause, in seconds.
     """
 
@@ -221,7 +221,7 @@ class KeptFile:
         """Count the time, and run the command again when its pause is over."""
         self.retry_in_s -= seconds
         if self.retry_in_s <= 0:
-            self._pause_s = min(2 * self._pause_s, MOST_RETRY_S)
+            self._pause_s = min(2 * self._pause_s, MAX_RETRY_S)
             self._run()
 
     def _run(self) -> None:

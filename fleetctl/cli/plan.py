@@ -111,7 +111,7 @@ def plan_formats(
         return plan_page(plan, placement_map(), report())
 
     return Formats(json=lambda: render_plan_json(plan), report=report, page=page, plan_id=plan.plan_id,
-                   acts=plan.acts)
+                   acts=bool(plan.actions))
 
 
 @app.command("show", epilog=epilog(

@@ -33,7 +33,7 @@ from fleetctl.workflow.scaling import model_of
 
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
 """The beginning of an address with a password; over HTTP even a user name alone may be a token."""
-MOST_OF_BRANCH = 200
+MAX_BRANCH = 200
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
@@ -108,7 +108,7 @@ def in_branch(key: str) -> str:
     name = quote(key, safe="").replace("~", "%7E")
     if ".." in name or name.endswith((".", ".lock")):
         name = name.replace(".", "%2E")
-    return name if len(name) <= MOST_OF_BRANCH else f"{name[:MOST_OF_BRANCH]}-{sha256(key.encode()).hexdigest()[:8]}"
+    return name if len(name) <= MAX_BRANCH else f"{name[:MAX_BRANCH]}-{sha256(key.encode()).hexdigest()[:8]}"
 
 
 @app.command("from-live", epilog=epilog(

@@ -127,7 +127,7 @@ class Reports:
             report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} fleet {name}")
             formats, written = Formats(json=str, report=lambda: report), dict[Path, ReportFormat]()
             if made:
-                formats = replace(formats, plan_id=made.plan_id, acts=made.acts)
+                formats = replace(formats, plan_id=made.plan_id, acts=bool(made.actions))
             for path, chosen in self.files.items():
                 if chosen not in OWN_FORMATS:
                     try:

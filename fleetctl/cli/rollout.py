@@ -42,7 +42,7 @@ app = command_app(
                "--detailed-exitcode), 3 something stays outdated, 4 refused by policy, 5 another run holds the lock, "
                "7 --wait-timeout passed, 64 usage, 130 interrupted")
 
-AT_ONCE, MOST_AT_ONCE, LOCK_TIMEOUT_S = 4, 100, 600.0
+AT_ONCE, MAX_AT_ONCE, LOCK_TIMEOUT_S = 4, 100, 600.0
 NAMED = 5
 
 
@@ -55,7 +55,7 @@ def rollout(
     files: flags.FlaggedFiles,
     selector: flags.Selector = None,
     at_once: Annotated[int, flags.option(
-        "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, help="At most N models at a time.")] = AT_ONCE,
+        "--at-once", metavar="N", min=1, max=MAX_AT_ONCE, help="At most N models at a time.")] = AT_ONCE,
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     detailed_exitcode: Annotated[bool, typer.Option(

@@ -21,7 +21,7 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.dashboard import InventorySource, Live
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
@@ -30,8 +30,9 @@ from fleetctl.render.report.of_status import status_report
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, with_cold_selectors
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a document needs no client
     from fleetctl.documents.plan import Drift
+    from fleetctl.inventory.dashboard import InventorySource, Live
 
 app = command_app(
     "fleetctl status",
@@ -151,20 +152,20 @@ def status(
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
-        if output_format != "table" and isinstance(source, Live):
+        if output_format != "table" and not isinstance(source, Snapshot):
             from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about
 
             seen = with_verified(source.client, seen)
         if model is not None and not chosen.of(seen):
             chosen = _by_checkpoint(model, chosen, seen)
-        if follow and isinstance(source, Live):
+        if follow and not isinstance(source, Snapshot):
             _follow(source, seen, chosen, interval)
         if output_format == "json":
             write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
         else:
             show_report(chosen.report(seen, _compared(source, chosen, seen)),
                         result_console(UNBROKEN) if chosen.wide else None)
-        if cluster_of(fleet).grow and isinstance(source, Live):
+        if cluster_of(fleet).grow and not isinstance(source, Snapshot):
             from fleetctl.inventory.autoscaler import autoscaler_news  # rarely needed: few clusters grow
 
             say("note", *autoscaler_news(source.client))
@@ -177,7 +178,7 @@ def status(
 def _compared(source: InventorySource, chosen: Shown, seen: Inventory) -> list[Drift]:
     """Return the outdated replicas; of a running cluster with the differences from the file."""
     outdated = chosen.outdated(seen)
-    if not outdated or chosen.fleet is None or not isinstance(source, Live):
+    if not outdated or chosen.fleet is None or isinstance(source, Snapshot):
         return outdated
     from fleetctl.workflow.spec_changes import add_changes, look_up_changes  # reads the history of applies
 

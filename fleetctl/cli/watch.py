@@ -257,8 +257,9 @@ def _run(said: set[str], task: ApplyTask) -> RunSummary:
     Ctrl-C stops the apply, then the watch, however the apply ends.
     """
     job, interrupts = new_job_id("apply"), list[str]()
-    reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
-    say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
+    planned = task.plan.summary
+    reload = f", {planned.reload} to reload" if planned.reload else ""
+    say("job", f"{job}: {count_of(planned.create, 'replica')} to create{reload}")
     started = start_apply(task, job, starter(), ApplyOptions(wait=False), patient())
     try:
         summary = follow(started, lambda _: None, announce=lambda: interrupts.append(job))

@@ -40,13 +40,13 @@ from fleetctl.watch.watcher import Watcher
 if TYPE_CHECKING:
     from fleetctl.watch.page import LivePage
 
-MOST_CONNECTIONS = 96
+MAX_CONNECTIONS = 96
 """Connections at a time, each with a thread and a file. The handler limits how many it answers slowly to two thirds."""
-MOST_FROM_ONE = MOST_CONNECTIONS // 4
+MAX_FROM_ONE = MAX_CONNECTIONS // 4
 """How many of them one address may hold without a complete request, so that it cannot close those of all others."""
 REQUEST_S = 10.0
 """Seconds for a complete request, however its bytes come in."""
-MOST_REQUEST_BYTES = 32 << 10
+MAX_REQUEST_BYTES = 32 << 10
 NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE_S = 1.0
 """How long nothing is accepted after the process has run out of files."""
@@ -88,11 +88,11 @@ class LimitedServer(ThreadingHTTPServer):
         with self._changed:
             host = _network(client_address[0])
             same = [stranger for stranger, its_host in self._strangers.items() if its_host == host]
-            if len(same) >= MOST_FROM_ONE:
+            if len(same) >= MAX_FROM_ONE:
                 self._end(same[0])
-            elif len(self._open) >= MOST_CONNECTIONS and self._strangers:
+            elif len(self._open) >= MAX_CONNECTIONS and self._strangers:
                 self._end(next(iter(self._strangers)))
-            fits = self._changed.wait_for(lambda: len(self._open) < MOST_CONNECTIONS, PAUSE_S)
+            fits = self._changed.wait_for(lambda: len(self._open) < MAX_CONNECTIONS, PAUSE_S)
             self._open.add(request)
             self._strangers[request] = host
         try:
@@ -152,8 +152,8 @@ class LimitedHandler(BaseHTTPRequestHandler):
         head, until = bytearray(), time.monotonic() + REQUEST_S
         while b"\r\n\r\n" not in head:
             self.connection.settimeout(max(0.001, until - time.monotonic()))
-            data = self.connection.recv(MOST_REQUEST_BYTES)
-            if not data or len(head) + len(data) > MOST_REQUEST_BYTES:
+            data = self.connection.recv(MAX_REQUEST_BYTES)
+            if not data or len(head) + len(data) > MAX_REQUEST_BYTES:
                 return
             head += data
         if self.server.has_asked(self.connection):
@@ -189,7 +189,7 @@ _NAME = re.compile(r"[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
 PLAIN = "text/plain; charset=utf-8"
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no token and no known name: probes have none."""
-MOST_LISTENERS, MOST_READERS = 32, 32
+MAX_LISTENERS, MAX_READERS = 32, 32
 """Streams, and other long answers, at a time. A third of all connections is left for those that just came."""
 UNKNOWN_NAME = b"""not served under the name %s
 
@@ -207,8 +207,8 @@ class Served:
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.url = ""
-        self.listeners = threading.BoundedSemaphore(MOST_LISTENERS)
-        self.readers = threading.BoundedSemaphore(MOST_READERS)
+        self.listeners = threading.BoundedSemaphore(MAX_LISTENERS)
+        self.readers = threading.BoundedSemaphore(MAX_READERS)
         self._registry = CollectorRegistry()
         self._registry.register(WatchCollector(watcher))
         self._turn = 0

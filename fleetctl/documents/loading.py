@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.base import FORMAT_VERSION, Versioned
+from fleetctl.documents.base import Versioned
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.names import nearest
 from fleetctl.documents.quantity import first_few, parse_bytes
@@ -106,7 +106,7 @@ def _fast_path(text: str, cls: type[Document], where: str) -> Document | None:
         return None
     if not {"kind", "format_version"} <= document.model_fields_set:
         return None
-    _check_version(document.format_version, where)
+    _check_version(document.format_version, cls, where)
     return document
 
 
@@ -169,16 +169,17 @@ def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
     if kind != wanted:
         found = f"{where} is {_article(str(kind))}, not {_article(wanted)}" if kind else f"{where} has no kind"
         raise DocumentError(found, hint=f"expected kind: {wanted}, as {_WRITTEN_BY.get(wanted, 'fleetctl')} writes it")
-    _check_version(raw.get("formatVersion"), where)
+    _check_version(raw.get("formatVersion"), cls, where)
     return raw
 
 
-def _check_version(version: object, where: str) -> None:
-    known = FORMAT_VERSION.partition(".")[0]
+def _check_version(version: object, cls: type[Versioned], where: str) -> None:
+    newest = cls.model_fields["format_version"].default
+    known = newest.partition(".")[0]
     match = _VERSION.fullmatch(str(version))
     if version is None or match is None:
         found = "has no formatVersion" if version is None else f"has formatVersion {version!r}"
-        raise DocumentError(f"{where} {found}", hint=f"this fleetctl reads {known}.x, as \"{FORMAT_VERSION}\"")
+        raise DocumentError(f"{where} {found}", hint=f"this fleetctl reads {known}.x, as \"{newest}\"")
     if match[1] != known:
         raise DocumentError(f"{where} has formatVersion {version}, and this fleetctl reads {known}.x",
                             hint=OTHER_VERSION_HINT)
@@ -191,7 +192,7 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
         problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or item['msg']}"
                     for item in error.errors(include_url=False)]
         shown = "; ".join(first_few(problems, SHOWN_PROBLEMS))
-        newer = _why_newer(raw, shown)
+        newer = _why_newer(raw, cls, shown)
         if newer is not None:
             raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHER_VERSION_HINT) from None
         raise DocumentError(f"{where} is damaged: {shown}") from None
@@ -216,14 +217,14 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"
 
 
-def _why_newer(raw: Mapping[str, Any], problems: str) -> str | None:
+def _why_newer(raw: Mapping[str, Any], cls: type[Versioned], problems: str) -> str | None:
     """Return why a document that does not fit needs a newer fleetctl; None if nothing in it says so.
 
     `problems` = what does not fit, in words.
     """
-    from fleetctl.documents.plan import NEWEST_PLAN, Action
+    from fleetctl.documents.plan import Action
 
-    known_version = NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    known_version = cls.model_fields["format_version"].default
     known_operations = frozenset(get_args(Action.model_fields["op"].annotation))
     actions = raw.get("actions")
     named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
@@ -16,8 +16,6 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.record import Lifecycle
 from fleetctl.documents.weights import PlannedWeights, is_absent, is_zero
 
-NEWEST_PLAN = "1.1"
-"""The format of a plan with any operation other than create; an older fleetctl refuses such operations."""
 WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of blocked replicas that would run on nodes that the autoscaler may add."""
 
@@ -124,7 +122,7 @@ class PlannedResident(Stored):
 
 
 class ActionMember(Stored):
-    """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
+    """One member, its node, what it newly claims there, and its weights. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     cooling_cards: list[str] = Field(
         default_factory=list, exclude_if=is_zero, description="UUIDs of the node's cooling cards, which it refuses")
@@ -142,79 +140,52 @@ class ActionMember(Stored):
     cpus: int
     memory: int
     weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
+    variables: dict[str, str] = Field(
+        default_factory=dict, exclude_if=is_zero, description="of a prefetch: those that a member of a new replica "
+                                                              "there would have")
     stop: dict[str, Any] | None = Field(
         None, exclude_if=is_absent, description="how its engine is ended, as in the file; grace in seconds")
 
 
-class Action(Stored):
-    """Create one replica; promote = on the nodes and under the id of a WARM replica of its model."""
+class PlannedReload(Stored):
+    """How a running replica loads other weights in place. Nothing is ended."""
 
-    id: str = Field(description="<model>/<replicaId>")
-    op: Literal["create", "promote"] = "create"
-    model: str
-    replica_id: int
-    spec_hash: str
-    engine_hash: str | None = Field(None, exclude_if=is_absent, description="of the spec without its weights")
-    wanted: int = Field(
-        description="the model's target, plus its surge while replicas are outdated: the agent creates no more")
-    priority: int = 0
-    lifecycle: Lifecycle
-    members: list[ActionMember]
-
-
-class PrefetchMember(Stored):
-    """What a node fetches once, with the variables that a member of a new replica there would have."""
-
-    weights: PlannedWeights
-    variables: dict[str, str]
-
-
-class PrefetchNode(Stored):
-    """A node with missing weights, and what it fetches."""
-
-    node_id: str
-    node: str
-    members: list[PrefetchMember]
-
-
-class Prefetch(Stored):
-    """Let nodes fetch the weights that `cold` in the fleet file keeps there. It starts no replica."""
-
-    id: str = Field(description="<model>/prefetch")
-    op: Literal["prefetch"] = "prefetch"
-    model: str
-    spec_hash: str
-    timeout: float = Field(description="the time limit of each node in seconds: the model's startupTimeout")
-    nodes: list[PrefetchNode]
-
-
-class ReloadMember(Stored):
-    """One member of a reloading replica, and its new weights; null = it has none."""
-
-    group: str
-    copy_index: int = Field(alias="copy")
-    rank: int
-    node_id: str
-    node: str
-    weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
-
-
-class Reloaded(Stored):
-    """A running replica whose engine loads other weights in place. Nothing is ended."""
-
-    id: str = Field(description="<model>/<replicaId>")
-    model: str
-    replica_id: int
     actor_id: str
     runs: str = Field(description="its spec hash before the reload")
-    spec_hash: str = Field(description="its spec hash after the reload")
-    priority: int = Field(0, exclude_if=is_zero)
-    http: dict[str, Any] | None = Field(None, exclude_if=is_absent, description="the request to its engine, as in the "
-                                        "file; absent if there are several")
-    requests: list[dict[str, Any]] = Field(
-        default_factory=list, exclude_if=is_zero, description="the requests to its engine in their order, if several")
-    lifecycle: Lifecycle
-    members: list[ReloadMember]
+    requests: list[dict[str, Any]] = Field(description="the requests to its engine in their order, as in the file")
+
+
+NO_REPLICA = -1
+"""The replica id of an action that is of no replica; JSON leaves it out."""
+
+
+class Action(Stored):
+    """One thing that an apply does for a model.
+
+    create = start a replica; promote = the same on the nodes and under the id of a WARM replica of its model; reload =
+    let a running replica load other weights; prefetch = let nodes fetch the weights that `cold` keeps there.
+    """
+
+    id: str = Field(description="<model>/<replicaId>, or <model>/prefetch")
+    op: Literal["create", "promote", "reload", "prefetch"]
+    model: str
+    replica_id: int = Field(NO_REPLICA, exclude_if=lambda value: value == NO_REPLICA,
+                            description="absent = a prefetch, which is of no replica")
+    spec_hash: str = Field(description="of the spec afterwards")
+    engine_hash: str | None = Field(None, exclude_if=is_absent, description="of the spec without its weights")
+    wanted: int = Field(0, exclude_if=is_zero, description="of a new replica: the model's target, plus its surge while "
+                                                           "replicas are outdated: the agent creates no more")
+    priority: int = 0
+    lifecycle: Lifecycle = Field(description="startupTimeout is also the time limit of a reload, and of each node of a "
+                                             "prefetch")
+    reload: PlannedReload | None = Field(None, exclude_if=is_absent)
+    members: list[ActionMember]
+
+    @model_validator(mode="after")
+    def _has_what_its_operation_needs(self) -> Action:
+        if (self.replica_id < 0) != (self.op == "prefetch") or (self.reload is None) == (self.op == "reload"):
+            raise ValueError("its replicaId or reload does not fit its op")
+        return self
 
 
 class Hold(Stored):
@@ -423,6 +394,7 @@ class Plan(Versioned):
     """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
 
     kind: Literal["Plan"] = "Plan"
+    format_version: str = "2.0"
     plan_id: str = ""
     tool_version: str
     fleet: PlanFleet
@@ -434,11 +406,9 @@ class Plan(Versioned):
     specs: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by spec hash: workers and placement of the models acted on, resolved; "
                                           "asSet = both as the user set them, which the hash covers")
-    actions: list[Action] = Field(default_factory=list)
-    prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=is_zero)
-    reloads: list[Reloaded] = Field(
-        default_factory=list, exclude_if=is_zero, description="formatVersion 1.1: the replicas that load other "
-                                                              "weights, one per model at a time")
+    actions: list[Action] = Field(
+        default_factory=list, description="new replicas in order of creation, reloads (one per model at a time), and "
+                                          "prefetches")
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
@@ -461,9 +431,19 @@ class Plan(Versioned):
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
 
     @property
-    def acts(self) -> bool:
-        """Whether an apply creates, reloads or fetches anything."""
-        return bool(self.actions or self.reloads or self.prefetches)
+    def starts(self) -> list[Action]:
+        """The actions that start a replica."""
+        return [action for action in self.actions if action.op in ("create", "promote")]
+
+    @property
+    def reloads(self) -> list[Action]:
+        """The actions by which a running replica loads other weights."""
+        return [action for action in self.actions if action.op == "reload"]
+
+    @property
+    def prefetches(self) -> list[Action]:
+        """The actions by which nodes fetch weights to keep them."""
+        return [action for action in self.actions if action.op == "prefetch"]
 
     @property
     def waits_for_nodes(self) -> bool:

@@ -153,16 +153,16 @@ def parse_headers(text: str) -> Mapping[str, str]:
         raise InventoryError(f"{HEADERS_VARIABLE} is not a JSON object", hint=f"it takes {_EXAMPLE}")
     headers: dict[str, str] = {}
     for number, (name, value) in enumerate(pairs, 1):
-        _check_header(number, name, value, {known.lower() for known in headers})
+        _check_header(number, name, value, {earlier.lower() for earlier in headers})
         headers[name] = value
     return headers
 
 
-def _check_header(number: int, name: str, value: object, known: set[str]) -> None:
+def _check_header(number: int, name: str, value: object, earlier: set[str]) -> None:
     if not _NAME.fullmatch(name):
         raise InventoryError(f"the name in entry {number} of {HEADERS_VARIABLE} is not a valid header name",
                              hint=f"it takes {_EXAMPLE}")
-    if name.lower() in known:
+    if name.lower() in earlier:
         raise InventoryError(f"{HEADERS_VARIABLE} sets {name} twice", hint="header names are case-insensitive")
     if name.lower() in _RESERVED:
         raise InventoryError(f"{HEADERS_VARIABLE} sets {name}, which fleetctl sets itself",
@@ -273,20 +273,20 @@ def _look_up(address: str, environ: Mapping[str, str], python: str, on_waiting: 
     waiting = threading.Timer(WAITING_S, on_waiting)
     waiting.start()
     try:
-        found = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
-                               errors="replace", timeout=LOOKUP_TIMEOUT_S, check=False)
+        lookup = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
+                                errors="replace", timeout=LOOKUP_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
                                  hint=_lookup_hint(address)) from None
     finally:
         waiting.cancel()
-    if found.returncode == _NO_RAY:
+    if lookup.returncode == _NO_RAY:
         raise InventoryError(f"looking up the address {address!r} needs ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "
                                   "pip install 'ray[default]'")
-    urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
-    if found.returncode != 0 or not urls:
-        errors = [line.strip() for line in found.stderr.splitlines() if line.strip()]
+    urls = [line.removeprefix("url=") for line in lookup.stdout.splitlines() if line.startswith("url=http")]
+    if lookup.returncode != 0 or not urls:
+        errors = [line.strip() for line in lookup.stderr.splitlines() if line.strip()]
         why = f": {errors[-1][:200]}" if errors else ""
         raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{why}",
                                  hint=_lookup_hint(address))

@@ -76,9 +76,9 @@ def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | N
             raise InventoryError(f"{path} answered without a list of rows")
         return read(row)
 
-    found, listing = client.read_entries(path, ("data", "result", "result"), params, read_row)
-    usable = tuple(row for row in found if row is not None)
-    return Listing(usable, len(found) - len(usable), tuple(_problems(path, listing)), _cut(path, listing, len(found)))
+    rows, listing = client.read_entries(path, ("data", "result", "result"), params, read_row)
+    usable = tuple(row for row in rows if row is not None)
+    return Listing(usable, len(rows) - len(usable), tuple(_problems(path, listing)), _cut(path, listing, len(rows)))
 
 
 def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
@@ -127,31 +127,31 @@ def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
     If the listing is `cut`, only actors that are not replicas may be missing. The queries ask for details: without
     them Ray returns no claim, placement group or repr.
     """
-    found: dict[str, LiveActor] = {}
+    by_id: dict[str, LiveActor] = {}
     problems: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
         listing = list_rows(client, "actors", read_actor, filters=[("state", "=", state)])
-        found |= {actor.actor_id: actor for actor in listing.rows}
+        by_id |= {actor.actor_id: actor for actor in listing.rows}
         problems += [f"{problem} ({state})" for problem in listing.problems]
         problems += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
         cut += [f"{listing.cut} ({state})"] if listing.cut else []
     if cut:
-        found |= {actor.actor_id: actor for actor in _missing_replicas(client, found)}
-    return Listing(tuple(found[actor_id] for actor_id in sorted(found)), problems=tuple(dict.fromkeys(problems)),
+        by_id |= {actor.actor_id: actor for actor in _missing_replicas(client, by_id)}
+    return Listing(tuple(by_id[actor_id] for actor_id in sorted(by_id)), problems=tuple(dict.fromkeys(problems)),
                    cut="; ".join(dict.fromkeys(cut)) or None)
 
 
-def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:
+def _missing_replicas(client: DashboardClient, listed: Mapping[str, LiveActor]) -> list[LiveActor]:
     """Return the live replicas and their members that are not in `known`; raises InventoryError."""
 
     def read(actor_id: str, entry: object) -> LiveActor | None:
         row = _row_of(actor_id, object_of(entry))
         ours = row["class_name"] in MEMBER_CLASSES or parse_actor_name(str(row["name"])) is not None
-        return read_actor(row) if ours and actor_id not in known else None
+        return read_actor(row) if ours and actor_id not in listed else None
 
-    found, _ = client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}, read, opening="{", large=True)
-    return [actor for actor in found if actor is not None]
+    actors, _ = client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}, read, opening="{", large=True)
+    return [actor for actor in actors if actor is not None]
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
@@ -206,8 +206,8 @@ def death_messages(cause: object) -> Iterator[str]:
 def packed_failure(texts: Sequence[str]) -> Mapping[str, Any]:
     """Return the failure that the agent has packed into a cause of death; empty if there is none."""
     for line in (line for text in reversed(texts) for line in reversed(text.splitlines())):
-        _, found, packed = line.partition(PREFIX)
-        if found:
+        _, prefix, packed = line.partition(PREFIX)
+        if prefix:
             try:
                 failure, _ = json.JSONDecoder().raw_decode(without_half_pairs(packed))
             except (ValueError, RecursionError):

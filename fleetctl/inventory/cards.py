@@ -59,8 +59,8 @@ def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
     total, available = [whole_of(amount) for amount in [*list_of(entry.get("mem")), None, None][:2]]
     if len(cards) != 1 or not total or available is None or not 0 <= available <= total:
         return cards
-    found = {"memory_total": total, "memory_used": total - available, "memory_foreign": 0, "unified": True}
-    return [cards[0].model_copy(update=found)]
+    memory = {"memory_total": total, "memory_used": total - available, "memory_foreign": 0, "unified": True}
+    return [cards[0].model_copy(update=memory)]
 
 
 def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) -> Gpu | None:
@@ -106,15 +106,15 @@ def with_unreported(nodes: Sequence[Node]) -> list[Node]:
     label, or if no node reports any card and Ray has seen no kind of card on the node.
     """
     reported = [sum(bool(card.uuid or card.model or card.memory_total) for card in node.gpus) for node in nodes]
-    real, found = any(reported), list[Node]()
+    real, marked = any(reported), list[Node]()
     for node, count in zip(nodes, reported, strict=True):
         missing = int(node.resources.total.gpu) - count
         if missing > 0 and node.state != "DEAD" and SIMULATED_CARDS not in node.labels.items() and (
                 real or ACCELERATOR_LABEL in node.labels):
-            found.append(node.model_copy(update={"unreported_cards": missing}))
+            marked.append(node.model_copy(update={"unreported_cards": missing}))
         else:
-            found.append(node)
-    return found
+            marked.append(node)
+    return marked
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:

@@ -52,8 +52,8 @@ def claim_of_amounts(amounts: Amounts) -> Claim:
 
 def read_claim(resources: object) -> Claim:
     """Return the claim of a Ray resource mapping on its node itself; other resources are left out."""
-    found = object_of(resources)
-    return Claim(_share(found.get("GPU")), _share(found.get("CPU")), round(_number(found.get("memory"))))
+    amounts = object_of(resources)
+    return Claim(_share(amounts.get("GPU")), _share(amounts.get("CPU")), round(_number(amounts.get("memory"))))
 
 
 def read_claim_in_group(resources: object) -> Claim:
@@ -108,7 +108,7 @@ class AgentView:
 
 def read_sums(listed: object) -> Mapping[str, RaySum]:
     """Return Ray's sums by node id from `nodeLogicalResources`, without nodes whose text cannot be parsed."""
-    return {node_id: found for node_id, text in object_of(listed).items() if (found := read_sum(text)) is not None}
+    return {node_id: ray_sum for node_id, text in object_of(listed).items() if (ray_sum := read_sum(text)) is not None}
 
 
 def read_sum(text: object) -> RaySum | None:

@@ -271,8 +271,6 @@ def _json_errors_explained(path: str, via: str) -> Iterator[None]:
         raise cut from None
 
 
-
-
 def ask_all(ask: Callable[[About], Result], about: Iterable[About], at_once: int = READERS) -> list[Result]:
     """Return the result of `ask` for each item, in order; raises the first item's exception."""
     with ThreadPoolExecutor(at_once, thread_name_prefix="ask") as pool:

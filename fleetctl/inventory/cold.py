@@ -39,28 +39,28 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
     chosen = [node for node in seen.nodes if node.state == "ALIVE" and any(
         matches(selector, node.all_labels) for selector in selectors)]
     answers = ask_all(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), chosen)
-    found: dict[str, list[ColdWeights] | None] = {}
+    weights: dict[str, list[ColdWeights] | None] = {}
     failed = []
     for node, names in zip(chosen, answers, strict=True):
-        found[node.id] = None if isinstance(names, str) else _weights_on(names, node.id)
+        weights[node.id] = None if isinstance(names, str) else _weights_on(names, node.id)
         if isinstance(names, str):
             failed.append(f"{node.name}: the weights on its disk are unknown: {names}")
     return seen.model_copy(update={"warnings": [*seen.warnings, *failed], "nodes": [
-        node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
+        node.model_copy(update={"cold": weights[node.id]}) if node.id in weights else node for node in seen.nodes]})
 
 
 def with_unfetched(nodes: Sequence[Node], records: Records) -> list[Node]:
     """Return the nodes with their failed fetches, as applies have recorded them."""
-    found: dict[str, list[FailedFetch]] = {}
-    for one in records.of(UNFETCHED):
+    failed: dict[str, list[FailedFetch]] = {}
+    for record in records.of(UNFETCHED):
         with suppress(ValidationError):  # written by another release
-            found.setdefault(str(one.payload.get("nodeId")), []).append(FailedFetch.model_validate(one.payload))
-    return [node.model_copy(update={"unfetched": found[node.id]}) if node.id in found else node for node in nodes]
+            failed.setdefault(str(record.payload.get("nodeId")), []).append(FailedFetch.model_validate(record.payload))
+    return [node.model_copy(update={"unfetched": failed[node.id]}) if node.id in failed else node for node in nodes]
 
 
 def _weights_on(names: Sequence[str], node_id: str) -> list[ColdWeights]:
-    found = (_FILE_NAME.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
-    return [ColdWeights(artifact=match[1], view=match[2]) for match in found if match]
+    matched = (_FILE_NAME.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
+    return [ColdWeights(artifact=match[1], view=match[2]) for match in matched if match]
 
 
 def with_wrong(client: DashboardClient, seen: Inventory) -> Inventory:
@@ -71,11 +71,11 @@ def with_wrong(client: DashboardClient, seen: Inventory) -> Inventory:
     used = {member.node_id for replica in seen.replicas for member in replica.members if member.weights}
     nodes = [node for node in seen.nodes if node.state != "DEAD" and node.id in used]
     answers = ask_all(lambda node: _wrong_on(client, node), nodes)
-    found = {node.id: answer for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, list)}
+    wrong = {node.id: answer for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, list)}
     silent = [f"{node.name}: its notes about wrong weights are unknown: {answer}"
               for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, str)]
     return seen.model_copy(update={"warnings": [*seen.warnings, *silent], "nodes": [
-        node.model_copy(update={"wrong_weights": found[node.id]}) if found.get(node.id) else node
+        node.model_copy(update={"wrong_weights": wrong[node.id]}) if wrong.get(node.id) else node
         for node in seen.nodes]})
 
 
@@ -98,9 +98,9 @@ def with_verified(client: DashboardClient, seen: Inventory) -> Inventory:
     missing = list(dict.fromkeys(
         (member.node_id, weights.artifact, weights.view) for replica in seen.replicas for member in replica.members
         if (weights := member.weights) and member.node_id and weights.verified is None))
-    notes = ask_all(lambda one: _note(client, one[0], f"{NOTE}{one[0]}-{one[1]}{f'-{one[2]}' if one[2] else ''}.json"),
+    notes = ask_all(lambda key: _note(client, key[0], f"{NOTE}{key[0]}-{key[1]}{f'-{key[2]}' if key[2] else ''}.json"),
                     missing)
-    since = {one: at for one, note in zip(missing, notes, strict=True) if (at := moment_of(note.get("verified")))}
+    since = {key: at for key, note in zip(missing, notes, strict=True) if (at := moment_of(note.get("verified")))}
 
     def filled(member: ReplicaMember) -> ReplicaMember:
         weights: ServedWeights | None = member.weights
@@ -111,7 +111,7 @@ def with_verified(client: DashboardClient, seen: Inventory) -> Inventory:
     def with_times(replica: Replica) -> Replica:
         return replica.model_copy(update={"members": [filled(member) for member in replica.members]})
 
-    return seen.model_copy(update={"replicas": [with_times(one) for one in seen.replicas]}) if since else seen
+    return seen.model_copy(update={"replicas": [*map(with_times, seen.replicas)]}) if since else seen
 
 
 def _note(client: DashboardClient, node_id: str, name: str) -> dict[str, object]:

@@ -96,10 +96,10 @@ class Live:
         own sums make up for it. Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
         """
         with collector_paused(lasting=True):
-            found = _read(self, ages=ages)
-            if ages and any(member.weights for replica in found.replicas for member in replica.members):
-                found = with_wrong(self.client, found)
-            return with_cold(self.client, found, self.cold) if self.cold else found
+            inventory = _read(self, ages=ages)
+            if ages and any(member.weights for replica in inventory.replicas for member in replica.members):
+                inventory = with_wrong(self.client, inventory)
+            return with_cold(self.client, inventory, self.cold) if self.cold else inventory
 
 
 InventorySource = Live | Snapshot
@@ -148,7 +148,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         replicas=replicas,
         failures=failed,
         successes=list(after_failures([*answers.ended.successes, *lost], failed)),
-        pauses=[one for one in pauses_in(records, live.namespace) if not has_ended(one, now)])
+        pauses=[pause for pause in pauses_in(records, live.namespace) if not has_ended(pause, now)])
 
 
 def _ask(client: DashboardClient, namespace: str) -> _Answers:

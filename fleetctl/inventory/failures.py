@@ -75,18 +75,18 @@ def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str
 
     A replica that was created again on other cards has not failed: only its last try counts, and cards that failed.
     """
-    found, tried_again, silent = list[Failure | Success](), set[str](), list[Silent]()
+    outcomes, tried_again, silent = list[Failure | Success](), set[str](), list[Silent]()
     losses: list[str] = []
     for name in CLASSES:
         listing: Listing[Failure | Success] = list_rows(
             client, "actors", lambda row: _read(row, namespace, tried_again, silent),
             filters=[("state", "=", "DEAD"), ("class_name", "=", name)])
         losses += listing.losses
-        found.extend(listing.rows)
-    failures = [outcome for outcome in found if isinstance(outcome, Failure)
+        outcomes.extend(listing.rows)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)
                 and (outcome.actor_id not in tried_again or outcome.code in CARD_FAILURES)]
     return Ended(sorted(failures, key=lambda outcome: outcome.actor_id or ""),
-                 [outcome for outcome in found if isinstance(outcome, Success)], silent), losses
+                 [outcome for outcome in outcomes if isinstance(outcome, Success)], silent), losses
 
 
 def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:
@@ -174,7 +174,7 @@ def find_planned(
             silent[actor.actor_id] = actor.name, job
     needed = list({job.submission_id: job for _, job in silent.values()}.values())
     records = ask_all(lambda job: dict(_records(client, job)), needed)
-    logs = {job.submission_id: found for job, found in zip(needed, records, strict=True)}
+    logs = {job.submission_id: replicas for job, replicas in zip(needed, records, strict=True)}
     return {actor_id: logs[job.submission_id].get(actor_name) or _planned_by(job)
             for actor_id, (actor_name, job) in silent.items()}
 

@@ -109,9 +109,9 @@ class Contact:
         self.answered = True
         if (at := sent_at(headers)) is not None:
             with self.lock:
-                found = at - time.monotonic()
-                if self.ahead_s is None or not found <= self.ahead_s <= found + STEP_S:
-                    self.ahead_s = found
+                ahead_s = at - time.monotonic()
+                if self.ahead_s is None or not ahead_s <= self.ahead_s <= ahead_s + STEP_S:
+                    self.ahead_s = ahead_s
 
     def report(self) -> None:
         """Report the wait, once for all concurrent requests."""

@@ -97,19 +97,19 @@ def _within(text: _Text, within: tuple[str, ...], opening: str,
         for key in text.keys(opening):
             yield key, text.value()
         return
-    found = failed = False
+    is_there = failed = False
     for key in text.keys("{"):
         if key != within[0] or failed:
             siblings[key] = text.value()
             failed |= key == "result" and siblings[key] is False
-        elif found:
+        elif is_there:
             raise ValueError(f"it has {key} twice")
         else:
-            found = True
+            is_there = True
             yield from _within(text, within[1:], opening, siblings)
     if failed:
         raise NotTheAnswer(f"failed in the cluster: {siblings.get('msg') or 'no reason given'}")
-    if not found:
+    if not is_there:
         raise NotTheAnswer(f"answered without {within[0]}")
 
 

@@ -69,26 +69,26 @@ class LogEnd:
 
 
 def read_end(
-    client: DashboardClient, log: EngineLog, lines: int, enough: Enough, *, most: int = MOST_LINES,
+    client: DashboardClient, log: EngineLog, lines: int, enough: Enough, *, max_lines: int = MOST_LINES,
     last_bytes: int = HELD_BYTES
 ) -> LogEnd:
     """Read `lines` lines from the end, then more until `enough` is true, up to `most` lines or the whole log."""
-    requested = min(lines, most)
+    requested = min(lines, max_lines)
     while True:
         read = read_log(client, log, requested, last_bytes)
         if read.data is None:
             return LogEnd(log, requested=requested, exists=False, failed=read.failed)
-        found, exact = lines_of(read.data, whole=read.whole)
+        read_lines, exact = lines_of(read.data, whole=read.whole)
         is_cut = not read.whole and line_count(read.data) < requested  # cut at `last_bytes`: no more can be read
-        if read.whole or is_cut or requested >= most or (exact and enough(found)):
+        if read.whole or is_cut or requested >= max_lines or (exact and enough(read_lines)):
             break
-        requested = min(requested * GROWTH, most)
+        requested = min(requested * GROWTH, max_lines)
     whole = read.whole
-    if whole and not enough(found) and first_number(found) != 1:
-        found, whole = _with_file_before(client, read, requested, last_bytes)
-    number = first_number(found)
+    if whole and not enough(read_lines) and first_number(read_lines) != 1:
+        read_lines, whole = _with_file_before(client, read, requested, last_bytes)
+    number = first_number(read_lines)
     earlier = 0 if whole and number in (None, 1) else number - 1 if number else None
-    return LogEnd(log, tuple(found), requested, read.data[-1:] not in (b"", b"\n"), earlier)
+    return LogEnd(log, tuple(read_lines), requested, read.data[-1:] not in (b"", b"\n"), earlier)
 
 
 def _with_file_before(
@@ -130,16 +130,16 @@ def lines_of(data: bytes, *, whole: bool) -> tuple[list[Line], bool]:
     lines: list[Line] = []
     time, number, stamp, second_stamp = "", 0, b"", None
     for text in data.removesuffix(b"\n").split(b"\n") if data else ():
-        found = _STAMP.match(text)
-        if found is None:
+        stamped_at = _STAMP.match(text)
+        if stamped_at is None:
             lines.append(Line(time, None, text))
             continue
-        if found[0] != stamp:
+        if stamped_at[0] != stamp:
             if stamp and second_stamp is None:
                 second_stamp = len(lines)
-            stamp, number = found[0], int(found[2])
-        time, number = max(time, found[1].decode()), number + 1
-        lines.append(Line(time, number, text[found.end():]))
+            stamp, number = stamped_at[0], int(stamped_at[2])
+        time, number = max(time, stamped_at[1].decode()), number + 1
+        lines.append(Line(time, number, text[stamped_at.end():]))
     if whole or not stamp:
         return lines, True
     if second_stamp is None:
@@ -162,8 +162,8 @@ def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int 
         return list(lines), 0
     last = seen[-1]
     if last.number is None or not lines or lines[-1].number is None:
-        known = _overlap([line.text for line in seen], [line.text for line in lines])
-        return list(lines[known:]), 0 if known or not lines else None
+        overlap = _overlap([line.text for line in seen], [line.text for line in lines])
+        return list(lines[overlap:]), 0 if overlap or not lines else None
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].number == last.number and lines[index].text == last.text:
             return list(lines[index + 1:]), 0
@@ -173,10 +173,10 @@ def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int 
 
 def _overlap(seen: Sequence[bytes], texts: Sequence[bytes]) -> int:
     """Return how many of `texts` overlap with the end of `seen`. New lines that repeat old ones may count as known."""
-    for known in range(len(texts), 0, -1):
-        part = texts[max(0, known - len(seen)):known]
+    for count in range(len(texts), 0, -1):
+        part = texts[max(0, count - len(seen)):count]
         if part == seen[-len(part):]:
-            return known
+            return count
     return 0
 
 
@@ -223,7 +223,7 @@ class _Followed:
         lines = list(end.lines[:-1] if end.unfinished and not self.leaving else end.lines)
         missing: int | None = 0
         if self.is_new:
-            begins = [place for place, line in enumerate(lines) if line.text.startswith(STARTING)]
+            begins = [index for index, line in enumerate(lines) if line.text.startswith(STARTING)]
             new = lines[begins[-1] if begins else 0:]
         elif self.seen:
             new, missing = after(self.seen, lines)
@@ -275,7 +275,7 @@ class Follower:
     def _read(self, followed: _Followed) -> LogEnd:
         requested = JOINED_LINES if followed.is_new else followed.requested
         share = HELD_BYTES // max(len(self._followed), 1)
-        return read_end(self._client, followed.log, requested, followed.reaches, most=KEPT_LINES, last_bytes=share)
+        return read_end(self._client, followed.log, requested, followed.reaches, max_lines=KEPT_LINES, last_bytes=share)
 
     def _take(self, followed: _Followed, end: LogEnd, news: News) -> None:
         new, missing = followed.take(end)
@@ -305,8 +305,8 @@ class Follower:
         running = {followed.log.replica_id for followed in self._active()}
         placed = {log.key: log for log in listing.logs if log.node_ids}
         for key, log in placed.items():
-            known = self._followed.setdefault(key, _Followed(log))
-            known.leaving = known.gone = False
+            followed = self._followed.setdefault(key, _Followed(log))
+            followed.leaving = followed.gone = False
         unplaced = {log.file_name for log in listing.logs if not log.node_ids}
         for key, followed in self._followed.items():
             if listing.complete and not followed.gone and key not in placed and followed.log.file_name not in unplaced:

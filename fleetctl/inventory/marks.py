@@ -90,14 +90,14 @@ def read_marks(repr_name: str) -> Marks:
     except ValueError:
         return Marks(problems=("its repr is not complete JSON",))
     problems: list[str] = []
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for key, read in _PARTS.items():
         value = mark.get(key)
-        found[key] = read(value)
-        if found[key] is None and value not in (None, ""):
+        parts[key] = read(value)
+        if parts[key] is None and value not in (None, ""):
             problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
-    return Marks(found["fleet"], found["namespace"], found["specHash"], found["engineHash"], found["readyAt"],
-                 found["restartMax"], found["restartsUncounted"], _members(mark.get("members"), problems),
+    return Marks(parts["fleet"], parts["namespace"], parts["specHash"], parts["engineHash"], parts["readyAt"],
+                 parts["restartMax"], parts["restartsUncounted"], _members(mark.get("members"), problems),
                  frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
                  tuple(_few(list(dict.fromkeys(problems)))))
 
@@ -135,18 +135,18 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
     """
     if not isinstance(member, dict):
         return member
-    found = {"address": member["ip"], **member} if "ip" in member else dict(member)
+    fields = {"address": member["ip"], **member} if "ip" in member else dict(member)
     for key, what, is_one in (("address", "the IP address of a machine", address_of), ("port", "a port", is_port)):
-        if found.get(key) is not None and not is_one(found[key]):
-            problems.append(f"the {key} in its repr is not {what}: {_quoted(found.pop(key))}")
+        if fields.get(key) is not None and not is_one(fields[key]):
+            problems.append(f"the {key} in its repr is not {what}: {_quoted(fields.pop(key))}")
     try:
-        readable = are_plausible(_WEIGHTS.validate_python(found.get("weights")))
+        readable = are_plausible(_WEIGHTS.validate_python(fields.get("weights")))
     except ValidationError:
         readable = False
     if not readable:
         problems.append("the weights in its repr cannot be read")
-        del found["weights"]
-    return found
+        del fields["weights"]
+    return fields
 
 
 def are_plausible(weights: ServedWeights | None) -> bool:

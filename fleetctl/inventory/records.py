@@ -93,27 +93,27 @@ def read_records(client: DashboardClient, *, with_list: bool = True) -> Records:
     """
     trouble = None
     try:
-        found = read_rows(client)
+        records = read_rows(client)
     except ClusterUnreachable:
         raise
     except InventoryError as error:
         trouble, text = error, f"the records could not be read, so reloads and drains are unknown: {error.message}"
         withheld = isinstance(error, (ClusterRefused, PathNotServed))
-        found = Records(warnings=[text]) if withheld else Records(failures=[text])
-    if found.has_rows and not with_list:
-        return _with_states(client, found, ())
-    if found.table_rows > FEW_JOBS:
-        skipped = f"the list of jobs has {found.table_rows} rows and was not read: {UNKNOWN}"
-        return _with_states(client, replace(found, warnings=[*found.warnings, skipped]), ())
+        records = Records(warnings=[text]) if withheld else Records(failures=[text])
+    if records.has_rows and not with_list:
+        return _with_states(client, records, ())
+    if records.table_rows > FEW_JOBS:
+        skipped = f"the list of jobs has {records.table_rows} rows and was not read: {UNKNOWN}"
+        return _with_states(client, replace(records, warnings=[*records.warnings, skipped]), ())
     try:
-        jobs = list_jobs(client.within(LIST_S if found.has_rows else ONLY_LIST_S))
+        jobs = list_jobs(client.within(LIST_S if records.has_rows else ONLY_LIST_S))
     except InventoryError as error:
         if trouble:
             raise
-        unknown = "" if found.has_rows else f"the jobs could not be read, so cordons are unknown: {error.message}"
+        unknown = "" if records.has_rows else f"the jobs could not be read, so cordons are unknown: {error.message}"
         why = unknown or f"the list of jobs could not be read: {error.message}: {UNKNOWN}"
-        return _with_states(client, replace(found, warnings=[*found.warnings, why], unknown=unknown), ())
-    return _with_states(client, with_jobs(found, jobs), jobs)
+        return _with_states(client, replace(records, warnings=[*records.warnings, why], unknown=unknown), ())
+    return _with_states(client, with_jobs(records, jobs), jobs)
 
 
 def read_rows(client: DashboardClient) -> Records:
@@ -127,9 +127,9 @@ def read_rows(client: DashboardClient) -> Records:
     rows = [_records_in(ROW + RUN, index), *ask_all(partial(_read, client, named), others[:MAX_ROWS])]
     if len(others) > MAX_ROWS:
         rows.append(_Row(failure=f"{len(others)} rows hold records; only {MAX_ROWS} of them were read"))
-    found = _newest(record for row in rows for record in row.records)
-    runs_noted = [_run_of(record) for record in found if record.kind == RUN and _RUN_NAME.fullmatch(record.subject)]
-    return Records(found, _in_order(runs_noted), has_rows=True, table_rows=_counts(index)[0],
+    newest = _newest(record for row in rows for record in row.records)
+    runs_noted = [_run_of(record) for record in newest if record.kind == RUN and _RUN_NAME.fullmatch(record.subject)]
+    return Records(newest, _in_order(runs_noted), has_rows=True, table_rows=_counts(index)[0],
                    failures=[row.failure for row in rows if row.failure],
                    warnings=[row.warning for row in rows if row.warning])
 
@@ -189,8 +189,8 @@ def with_runs_of(client: DashboardClient, records: Records, drivers: Iterable[st
             unread.add(driver)
             return None
 
-    found = [job for job in ask_all(look_up, unknown[:MAX_LOOKED_UP]) if job and job.metadata.get("tool") == TOOL]
-    return replace(records, runs=_in_order([*records.runs, *found])), frozenset(unread)
+    looked_up = [job for job in ask_all(look_up, unknown[:MAX_LOOKED_UP]) if job and job.metadata.get("tool") == TOOL]
+    return replace(records, runs=_in_order([*records.runs, *looked_up])), frozenset(unread)
 
 
 class _Row(NamedTuple):
@@ -228,11 +228,11 @@ def _records_in(name: str, metadata: Mapping[str, Any]) -> _Row:
     kind, rows = name.removeprefix(ROW).partition(".")[0], _parsed(metadata.get("records"))
     if not isinstance(rows, list) or len(rows) > MAX_RECORDS:
         return _Row(warning=f"the records in {name} cannot be read; they are left out")
-    found = [Record(kind, row["subject"], row["at"], row["payload"]) for row in map(object_of, rows)
+    records = [Record(kind, row["subject"], row["at"], row["payload"]) for row in map(object_of, rows)
              if isinstance(row.get("subject"), str) and isinstance(row.get("payload"), dict)
              and moment_of(row.get("at")) and _AT.fullmatch(row["at"])]
-    unread = len(rows) - len(found)
-    return _Row(found, warning=f"{unread} of {len(rows)} records in {name} cannot be read; they are left out"
+    unread = len(rows) - len(records)
+    return _Row(records, warning=f"{unread} of {len(rows)} records in {name} cannot be read; they are left out"
                 if unread else "")
 
 
@@ -245,11 +245,11 @@ def _parsed(text: object) -> object:
 
 
 def _newest(records: Iterable[Record]) -> list[Record]:
-    found: dict[tuple[str, str], Record] = {}
+    newest: dict[tuple[str, str], Record] = {}
     for record in sorted(records, key=attrgetter("at")):
-        found.pop((record.kind, record.subject), None)
-        found[record.kind, record.subject] = record
-    return list(found.values())
+        newest.pop((record.kind, record.subject), None)
+        newest[record.kind, record.subject] = record
+    return list(newest.values())
 
 
 def _run_of(record: Record) -> Job:
@@ -271,8 +271,8 @@ def _with_states(client: DashboardClient, records: Records, jobs: Sequence[Job])
             return run
         return replace(run, status=job.status if job else "STOPPED")
 
-    found = {run.submission_id: run for run in ask_all(state_of, unsure)}
-    return replace(records, runs=[found.get(run.submission_id, run) for run in records.runs]) if found else records
+    asked = {run.submission_id: run for run in ask_all(state_of, unsure)}
+    return replace(records, runs=[asked.get(run.submission_id, run) for run in records.runs]) if asked else records
 
 
 def _in_order(runs: Iterable[Job]) -> list[Job]:
@@ -326,8 +326,8 @@ def with_draining(replicas: Sequence[Replica], runs: Sequence[Job], namespace: s
 
 
 def _seconds(text: str | None) -> float | None:
-    found = number_in(text)
-    return float(found) if found is not None else None
+    number = number_in(text)
+    return float(number) if number is not None else None
 
 
 def _ending(metadata: Mapping[str, str]) -> list[str]:
@@ -344,8 +344,8 @@ def pauses_in(records: Records, namespace: str) -> list[Pause]:
     """Return the newest pause of each model and fleet in a Ray namespace, even if it has expired."""
     notes = [record for record in records.of(PAUSE)
              if record.payload.get("verb") == PAUSE and record.payload.get("namespace") == namespace]
-    found = [_pause(record.payload, f"{record.at[:-5]}Z") for record in notes]
-    return sorted(found, key=lambda one: (one.fleet, one.model or ""))
+    pauses = [_pause(record.payload, f"{record.at[:-5]}Z") for record in notes]
+    return sorted(pauses, key=lambda pause: (pause.fleet, pause.model or ""))
 
 
 def _pause(note: Note, since: str) -> Pause:
@@ -374,16 +374,16 @@ def note_text(note: Note) -> str:
 
 def _by_node(notes: Sequence[Record]) -> dict[str, tuple[int, Record]]:
     """Return the newest note by node id and by node name, with its index in `notes`."""
-    found: dict[str, tuple[int, Record]] = {}
+    newest: dict[str, tuple[int, Record]] = {}
     for index, note in enumerate(notes):
         for key in ("node", "nodeName"):
-            found[str(note.payload.get(key, ""))] = index, note
-    return found
+            newest[str(note.payload.get(key, ""))] = index, note
+    return newest
 
 
 def _note_of(node: Node, newest: Mapping[str, tuple[int, Record]]) -> Record:
-    found = [newest[key] for key in (node.id, node.name) if key in newest]
-    return max(found, key=lambda entry: entry[0])[1] if found else NO_NOTE
+    notes = [newest[key] for key in (node.id, node.name) if key in newest]
+    return max(notes, key=lambda entry: entry[0])[1] if notes else NO_NOTE
 
 
 def _cordon(note: Note) -> Cordon | None:

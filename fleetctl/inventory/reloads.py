@@ -49,10 +49,11 @@ class ReloadRecord(Stored):
 def with_reloads(replicas: Sequence[Replica], records: Records) -> list[Replica]:
     """Return the replicas with the spec and the weights that they have reloaded."""
     newest = dict[str, ReloadRecord]()
-    for one in reloads_in(records):
-        former = newest.get(one.actor_id)
-        if (one.asked or one.code is None) and (former is None or as_datetime(former.at) <= as_datetime(one.at)):
-            newest[one.actor_id] = one
+    for reload in reloads_in(records):
+        former = newest.get(reload.actor_id)
+        is_newer = former is None or as_datetime(former.at) <= as_datetime(reload.at)
+        if is_newer and (reload.asked or reload.code is None):
+            newest[reload.actor_id] = reload
     return [_reloaded(replica, newest[replica.actor_id]) if replica.actor_id in newest else replica
             for replica in replicas]
 
@@ -62,28 +63,29 @@ def failed_reloads(records: Records, namespace: str) -> list[Failure]:
 
     An engine's end no longer counts once a replica has loaded the same spec in place.
     """
-    ours = [(one, as_datetime(one.at)) for one in reloads_in(records) if one.namespace == namespace]
-    loaded = {one.spec: at for one, at in sorted(ours, key=itemgetter(1)) if one.code is None and not one.asked}
-    return [Failure(**one.model_dump(exclude={"weights", "asked", "namespace"}), reload=True) for one, at in ours
-            if one.code and (one.code != RELOAD_ENDED or at >= loaded.get(one.spec, at))]
+    ours = [(reload, as_datetime(reload.at)) for reload in reloads_in(records) if reload.namespace == namespace]
+    loaded = {reload.spec: at for reload, at in sorted(ours, key=itemgetter(1))
+              if reload.code is None and not reload.asked}
+    return [Failure(**reload.model_dump(exclude={"weights", "asked", "namespace"}), reload=True) for reload, at in ours
+            if reload.code and (reload.code != RELOAD_ENDED or at >= loaded.get(reload.spec, at))]
 
 
-def _reloaded(replica: Replica, one: ReloadRecord) -> Replica:
+def _reloaded(replica: Replica, reload: ReloadRecord) -> Replica:
     if replica.state != "ALIVE":  # its repr is from before the restart
-        return replica.model_copy(update={"spec_hash": None if one.asked else one.spec_hash})
-    if replica.restarts == one.restarts and one.asked:
+        return replica.model_copy(update={"spec_hash": None if reload.asked else reload.spec_hash})
+    if replica.restarts == reload.restarts and reload.asked:
         return replica.model_copy(update={"spec_hash": UNKNOWN_SPEC})
-    if replica.restarts != one.restarts or len(replica.members) != len(one.weights):
+    if replica.restarts != reload.restarts or len(replica.members) != len(reload.weights):
         return replica
     members = [member.model_copy(update={"weights": weights})
-               for member, weights in zip(replica.members, one.weights, strict=True)]
-    return replica.model_copy(update={"spec_hash": one.spec_hash, "ready_at": one.at, "members": members})
+               for member, weights in zip(replica.members, reload.weights, strict=True)]
+    return replica.model_copy(update={"spec_hash": reload.spec_hash, "ready_at": reload.at, "members": members})
 
 
 def reloads_in(records: Records) -> list[ReloadRecord]:
     """Return the recorded reloads, oldest first, without those that cannot be read."""
-    found = list[ReloadRecord]()
+    reloads = list[ReloadRecord]()
     for record in records.of(RELOAD):
         with suppress(ValidationError):  # written by another release
-            found.append(ReloadRecord.model_validate(record.payload))
-    return [one for one in found if all(map(are_plausible, one.weights))]
+            reloads.append(ReloadRecord.model_validate(record.payload))
+    return [reload for reload in reloads if all(map(are_plausible, reload.weights))]

@@ -50,7 +50,7 @@ def find_replicas(
     gang one of the members that its job has created. `jobs` are our runs: the job that created a replica records the
     release.
     """
-    found, versions = [], {job.driver_id: job.metadata.get("toolVersion") for job in jobs if job.driver_id}
+    replicas, versions = [], {job.driver_id: job.metadata.get("toolVersion") for job in jobs if job.driver_id}
     addresses = {node.id: address for node in nodes if (address := address_of(node.ip))}
     hosts = grouped((actor.job_id, actor.node_id) for actor in actors
                     if actor.class_name in MEMBER_CLASSES and actor.node_id and actor.state == "ALIVE")
@@ -61,12 +61,12 @@ def find_replicas(
             marks = plan or read_marks(actor.repr_name)
             within = marks.namespace if actor.namespace is None else actor.namespace
             ours = name.replica_id is not None and within in (namespace, None)
-            one = _replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
-                           constructed=not (plan and actor.state == "ALIVE"))
-            of_members = hosts.get(actor.job_id, ()) if len(one.replica.members) > 1 else ()
-            true = with_true_addresses(one.replica, addresses, {actor.node_id, *of_members} - {None})
-            found.append(one if true is one.replica else replace(one, replica=true))
-    return sorted(found, key=lambda item: (item.replica.model, item.replica.replica_id is None,
+            read = _replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
+                            constructed=not (plan and actor.state == "ALIVE"))
+            of_members = hosts.get(actor.job_id, ()) if len(read.replica.members) > 1 else ()
+            true = with_true_addresses(read.replica, addresses, {actor.node_id, *of_members} - {None})
+            replicas.append(read if true is read.replica else replace(read, replica=true))
+    return sorted(replicas, key=lambda item: (item.replica.model, item.replica.replica_id is None,
                                           item.replica.replica_id or 0, item.actor.name, item.actor.actor_id))
 
 

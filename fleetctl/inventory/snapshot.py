@@ -59,13 +59,13 @@ class Snapshot:
             inventory = _with_true_addresses(inventory)
         if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
             return inventory
-        found = [*unknown_keys(text, Inventory, where=where),
-                 *card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD"),
-                 *(f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a card; "
-                   f"did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?"
-                   for replica in inventory.replicas for member in replica.members if 0 < member.gpus < SHARE / 100)]
-        found = [warning for warning in dict.fromkeys(found) if warning not in inventory.warnings]
-        return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
+        warnings = [*unknown_keys(text, Inventory, where=where),
+                    *card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD"),
+                    *(f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a card; "
+                      f"did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?"
+                      for replica in inventory.replicas for member in replica.members if 0 < member.gpus < SHARE / 100)]
+        warnings = [warning for warning in dict.fromkeys(warnings) if warning not in inventory.warnings]
+        return inventory.model_copy(update={"warnings": [*inventory.warnings, *warnings]}) if warnings else inventory
 
 
 def _with_node_ids(inventory: Inventory) -> Inventory:

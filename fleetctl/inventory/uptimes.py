@@ -51,15 +51,15 @@ def with_uptimes(
         times = _times(client, list(chosen))
     except InventoryError as error:
         times, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
-    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES), observed_at)
+    timed = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES), observed_at)
              for actor_id, replica in chosen.items()}
-    need_log = [actor_id for actor_id, replica in known.items()
+    need_log = [actor_id for actor_id, replica in timed.items()
                 if _needs_log(replica, observed_at, all_replicas=all_replicas)]
-    need_log.sort(key=lambda key: (known[key].state != "RESTARTING", known[key].state == "ALIVE", known[key].model))
-    with_logs = ask_all(lambda key: _with_log(client, known[key], namespace, times.get(key, NO_TIMES)),
+    need_log.sort(key=lambda key: (timed[key].state != "RESTARTING", timed[key].state == "ALIVE", timed[key].model))
+    with_logs = ask_all(lambda key: _with_log(client, timed[key], namespace, times.get(key, NO_TIMES)),
                         need_log[:LOGS_READ])
-    known |= zip(need_log, with_logs, strict=False)
-    return [known.get(replica.actor_id or "", replica) for replica in replicas], problems
+    timed |= zip(need_log, with_logs, strict=False)
+    return [timed.get(replica.actor_id or "", replica) for replica in replicas], problems
 
 
 def with_deaths(
@@ -71,27 +71,28 @@ def with_deaths(
     they have just failed.
     """
     ahead = {failure.actor_id for failure in failures if _is_ahead(failure.at, now)}
-    untimed = [one.actor_id for one in failures if one.actor_id and (one.at is None or one.actor_id in ahead)]
+    untimed = [failure.actor_id for failure in failures
+               if failure.actor_id and (failure.at is None or failure.actor_id in ahead)]
     if not untimed:
         return list(failures)
     try:
         died = _times(client, untimed)
     except InventoryError:
         died = {}
-    found = list[Failure]()
+    with_times = list[Failure]()
     for failure in failures:
         at, plan = died.get(failure.actor_id or "", NO_TIMES)[1], planned.get(failure.actor_id or "", NOT_PLANNED)
         is_ahead = failure.actor_id in ahead
-        found.append(failure if failure.at and not is_ahead else failure.model_copy(update={
+        with_times.append(failure if failure.at and not is_ahead else failure.model_copy(update={
             "at": at or (now if is_ahead else None), "fleet": failure.fleet or plan.fleet or None,
             "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids}))
-    return found
+    return with_times
 
 
 def _times(client: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
     """Return the times of those actors that Ray knows; raises InventoryError."""
     parts = [actor_ids[at:at + AT_A_TIME] for at in range(0, len(actor_ids), AT_A_TIME)]
-    return {name: at for found in ask_all(lambda part: _times_of(client, part), parts) for name, at in found}
+    return {name: at for part_times in ask_all(lambda part: _times_of(client, part), parts) for name, at in part_times}
 
 
 def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[str, Times]]:

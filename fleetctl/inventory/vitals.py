@@ -84,9 +84,9 @@ def _is_open(client: DashboardClient) -> bool:
 
 def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
     def read(_: str, entry: object) -> tuple[str | None, list[Disk]]:
-        found = object_of(entry)
-        return text_of(object_of(found.get("raylet")).get("nodeId")), [
-            Disk(path=path, total=total, free=free) for path, usage in object_of(found.get("disk")).items()
+        fields = object_of(entry)
+        return text_of(object_of(fields.get("raylet")).get("nodeId")), [
+            Disk(path=path, total=total, free=free) for path, usage in object_of(fields.get("disk")).items()
             if (total := whole_of(object_of(usage).get("total"))) and
             (free := whole_of(object_of(usage).get("free"))) is not None]
 

@@ -1,4 +1,4 @@
-"""The actions of a plan: one for each placed replica.
+"""The actions of a plan: one for each placed replica, and the form of those for reloads and prefetches.
 
 All first become plain documents with sorted keys, from which their canonical JSON (for the plan's id) and the
 models are derived in bulk: one by one, the 50,000 actions of a large fleet would take longer than placing them.
@@ -7,22 +7,45 @@ models are derived in bulk: one by one, the 50,000 actions of a large fleet woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from fleetctl.documents.fleet import Stop
 from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState
-from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.weights import by_rank
+
+if TYPE_CHECKING:
+    from fleetctl.planner.live import ModelState
+    from fleetctl.planner.placement.demand import Placed
+    from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+    from fleetctl.planner.placement.ledger.replica import Assigned
 
 ActionDocument = dict[str, Any]
 """An action as in the plan's JSON, with sorted keys."""
+ACTIONS = TypeAdapter(list[Action], config=ConfigDict(defer_build=True))
+"""Makes models of such documents."""
+
+
+def action_of(
+    model: ResolvedModel, op: str, members: Sequence[Mapping[str, Any]], *, lifecycle: Mapping[str, float],
+    replica_id: int | None = None, wanted: int = 0, reload: Mapping[str, Any] | None = None,
+) -> ActionDocument:
+    """Return an action of a model; see `Action` for what its operations leave out."""
+    return {
+        **({"engineHash": model.engine_hash} if model.engine_hash else {}),
+        "id": f"{model.key}/{op if replica_id is None else replica_id}", "lifecycle": lifecycle, "members": members,
+        "model": model.key, "op": op, "priority": model.priority, **({"reload": reload} if reload else {}),
+        **({} if replica_id is None else {"replicaId": replica_id}), "specHash": model.spec_hash,
+        **({"wanted": wanted} if wanted else {}),
+    }
+
+
+def unclaimed(group: str, copy: int, rank: int, role: str, node_id: str, node: str) -> dict[str, Any]:
+    """Return a member that claims nothing on its node, with sorted keys."""
+    return {"copy": copy, "cpus": 0, "gpus": 0, "group": group, "memory": 0, "node": node, "nodeId": node_id,
+            "rank": rank, "role": role, "slot": 0, "vram": 0}
 
 
 def actions_for(
@@ -44,25 +67,12 @@ def actions_for(
     for replica, replica_id in placed:
         place = replica.demand.place
         model = models[place]
-        documents.append({
-            **({"engineHash": model.engine_hash} if model.engine_hash else {}), "id": f"{model.key}/{replica_id}",
-            "lifecycle": lifecycles[place],
-            "members": [_member(assigned, ledger.nodes[assigned.node], stops.get((place, assigned.seat.group)))
-                        for assigned in replica.assignments],
-            "model": model.key, "op": "promote" if replica_id in warm[place] else "create", "priority": model.priority,
-            "replicaId": replica_id, "specHash": model.spec_hash, "wanted": limits[place],
-        })
+        members = [_member(assigned, ledger.nodes[assigned.node], stops.get((place, assigned.seat.group)))
+                   for assigned in replica.assignments]
+        documents.append(action_of(
+            model, "promote" if replica_id in warm[place] else "create", members, lifecycle=lifecycles[place],
+            replica_id=replica_id, wanted=limits[place]))
     return documents
-
-
-def read_actions(documents: Sequence[ActionDocument]) -> list[Action]:
-    """Return the actions as models."""
-    return _adapter().validate_python(documents)
-
-
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[list[Action]]:
-    return TypeAdapter(list[Action])
 
 
 def lifecycle_of(model: ResolvedModel) -> dict[str, float]:

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import ModelRow
@@ -18,6 +19,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.selector import matches
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.actions import action_of, lifecycle_of, unclaimed
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import (
     MOST_FETCHES,
@@ -40,6 +42,9 @@ class WeightsPart(NamedTuple):
     weights: Weights
     view: str | None
     member: Member
+    group: str
+    copy_index: int
+    rank: int
     variables: Mapping[str, str]
 
 
@@ -63,7 +68,8 @@ def _all_parts(model: ResolvedModel) -> Iterator[WeightsPart]:
             for copy, replica in product(range(min(group.copies, 2)), range(2)):
                 variables = variables_of({"model": model.key, "replicaId": replica},
                                          {"group": group.name, "copy": copy, "rank": rank}, ranks)
-                yield WeightsPart(member.weights, view_of(member.weights, variables), member, variables)
+                view = view_of(member.weights, variables)
+                yield WeightsPart(member.weights, view, member, group.name, copy, rank, variables)
 
 
 def orders_for(
@@ -91,15 +97,20 @@ def orders_for(
 
 
 class ColdFloor(NamedTuple):
-    """A `Prefetch` document for each model with missing weights; `waiting` = nodes with a recent failure, by model."""
+    """A prefetch for each model with missing weights; `waiting` = nodes with a recent failure, by model."""
 
     prefetches: list[dict[str, Any]]
     waiting: dict[str, int]
 
+    @property
+    def onto(self) -> dict[str, int]:
+        """How many nodes fetch the weights of each model."""
+        return {prefetch["model"]: len({member["nodeId"] for member in prefetch["members"]})
+                for prefetch in self.prefetches}
+
     def shown_in(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
         """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
-        nodes = {prefetch["model"]: len(prefetch["nodes"]) for prefetch in self.prefetches}
-        result = []
+        nodes, result = self.onto, []
         for row in rows:
             reason = row.reason
             if fetching := nodes.get(row.key, 0):
@@ -138,18 +149,19 @@ def cold_floor(
         if waiting:
             floor.waiting[model.key] = waiting
         if to_fetch:
-            floor.prefetches.append(_document(model, names, orders_for(model, to_fetch, ready())))
+            floor.prefetches.append(_document(model, to_fetch, names, ready()))
     return floor
 
 
 def _document(
-    model: ResolvedModel, names: Mapping[str, str], orders: Mapping[str, Sequence[Mapping[str, Any]]]
+    model: ResolvedModel, to_fetch: Mapping[str, Sequence[WeightsPart]], names: Mapping[str, str], ready: Ready
 ) -> dict[str, Any]:
-    return {"id": f"{model.key}/prefetch", "op": "prefetch", "model": model.key, "specHash": model.spec_hash,
-            "timeout": float(model.startup_timeout_s), "nodes": [
-                {"nodeId": node_id, "node": names[node_id], "members": [
-                    {"weights": order["weights"], "variables": order["variables"]} for order in of_node]}
-                for node_id, of_node in orders.items()]}
+    members = []
+    for node_id, orders in orders_for(model, to_fetch, ready).items():
+        for part, order in zip(to_fetch[node_id], orders, strict=True):
+            member = unclaimed(part.group, part.copy_index, part.rank, part.member.role, node_id, names[node_id])
+            members.append(in_order({**member, "variables": order["variables"], "weights": order["weights"]}))
+    return action_of(model, "prefetch", members, lifecycle=lifecycle_of(model))
 
 
 def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list[str]]:

@@ -10,11 +10,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.base import FORMAT_VERSION, clock_text
-from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
+from fleetctl.documents.base import clock_text
+from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, plan_id
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, serves, was_restarted_recently
 from fleetctl.documents.plan import (
-    NEWEST_PLAN,
     Blocked,
     Certificate,
     Drift,
@@ -27,14 +26,12 @@ from fleetctl.documents.plan import (
     PlanFleet,
     PlanHistory,
     PlanInventory,
-    Prefetch,
-    Reloaded,
     Summary,
 )
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
-from fleetctl.planner.actions import actions_for, read_actions
+from fleetctl.planner.actions import ACTIONS, actions_for
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
@@ -281,30 +278,28 @@ def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     fleet, inventory, options, state = draft.fleet, draft.inventory, draft.options, draft.state
-    actions = actions_for(draft.placed, fleet.models, state.models, draft.ledger)
+    starts = actions_for(draft.placed, fleet.models, state.models, draft.ledger)
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     reloads, in_place, floor = _upkeep(draft, chosen)
     if any(model.engine_hash for model in fleet.models):
         from fleetctl.planner.sources import add_weights  # most fleets have no weights
 
-        add_weights([*actions, *reloads], fleet.models, draft.shapes, inventory, draft.ledger.nodes)
-    rows, fetched = _rows(draft, reloads, in_place), floor.prefetches if floor else []
+        add_weights([*starts, *reloads], fleet.models, draft.shapes, inventory, draft.ledger.nodes)
+    actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
+    rows = _rows(draft, reloads, in_place)
     rows = floor.shown_in(rows) if floor else rows
     drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
-                       {reload["actorId"] for reload in reloads})
+                       {reload["reload"]["actorId"] for reload in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     acted_on = {action["model"] for action in actions}
-    shown = acted_on | {action["model"] for action in (*fetched, *reloads)}
-    promotes = sum(action["op"] == "promote" for action in actions)
     waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
-        created=Counter(action["model"] for action in actions) + waiting, waiting=waiting.total(),
-        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
+        created=Counter(action["model"] for action in starts) + waiting, waiting=waiting.total(),
+        new_gpus=sum(member["gpus"] for action in starts for member in action["members"])
         + sum(replica.gpus for replica in draft.waiting), live=sum(len(model.live) for model in state.models.values())),
         force=options.force)
     plan = Plan(
-        format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
         tool_version=facts.tool_version, expires_at=facts.expires_at,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git,
                         history=PlanHistory(**fleet.history.model_dump()) if fleet.history else None),
@@ -312,12 +307,12 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             observed_at=inventory.observed_at, source=inventory.source,
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id),
         summary=_summary(draft, rows, holds, drift).model_copy(update={
-            "promote": promotes, "prefetch": sum(len(fetch["nodes"]) for fetch in fetched)}),
+            "promote": sum(action["op"] == "promote" for action in starts),
+            "prefetch": sum(floor.onto.values()) if floor else 0}),
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in shown},
-        actions=read_actions(actions), reloads=[Reloaded.model_validate(reload) for reload in reloads],
-        prefetches=[Prefetch.model_validate(fetch) for fetch in fetched],
+               for model in fleet.models if model.key in acted_on},
+        actions=ACTIONS.validate_python(actions),
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
@@ -328,11 +323,11 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
             force=options.force, ignore_cooldown=options.ignore_cooldown),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
-                  for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(draft.blocked),
-                                     refused=len(refusing(policy))))
+                  for key in sorted({action["model"] for action in starts})},
+        exit_code=detailed_exit_code(actions=len(actions), blocked=len(draft.blocked), refused=len(refusing(policy))))
     others = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
-    return plan.model_copy(update={"plan_id": plan_id(others, {"actions": canonical_json_of_sorted(actions)})})
+    canonical = canonical_json if reloads else canonical_json_of_sorted  # a request may have fractions in lists
+    return plan.model_copy(update={"plan_id": plan_id(others, {"actions": canonical(actions)})})
 
 
 def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWarning]:

@@ -19,7 +19,7 @@ from fleetctl.documents.inventory import (
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.actions import lifecycle_of
+from fleetctl.planner.actions import action_of, lifecycle_of, unclaimed
 from fleetctl.planner.cooling import Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.demand import Demand
@@ -58,7 +58,7 @@ def find_reloads(
             by_objection.setdefault(objection, []).append(name)
             if not objection:
                 left -= 1
-                documents.append(_document(model, replica, name, names))
+                documents.append(_document(model, replica, names))
         summaries[model.key] = "; ".join(
             f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
             for text, which in sorted(by_objection.items()))
@@ -95,24 +95,19 @@ def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
                  if (node := member.node_id or "") in avoided and node not in tried), "")
 
 
-def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
+def _document(model: ResolvedModel, replica: Replica, nodes: Mapping[str, str]) -> dict[str, Any]:
     requests = [in_order(request.model_dump(exclude_none=True)) for request in model.reload]
-    members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
-                "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
-    return {
-        "actorId": replica.actor_id, "http": requests[0] if len(requests) == 1 else None, "id": name,
-        "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
-        "priority": model.priority, "replicaId": replica.replica_id, "requests": requests if len(requests) > 1 else [],
-        "runs": replica.spec_hash, "specHash": model.spec_hash,
-    }
+    members = [unclaimed(member.group or "", member.copy_index, member.rank, member.role, member.node_id or "",
+                         nodes.get(member.node_id or "", "")) for member in replica.members]
+    return action_of(model, "reload", members, lifecycle=lifecycle_of(model), replica_id=replica.replica_id,
+                     reload={"actorId": replica.actor_id, "requests": requests, "runs": replica.spec_hash})
 
 
 def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
     """Yield a sentence for each replica that is to reload and runs another spec now, or is gone."""
     dead = dead_node_ids(inventory)
-    now = {replica.actor_id: replica.spec_hash
-           for replica in (inventory.replicas if plan.reloads else ()) if is_live(replica, dead)}
-    for reload in plan.reloads:
-        if now.get(reload.actor_id) != reload.runs:
-            now_text = f"runs spec {str(now[reload.actor_id])[:12]} now" if reload.actor_id in now else "is gone now"
-            yield f"{reload.id}: ran spec {reload.runs[:12]} when planned, {now_text}"
+    now = {replica.actor_id: replica.spec_hash for replica in inventory.replicas if is_live(replica, dead)}
+    for action in plan.actions:
+        if (then := action.reload) and now.get(then.actor_id) != then.runs:
+            now_text = f"runs spec {str(now[then.actor_id])[:12]} now" if then.actor_id in now else "is gone now"
+            yield f"{action.id}: ran spec {then.runs[:12]} when planned, {now_text}"

@@ -33,7 +33,7 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
 
 
 def _models(plan: Plan, state: LiveState) -> Iterator[str]:
-    planned = {(action.model, action.replica_id) for action in plan.actions}
+    planned = {(action.model, action.replica_id) for action in plan.starts}
     for key, then in plan.observed.items():
         live, highest = len(state.models[key].live), state.models[key].highest_id
         if live != then.get("live", live):
@@ -66,7 +66,7 @@ def _nodes(plan: Plan, ledger: Ledger) -> Iterator[str]:
     """Take the plan's claims from the current ledger, and yield a problem for each node at most once."""
     index_of = {node.id: index for index, node in enumerate(ledger.nodes)}
     named: set[str] = set()
-    for action in plan.actions:
+    for action in plan.starts:
         for member in action.members:
             if member.node_id in named:
                 continue

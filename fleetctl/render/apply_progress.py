@@ -54,7 +54,7 @@ class LiveProgress(PlainProgress):
         self._clock = clock
         self._started_at: dict[str, float] = {}
         self._states: dict[str, tuple[str, str]] = {}
-        for action in plan.actions if plan else ():
+        for action in plan.starts if plan else ():
             nodes = ", ".join(dict.fromkeys(member.node for member in action.members))
             self._states[action.id] = ("waiting", nodes)
         self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0

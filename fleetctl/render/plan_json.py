@@ -15,12 +15,12 @@ def render_plan_json(plan: Plan) -> str:
     of the saved document.
     """
     specs = masked(plan.specs)
-    reloads = [one.model_copy(update={
-        "http": masked(one.http, ("reload", "http")),
-        "requests": [masked(request, ("reload", "http")) for request in one.requests]}) for one in plan.reloads]
-    if specs == plan.specs and reloads == plan.reloads and all(drift.changes is None for drift in plan.drift):
+    actions = [one.model_copy(update={"reload": one.reload.model_copy(update={
+        "requests": [masked(request, ("reload", "http")) for request in one.reload.requests]})}) if one.reload else one
+        for one in plan.actions]
+    if specs == plan.specs and actions == plan.actions and all(drift.changes is None for drift in plan.drift):
         return saved_plan_json(plan)
-    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs, "reloads": reloads}))
+    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs, "actions": actions}))
 
 
 def saved_plan_json(plan: Plan) -> str:

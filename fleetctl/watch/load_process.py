@@ -27,7 +27,7 @@ LONGEST_S = 12.0
 """How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""
 GRACE_S = 2.0
 """How long the subprocess may take beyond that: to start, and to notice that its time is over."""
-MOST_MEMORY = 1 << 30
+MAX_MEMORY_BYTES = 1 << 30
 """The heap of the subprocess, in bytes; the largest fleet that may be loaded needs half of it.
 
 Not its address space: git inherits the limit, and maps the packs of a repository whatever their size.
@@ -73,7 +73,7 @@ def inspect_in_subprocess(inputs: Inputs) -> LoadedFleet:
     try:
         question = LONGEST_S, str(Path.cwd()), replace(inputs, clone=clone)
         loaded: LoadedFleet = ask_module("fleetctl.watch.load_process", question, LONGEST_S + GRACE_S,
-                                         Limits(MOST_MEMORY))
+                                         Limits(MAX_MEMORY_BYTES))
     except subprocess.TimeoutExpired:
         return _ended(LONGEST_S + GRACE_S, inputs)
     except OSError as error:

@@ -14,7 +14,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 
 LONGEST_S = 300.0
-MOST_MEMORY = 8 << 30
+MAX_MEMORY_BYTES = 8 << 30
 """The heap of the subprocess, in bytes. NumPy reserves, but does not use, tens of MiB for each processor."""
 
 
@@ -22,7 +22,7 @@ def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options:
     """Return the plan of `make_plan`; raises its errors, and ApplyError when the subprocess fails."""
     try:
         plan: Plan = ask_module("fleetctl.watch.plan_process", (fleet, inventory, options, facts), LONGEST_S,
-                                Limits(MOST_MEMORY))
+                                Limits(MAX_MEMORY_BYTES))
     except subprocess.TimeoutExpired:
         raise ApplyError(f"the planning process has no plan after {LONGEST_S:g} s") from None
     except OSError as error:

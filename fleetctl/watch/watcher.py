@@ -278,7 +278,7 @@ class Watcher:
         replan_s = min(cooled_at) - seconds(inventory.observed_at) if cooled_at else None
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
                            for row in plan.blocked])
-        return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
+        return PlanMade(self.clock(), len(plan.actions), blocked,
                         "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
                         "".join(growth.model_dump_json() for growth in plan.growth),
                         tuple(dict.fromkeys(plan.outdated)), f"fleetctl rollout {file_flags(plan.options.files)}")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 LAST_S = 5.0
 """How long the end of a watch waits for unsent news."""
 
@@ -27,7 +27,7 @@ class Webhook:
             raise ForgeError("the address of the webhook is not a URL", hint="such as https://hooks.example.org/...")
         self._client = ForgeClient(url, {})
         self._failed = failed
-        self._news: queue.Queue[dict[str, object] | None] = queue.Queue(MOST_WAITING)
+        self._news: queue.Queue[dict[str, object] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._send_all, name="webhook", daemon=True)
         self._thread.start()
 

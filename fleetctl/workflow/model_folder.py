@@ -21,17 +21,17 @@ from fleetctl.agent.weights.index import paths_in, real_path
 UNFINISHED = (".part", ".partial", ".incomplete", ".tmp", ".aria2", ".crdownload", ".download")
 """Endings of files that a download leaves behind when it is interrupted."""
 LFS_POINTER = re.compile(rb"version https://(git-lfs|hawser)\.")
-MOST_HEADER, MOST_LIST = 256 << 20, 64 << 20
+MAX_HEADER_BYTES, MAX_LIST_BYTES = 256 << 20, 64 << 20
 """The most bytes that a header, and a list of shards, may have: a hundred times those of the largest models."""
 TORCH, ZIP = (".bin", ".pt", ".pth", ".ckpt"), b"PK\x03\x04"
-MOST_NAMED = 500
-MOST_COUNTED = 100_000
+MAX_NAMED = 500
+MAX_COUNTED = 100_000
 """Beyond so many missing files no more are searched for: each file's name may say that there are 99,999."""
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
 _GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of each type of a GGUF value, except strings (8) and arrays (9)."""
 _GGUF_STRING, _GGUF_ARRAY = 8, 9
-MOST_DIMENSIONS = 16
+MAX_DIMENSIONS = 16
 """The most dimensions of a GGUF tensor: four times those that llama.cpp allows."""
 _GGUF_TENSORS = {
     0: 1024, 1: 512, 2: 144, 3: 160, 6: 176, 7: 192, 8: 272, 10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292,
@@ -90,7 +90,7 @@ def _require_whole(folder: Path, path: str) -> None:
 def _require_tensors(file: BinaryIO, size: int) -> None:
     """Raise _Refused unless the file has exactly the bytes that its header says."""
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or not 2 <= length <= MOST_HEADER:
+    if size < 8 or not 2 <= length <= MAX_HEADER_BYTES:
         raise _Refused(f"not a safetensors file: its header would have {length} bytes")
     if length > size - 8:
         raise _Refused(f"its header has {length} bytes, but the file only {size}")
@@ -125,7 +125,7 @@ class _Gguf:
         for _ in range(tensors):
             self._string()
             dimensions = self._number(4)
-            if dimensions > MOST_DIMENSIONS:  # the product of millions of sizes would take days
+            if dimensions > MAX_DIMENSIONS:  # the product of millions of sizes would take days
                 raise _Refused("its header cannot be read")
             shape = [self._number(8) for _ in range(dimensions)]
             kind, begin = self._number(4), self._number(8)
@@ -170,15 +170,15 @@ class _Gguf:
         end = self._file.tell() + size
         if end > self._size:
             raise _Refused(f"it has {self._size} bytes, and ends within its header")
-        if end > MOST_HEADER:
-            raise _Refused(f"its header has more than {MOST_HEADER >> 20} MiB")
+        if end > MAX_HEADER_BYTES:
+            raise _Refused(f"its header has more than {MAX_HEADER_BYTES >> 20} MiB")
 
 
 def _missing(folder: Path, paths: Sequence[str]) -> Iterator[str]:
     """Yield the shards that a list of shards, or the number in another shard's name, says that there are."""
     there, missing, series = set(paths), dict[str, str](), dict[tuple[str, str, str], str]()
     for path in paths:
-        if path.endswith(".index.json") and len(missing) <= MOST_COUNTED:
+        if path.endswith(".index.json") and len(missing) <= MAX_COUNTED:
             try:
                 missing.update({shard: path for shard in _listed(folder, path) if shard not in there})
             except (ValueError, RecursionError):
@@ -186,15 +186,15 @@ def _missing(folder: Path, paths: Sequence[str]) -> Iterator[str]:
         if (part := _PART.fullmatch(path)) and 0 < int(part[2]) <= int(part[3]):
             series.setdefault((part[1], part[3], part[4]), path)
     for (start, total, end), path in series.items():
-        if len(missing) > MOST_COUNTED:
+        if len(missing) > MAX_COUNTED:
             break
         shards = [f"{start}-{number:05}-of-{total}{end}" for number in range(1, int(total) + 1)]
         missing.update({shard: missing.get(shard, path) for shard in shards if shard not in there})
-    for shard, path in sorted(missing.items())[:MOST_NAMED]:
+    for shard, path in sorted(missing.items())[:MAX_NAMED]:
         yield f"{shard}: missing, but {path} says that it belongs to the model; download it"
-    if len(missing) > MOST_NAMED:
-        least = "at least " if len(missing) > MOST_COUNTED else ""
-        yield f"{least}{len(missing) - MOST_NAMED} more files: missing; download them"
+    if len(missing) > MAX_NAMED:
+        least = "at least " if len(missing) > MAX_COUNTED else ""
+        yield f"{least}{len(missing) - MAX_NAMED} more files: missing; download them"
 
 
 def _listed(folder: Path, path: str) -> list[str]:
@@ -202,7 +202,7 @@ def _listed(folder: Path, path: str) -> list[str]:
     real = Path(real_path(str(folder), path) or "")
     if not real.is_file():
         return []
-    if real.stat().st_size > MOST_LIST:
+    if real.stat().st_size > MAX_LIST_BYTES:
         raise ValueError("too large")
     content = json.loads(real.read_bytes())
     names = content.get("weight_map") if isinstance(content, dict) else None

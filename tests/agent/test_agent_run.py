@@ -145,8 +145,8 @@ class ScriptedCluster:
 def request_of(*keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000) -> dict[str, Any]:
     member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "node": "node-a", "nodeId": "n1",
               "gpus": gpus}
-    actions = [{"id": key, "model": key.split("/")[0], "replicaId": int(key.split("/")[1]), "specHash": "h",
-                "wanted": 9, "lifecycle": LIFECYCLE, "members": [member]} for key in keys]
+    actions = [{"id": key, "op": "create", "model": key.split("/")[0], "replicaId": int(key.split("/")[1]),
+                "specHash": "h", "wanted": 9, "lifecycle": LIFECYCLE, "members": [member]} for key in keys]
     specs = {"h": {"workers": [{"name": "main", "members": [{"engine": {"command": ["serve"]}}]}]}}
     plan = {"planId": "p" * 64, "fleet": {"name": "lab", "namespace": "fleet"}, "actions": actions, "specs": specs,
             "blocked": list(blocked)}
@@ -419,10 +419,11 @@ class Asked:
 
 
 def floor(model: str, count: int) -> dict[str, Any]:
-    members = [{"weights": {"artifact": "1" * 64, "from": []}, "variables": {
-        "FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
-    return {"model": model, "specHash": "h", "timeout": 5, "nodes": [
-        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in range(1, count + 1)]}
+    return {"id": f"{model}/prefetch", "op": "prefetch", "model": model, "specHash": "h",
+            "lifecycle": {"startupTimeout": 5}, "members": [
+                {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": f"n{number}",
+                 "node": f"node-{number}", "weights": {"artifact": "1" * 64, "from": []}}
+                for number in range(1, count + 1)]}
 
 
 def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
@@ -439,7 +440,7 @@ def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
     Asked(monkeypatch, answer)
     wanted = request_of("m/4")
     wanted["plan"]["actions"][0]["op"] = "promote"
-    wanted["plan"]["prefetches"] = [floor("m", 2), floor("never", 2)]
+    wanted["plan"]["actions"] += [floor("m", 2), floor("never", 2)]
     summary = cluster.run(**wanted)
     rows = [(row["outcome"], row["level"], row.get("code"), row["nodes"]) for row in summary["outcomes"]]
     assert rows == [
@@ -453,7 +454,7 @@ def test_weights_of_a_paused_model_are_not_fetched(cluster: ScriptedCluster, mon
     asked = Asked(monkeypatch, lambda _: PrefetchResult("1" * 64, GOT))
     records.add("pause", "x", {"verb": "pause", "fleet": "lab", "namespace": "fleet", "model": "more", "who": "ana"})
     wanted = request_of("m/4")
-    wanted["plan"]["prefetches"] = [floor("more", 1), floor("m", 1)]
+    wanted["plan"]["actions"] += [floor("more", 1), floor("m", 1)]
     summary = cluster.run(**wanted)
     assert [(row["model"], row["outcome"], row.get("code"), row["message"]) for row in summary["outcomes"]] == [
         ("m", "ready", None, " of m/4"), ("more", "blocked", "PAUSED", "paused by ana"), ("m", "ready", None, "")]
@@ -466,7 +467,7 @@ def run_with_floor(
     """Run an apply of one replica and the floor of two models; return the nodes that fetched, and the summary."""
     asked = Asked(monkeypatch, lambda _: PrefetchResult("1" * 64, GOT))
     wanted = request_of("m/4")
-    wanted["plan"]["prefetches"] = [floor("m", 3), floor("more", 3), floor("last", 1)]
+    wanted["plan"]["actions"] += [floor("m", 3), floor("more", 3), floor("last", 1)]
     return asked.nodes, cluster.run(**{**wanted, **request})
 
 
@@ -501,7 +502,7 @@ def test_a_run_interrupted_during_a_call_that_hangs_reports_immediately_what_has
 
     Asked(monkeypatch, answer)
     wanted = request_of("m/4")
-    wanted["plan"]["prefetches"] = [floor("m", 2)]
+    wanted["plan"]["actions"] += [floor("m", 2)]
     monkeypatch.setattr(run_module, "REPORT_S", 0.05)
     monkeypatch.setattr(Run, "_work_in_thread", WORK_IN_THREAD)
     try:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from small_plans import FLEET, small_plan
 
 from fleetctl.agent import examine, messages, run_messages
-from fleetctl.agent.messages import Member, Place, PlannedReload, ReloadState, Replica, Stop
+from fleetctl.agent.messages import Action, Member, Place, ReloadState, Replica, Stop
 from fleetctl.agent.run_messages import ApplyRequest, Outcome, Plan
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
@@ -26,18 +26,14 @@ SAME = {
     "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
     "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
     "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,
-    "Replica": plan.Action, "ReloadMember": plan.ReloadMember, "PlannedReload": plan.Reloaded,
-    "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "PrefetchMember": plan.PrefetchMember,
-    "PrefetchNode": plan.PrefetchNode, "Prefetch": plan.Prefetch, "Blocked": plan.Blocked, "NodeType": plan.Growth,
+    "Action": plan.Action, "PlannedReload": plan.PlannedReload,
+    "ShapeMember": fleet.Member, "ShapeGroup": fleet.WorkerGroup, "Blocked": plan.Blocked, "NodeType": plan.Growth,
     "OtherReplica": plan.Lost, "PlanFleet": plan.PlanFleet, "PlanOptions": plan.PlanFlags, "Plan": plan.Plan,
     "Orphan": diagnosis.OrphanProcess, "LeftLock": diagnosis.LeftLock, "Outcome": events.ReplicaOutcome,
 }
 IN_THEIR_ROOM = {examine.Unmet: diagnosis.Unmet, examine.Disk: diagnosis.Disk,
                  examine.FailedCard: diagnosis.FailedCard, examine.Examined: diagnosis.ExaminedNode}
-ONLY_HERE = {
-    "Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}, "PrefetchMember": {"engine"},
-    "Replica": {"fleet", "namespace", "earlierTries"},
-}
+ONLY_HERE = {"Member": {"engine", "supervisor", "log"}, "Place": {"ip", "unchecked"}}
 """Fields that the agent adds for its actors, or writes into a repr."""
 
 
@@ -152,12 +148,13 @@ def test_unknown_keys_of_a_newer_release_are_ignored() -> None:
 
 
 def test_a_reload_has_the_nodes_of_its_members() -> None:
-    reload = parse(PlannedReload, {
-        "id": "m/0", "model": "m", "replicaId": 0, "actorId": "ab", "runs": "s1", "specHash": "s2",
-        "http": {"method": "POST", "path": "/load", "body": {"path": "$(X)"}}, "lifecycle": {"startupTimeout": 9},
-        "members": [{"group": "g", "copy": 0, "rank": rank, "nodeId": "id-a", "node": "a"} for rank in (0, 1)]})
-    assert reload.nodes == ["a"]
-    assert reload.http.body == {"path": "$(X)"}
+    request = {"method": "POST", "path": "/load", "body": {"path": "$(X)"}}
+    action = parse(Action, {
+        "id": "m/0", "op": "reload", "model": "m", "replicaId": 0, "specHash": "s2", "lifecycle": {"startupTimeout": 9},
+        "reload": {"actorId": "ab", "runs": "s1", "requests": [request]}, "members": [
+            {"group": "g", "copy": 0, "role": "", "rank": rank, "nodeId": "id-a", "node": "a"} for rank in (0, 1)]})
+    assert action.nodes == ["a"]
+    assert action.reload.requests[0].body == {"path": "$(X)"}
 
 
 @pytest.mark.parametrize(("probe", "port"), [

@@ -10,7 +10,7 @@ import pytest
 from fleetctl.agent import reload
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.messages import HttpCall, Lifecycle, PlannedReload, PlannedWeights, ReloadMember, WeightSource
+from fleetctl.agent.messages import Action, HttpCall, Lifecycle, Member, PlannedReload, PlannedWeights, WeightSource
 from fleetctl.agent.reload import Reloads
 from fleetctl.agent.run import step_all
 from fleetctl.agent.run_messages import ApplyRequest, Holder, Outcome, Plan, PlanFleet
@@ -95,15 +95,14 @@ class Actors:
 
     def begin(
         self, *numbers: int, wait: bool = True, other: int | None = None,
-        weights: PlannedWeights | None = WEIGHTS, requests: tuple[HttpCall, ...] = ()
+        weights: PlannedWeights | None = WEIGHTS, requests: tuple[HttpCall, ...] = (HttpCall("POST", "/load"),)
     ) -> Reloads:
         """Begin reloads of these replicas of model m, and of an `other` one."""
         named = [*(("m", number) for number in numbers), *([("other", other)] if other is not None else [])]
-        rows = [PlannedReload(
-            f"{model}/{number}", model, number, f"actor{number}", "old", "new",
-            Lifecycle(60.0), [ReloadMember("g", 0, 0, weights, "n", "a")],
-            None if requests else HttpCall("POST", "/load"), requests) for model, number in named]
-        request = ApplyRequest(Plan("p", PlanFleet("lab", "ns"), reloads=rows), {}, {}, "j", Holder("j"), wait=wait)
+        member = Member("g", 0, "Standalone", 0, "n", "a", weights=weights)
+        rows = [Action(f"{model}/{number}", "reload", model, "new", Lifecycle(60.0), [member], number,
+                       reload=PlannedReload(f"actor{number}", "old", requests)) for model, number in named]
+        request = ApplyRequest(Plan("p", PlanFleet("lab", "ns"), actions=rows), {}, {}, "j", Holder("j"), wait=wait)
         run: Any = SimpleNamespace(
             take=self.take_lock, clock=lambda: self.now, events=SimpleNamespace(emit=self.emit))
         return Reloads(request, run)

@@ -222,7 +222,7 @@ def test_the_list_is_not_read_if_there_cannot_be_too_many_runs(
 
 def test_a_list_that_is_too_long_is_not_read_after_an_apply(cluster: ClusterStandIn, client: DashboardClient) -> None:
     many(cluster, 100)
-    cluster.records.put("run", [], runs="5000", jobs=str(old_runs.MOST_ROWS + 1))
+    cluster.records.put("run", [], runs="5000", jobs=str(old_runs.MAX_ROWS + 1))
     done = old_runs.delete_old_runs(client, small_plan("a"), NOW_S)
     assert (done.deleted, done.problem) == ([], "with 10001 jobs it takes too long to read after an apply")
     assert ("GET", "/api/jobs/") not in cluster.requests

@@ -95,8 +95,9 @@ def test_nodes_without_the_weights_fetch_them_and_then_there_is_nothing_to_do(
     assert "weights onto 1 node" in planned.out.splitlines()[-1]
     document = json.loads(cli("plan", "-f", file, "--format", "json").out)
     validator("plan").validate(document)
-    assert (document["formatVersion"], [node["node"] for node in document["prefetches"][0]["nodes"]]) == (
-        "1.1", ["node-a"])
+    [action] = document["actions"]
+    assert (action["id"], action["op"], [member["node"] for member in action["members"]]) == (
+        "m/prefetch", "prefetch", ["node-a"])
     assert "hush" not in json.dumps(document)
     assert "node-a" in cli("status", "-f", file).out
     applied = cli("apply", "-f", file, "--yes", "--format", "json")
@@ -141,8 +142,8 @@ def test_a_silent_node_is_named_and_fetches_nothing(
 def test_no_node_is_examined_for_a_fleet_without_cold(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
     document = json.loads(cli("plan", "-f", write(tmp_path / "lab.yaml"), "--format", "json").out)
     assert not [path for _, path in cluster.requests if path.startswith("/api/v0/logs")]
-    assert (document["formatVersion"], {"promote", "prefetch"} & document["summary"].keys()) == ("1.0", set())
-    assert "prefetches" not in document
+    assert not {"promote", "prefetch"} & document["summary"].keys()
+    assert document["actions"] == []
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def warm(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def test_a_plan_with_a_promotion_has_the_newer_format_version(
+def test_a_plan_says_what_is_promoted_and_can_be_saved_and_applied(
     cli: Cli, warm: ClusterStandIn, tmp_path: Path
 ) -> None:
     file, saved = write(tmp_path / "lab.yaml", replicas=2), tmp_path / "p.json"
@@ -170,7 +171,7 @@ def test_a_plan_with_a_promotion_has_the_newer_format_version(
     assert "promoted from WARM" in cli("plan", "-f", file, "--format", "markdown").out
     assert "promoted from WARM" in cli("plan", "-f", file, "--format", "html").out
     plan = load_plan(saved.read_text(), "p.json")
-    assert (plan.format_version, [(one.op, one.replica_id) for one in plan.actions]) == ("1.1", [("promote", 4)])
+    assert [(one.op, one.replica_id) for one in plan.actions] == [("promote", 4)]
 
     warm.on_submit = lambda request: [("SUCCEEDED", event(0, "version", "agent", version="1.0") + summary(
         9, {**ready("m", 4, "node-b"), "level": "HOT"}))]

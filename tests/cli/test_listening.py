@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.cli import watch_server
-from fleetctl.cli.watch_server import MOST_CONNECTIONS, MOST_FROM_ONE, MOST_REQUEST_BYTES, LimitedHandler, LimitedServer
+from fleetctl.cli.watch_server import MAX_CONNECTIONS, MAX_FROM_ONE, MAX_REQUEST_BYTES, LimitedHandler, LimitedServer
 
 BEGUN = [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"]
 
@@ -100,8 +100,8 @@ def test_strangers_take_few_connections_and_threads_and_a_newcomer_gets_its_page
     before = threading.active_count()
     with strangers(server, 300, begun) as made:
         assert answer(server) == (200, b"page")
-        assert threading.active_count() <= before + MOST_CONNECTIONS
-        eventually(lambda: open_ones(made) <= MOST_FROM_ONE)
+        assert threading.active_count() <= before + MAX_CONNECTIONS
+        eventually(lambda: open_ones(made) <= MAX_FROM_ONE)
         assert answer(server) == (200, b"page")
 
 
@@ -109,10 +109,10 @@ def test_strangers_of_many_addresses_close_the_oldest_of_them(
     server: LimitedServer
 ) -> None:
     with ExitStack() as opened:
-        made = [opened.enter_context(strangers(server, MOST_FROM_ONE, host=f"127.0.0.{number}"))
+        made = [opened.enter_context(strangers(server, MAX_FROM_ONE, host=f"127.0.0.{number}"))
                 for number in range(2, 9)]
-        eventually(lambda: sum(map(open_ones, made)) <= MOST_CONNECTIONS)
-        assert (open_ones(made[0]), open_ones(made[-1])) == (0, MOST_FROM_ONE)
+        eventually(lambda: sum(map(open_ones, made)) <= MAX_CONNECTIONS)
+        assert (open_ones(made[0]), open_ones(made[-1])) == (0, MAX_FROM_ONE)
         assert answer(server) == (200, b"page")
 
 
@@ -120,7 +120,7 @@ def test_one_address_cannot_close_the_connections_of_another(
     server: LimitedServer
 ) -> None:
     with strangers(server, 5, host="127.0.0.2") as quiet, strangers(server, 200, host="127.0.0.3") as loud:
-        eventually(lambda: open_ones(loud) <= MOST_FROM_ONE)
+        eventually(lambda: open_ones(loud) <= MAX_FROM_ONE)
         assert open_ones(quiet) == 5
 
 
@@ -143,7 +143,7 @@ def test_a_request_of_any_length_takes_little_memory(
     server: LimitedServer
 ) -> None:
     with strangers(server, 1, b"GET / HTTP/1.1\r\n") as [one]:
-        for _ in range(MOST_REQUEST_BYTES // 1024 + 1):
+        for _ in range(MAX_REQUEST_BYTES // 1024 + 1):
             try:
                 one.sendall(b"A: " + b"b" * 1022 + b"\r\n")
             except ConnectionError:

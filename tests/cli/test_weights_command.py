@@ -15,7 +15,7 @@ from cli_result import Cli
 from fleetctl.agent.weights import index as weights_index
 from fleetctl.agent.weights.fetch import Fetch, Wanted
 from fleetctl.cli import weights as command
-from fleetctl.workflow.model_folder import MOST_NAMED
+from fleetctl.workflow.model_folder import MAX_NAMED
 
 NAME = "fleetctl-weights.json"
 FLEET = """\
@@ -206,10 +206,10 @@ def test_a_shard_that_the_number_of_another_one_implies_must_be_there(cli: Cli, 
     assert "error: m-00002-of-00003.gguf: missing, but m-00001-of-00003.gguf says" in done.err
     (folder / "m-00002-of-00003.gguf").write_bytes(gguf())
     (folder / "n-00001-of-99999.gguf").write_bytes(gguf())
-    assert len(cli("weights", "index", str(folder)).err.splitlines()) == MOST_NAMED + 2
+    assert len(cli("weights", "index", str(folder)).err.splitlines()) == MAX_NAMED + 2
     for name in "opqr":
         (folder / f"{name}-00001-of-99999.gguf").write_bytes(gguf())
-    assert f"at least {2 * 99_998 - MOST_NAMED} more files: missing" in cli("weights", "index", str(folder)).err
+    assert f"at least {2 * 99_998 - MAX_NAMED} more files: missing" in cli("weights", "index", str(folder)).err
 
 
 def test_a_snapshot_in_a_cache_of_hugging_face_is_indexed_and_can_be_an_origin(

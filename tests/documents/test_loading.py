@@ -16,7 +16,7 @@ INVENTORY = {"formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03
 
 def saved_plan(**changes) -> dict:
     plan = {
-        "formatVersion": "1.0", "kind": "Plan", "toolVersion": "0.1.0", "fleet": {"name": "lab"},
+        "formatVersion": "2.0", "kind": "Plan", "toolVersion": "0.1.0", "fleet": {"name": "lab"},
         "inventory": {"observedAt": "2026-03-04T12:00:00Z", "source": "a test"}, "summary": {},
         "certificate": {"placed": 0, "wanted": 0, "upperBound": 0, "status": "optimal", "method": "none wanted"},
         "models": [], "exitCode": 0, **changes,
@@ -104,8 +104,8 @@ def test_a_saved_plan_is_loaded():
 
 
 def test_unknown_keys_of_a_newer_minor_version_are_part_of_the_plan_id():
-    newer = saved_plan(formatVersion="1.9", news=[1])
-    assert load_plan(json.dumps(newer), "p.json").format_version == "1.9"
+    newer = saved_plan(formatVersion="2.9", news=[1])
+    assert load_plan(json.dumps(newer), "p.json").format_version == "2.9"
     with pytest.raises(DocumentError, match="was changed after it was written"):
         load_plan(json.dumps({**newer, "news": [2]}), "p.json")
 
@@ -122,15 +122,30 @@ def test_a_masked_plan_is_refused_with_the_command_to_save_a_complete_one():
     assert "plan --out" in caught.value.hint
 
 
-def test_an_unknown_major_version_of_a_plan_is_refused():
-    with pytest.raises(DocumentError, match=r"formatVersion 2\.0"):
-        load_plan(json.dumps(saved_plan(formatVersion="2.0")), "p.json")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "3.0"])
+def test_another_major_version_of_a_plan_is_refused_and_the_message_says_what_to_do(version: str):
+    with pytest.raises(DocumentError) as caught:
+        load_plan(json.dumps(saved_plan(formatVersion=version, reloads=[{"id": "m/0"}])), "p.json")
+    assert caught.value.message == f"p.json has formatVersion {version}, and this fleetctl reads 2.x"
+    assert caught.value.hint == "use the fleetctl that wrote it, or write it again with this one"
+
+
+@pytest.mark.parametrize("change", [
+    {"replicaId": 0}, {"op": "create"}, {"op": "reload", "replicaId": 0},
+    {"op": "create", "replicaId": 0, "reload": {"actorId": "a", "runs": "s", "requests": []}},
+])
+def test_an_action_that_lacks_what_its_operation_needs_is_damage(change: dict[str, object]):
+    action = {"id": "m/prefetch", "op": "prefetch", "model": "m", "specHash": "s", "members": [], "lifecycle": {
+        "startupTimeout": 1, "schedulingTimeout": 1, "restartMax": 0, "restartBackoff": 1}}
+    assert load_plan(json.dumps(saved_plan(actions=[action])), "p.json").prefetches
+    with pytest.raises(DocumentError, match=r"is damaged: actions\[0\]: .*does not fit its op"):
+        load_plan(json.dumps(saved_plan(actions=[{**action, **change}])), "p.json")
 
 
 DEMOTE = {"id": "m/0", "op": "demote", "model": "m", "replicaId": 0}
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_a_plan_with_an_unknown_operation_needs_a_newer_fleetctl(version: str):
     newer = saved_plan(formatVersion=version, toolVersion="0.9.0", actions=[DEMOTE])
     with pytest.raises(DocumentError) as caught:
@@ -138,7 +153,7 @@ def test_a_plan_with_an_unknown_operation_needs_a_newer_fleetctl(version: str):
     assert caught.value.message == (
         'p.json needs a newer fleetctl: it holds the operation "demote", which this version does not know; '
         f"it has formatVersion {version} and was made by fleetctl 0.9.0; "
-        "this is fleetctl 0.1.0, which knows formatVersion 1.1")
+        "this is fleetctl 0.1.0, which knows formatVersion 2.0")
     assert "damaged" not in caught.value.message
     assert caught.value.hint == "use the fleetctl that wrote it, or write it again with this one"
     assert caught.value.exit_code == 1
@@ -146,10 +161,10 @@ def test_a_plan_with_an_unknown_operation_needs_a_newer_fleetctl(version: str):
 
 def test_an_unreadable_newer_minor_version_is_not_called_damaged():
     with pytest.raises(DocumentError) as caught:
-        load_plan(json.dumps(saved_plan(formatVersion="1.3", models=3)), "p.json")
+        load_plan(json.dumps(saved_plan(formatVersion="2.3", models=3)), "p.json")
     assert caught.value.message == (
-        "p.json needs a newer fleetctl: models: Input should be a valid list; it has formatVersion 1.3 "
-        "and was made by fleetctl 0.1.0; this is fleetctl 0.1.0, which knows formatVersion 1.1")
+        "p.json needs a newer fleetctl: models: Input should be a valid list; it has formatVersion 2.3 "
+        "and was made by fleetctl 0.1.0; this is fleetctl 0.1.0, which knows formatVersion 2.0")
     replicas = [{"model": "m", "level": "FROZEN"}]
     newer = refusal(json.dumps({**INVENTORY, "formatVersion": "1.2", "replicas": replicas})).message
     assert newer.startswith("inv.json needs a newer fleetctl: replicas[0].level: Input should be 'HOT', 'WARM' or")

@@ -70,8 +70,8 @@ def test_serving_replicas_reload_and_a_replica_that_cannot_load_keeps_its_weight
     planned = world.run("plan", "-f", world.file, "--format", "json", "--detailed-exitcode")
     assert planned.returncode == 2, planned.stderr
     plan = json.loads(planned.stdout)
-    assert (plan["formatVersion"], plan["actions"], plan["drift"]) == ("1.1", [], [])
-    assert [one["id"] for one in plan["reloads"]] == ["m/0", "m/1"]
+    assert ({one["op"] for one in plan["actions"]}, plan["drift"]) == ({"reload"}, [])
+    assert [one["id"] for one in plan["actions"]] == ["m/0", "m/1"]
     with polling(before):
         done = world.apply_result()
     assert done["exitCode"] == 0
@@ -80,7 +80,7 @@ def test_serving_replicas_reload_and_a_replica_that_cannot_load_keeps_its_weight
     assert engine_values(world, done["outcomes"], "E2E_PID", "FLEETCTL_MODEL_DIR") == pids  # neither ended nor moved
     assert engine_values(world, done["outcomes"], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")] * 2
     again = world.plan()
-    assert (again.get("reloads"), again["summary"]["outdated"], again["exitCode"]) == (None, 0, 0)
+    assert (again["actions"], again["summary"]["outdated"], again["exitCode"]) == ([], 0, 0)
     assert [each["weights"]["artifact"] for one in world.replicas() for each in one["members"]] == [new["index"]] * 2
 
     write(world, new, 3)
@@ -106,7 +106,7 @@ def test_serving_replicas_reload_and_a_replica_that_cannot_load_keeps_its_weight
     assert engine_values(world, before, "E2E_PID", "E2E_LOADED") == pids
     seen = world.inventory()
     assert {(one["replicaId"], one["code"], one["specHash"]) for one in seen["failures"]} == {
-        (0, "RELOAD_FAILED", world.plan()["reloads"][0]["specHash"])}
+        (0, "RELOAD_FAILED", world.plan()["actions"][0]["specHash"])}
 
 
 def test_after_an_agent_dies_during_a_reload_the_next_apply_finds_its_result(world: World) -> None:

@@ -26,7 +26,7 @@ from fleetctl.agent.weights.connections import MOST_CONNECTIONS as MOST_OF_WEIGH
 from fleetctl.agent.weights.index import write_index
 from fleetctl.agent.weights.protocol import NONCE_PATH, PREFIX, connect, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
-from fleetctl.cli.watch_server import MOST_CONNECTIONS as MOST_OF_WATCH
+from fleetctl.cli.watch_server import MAX_CONNECTIONS as MOST_OF_WATCH
 from tests.agent.weights.other_node import Node
 from tests.agent.weights.small_pieces import SECRET
 from tests.cluster_stand_in import ClusterStandIn, serve

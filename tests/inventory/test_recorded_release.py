@@ -16,11 +16,9 @@ from fake_dashboard import JOBS, FakeDashboard, answer
 from ray_keys import Keys
 
 from fleetctl.agent import cluster, lock, records
-from fleetctl.agent.run_messages import ApplyRequest
-from fleetctl.agent.wire import parse
-from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.loading import load_plan
+from fleetctl.errors import DocumentError
 from fleetctl.inventory import records as inventory_records
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -121,10 +119,8 @@ def test_its_failures_have_their_reason_node_and_card(seen: Inventory) -> None:
     assert all(one.at and one.spec_hash and one.node_ids for one in failures.values())
 
 
-def test_its_saved_plan_is_loaded_and_carried_out() -> None:
-    plan = load_plan((RECORDED / "last_release_plan.json").read_text(), "x.fleetplan")
-    request = parse(ApplyRequest, apply_request(plan, "job-1", "ann", ApplyOptions(), may_replan=True))
-    assert [(one.id, one.op) for one in request.plan.actions] == [(one.id, one.op) for one in plan.actions]
-    assert {one.op for one in request.plan.actions} == {"create", "promote"}
-    assert [(one.id, len(one.members)) for one in request.plan.reloads] == [("gang/0", 2), ("inplace/0", 1)]
-    assert all(one.weights for reload in request.plan.reloads for one in reload.members)
+def test_its_saved_plan_is_refused_and_the_message_says_what_to_do() -> None:
+    with pytest.raises(DocumentError) as why:
+        load_plan((RECORDED / "last_release_plan.json").read_text(), "x.fleetplan")
+    assert why.value.message == "x.fleetplan has formatVersion 1.1, and this fleetctl reads 2.x"
+    assert why.value.hint == "use the fleetctl that wrote it, or write it again with this one"

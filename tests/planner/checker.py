@@ -39,8 +39,7 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     _check_ids(plan, inventory, fleet.name, adopt)
     taken_slots: dict[tuple[str, str], set[int]] = {}
     crowds = crowded_values(fleet, inventory, adopt)
-    for action in plan.actions:
-        assert action.op in ("create", "promote")
+    for action in plan.starts:
         _check_geometry(action, models[action.model], nodes)
         _check_slots(action, models[action.model], nodes, taken_slots)
         _check_spread(action, models[action.model], nodes, crowds)

@@ -18,10 +18,10 @@ PURE = {
 }
 
 
-def test_actions_and_prefetches_are_the_only_parts_of_a_plan_with_an_operation() -> None:
+def test_actions_are_the_only_parts_of_a_plan_with_an_operation() -> None:
     schema = Plan.model_json_schema(by_alias=True)
     with_op = [name for name, part in schema["$defs"].items() if "op" in part.get("properties", {})]
-    assert with_op == ["Action", "Prefetch"]
+    assert with_op == ["Action"]
     assert "op" not in schema["properties"]
 
 

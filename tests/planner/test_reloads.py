@@ -14,6 +14,8 @@ from random_cases import cases
 from short_forms import before, plan_for
 from test_weight_sources import NAMES, ONE, OTHER, cluster_of, model
 
+from fleetctl.agent.run_messages import ApplyRequest
+from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_record, apply_request
 from fleetctl.documents.fleet import HttpReload
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
@@ -58,14 +60,15 @@ def reason(plan: Plan) -> str:
 def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_sent() -> None:
     fleet, inventory = outdated(2)
     plan = plan_for(fleet, inventory)
-    assert ([one.id for one in plan.reloads], plan.exit_code, plan.format_version) == (["m/0", "m/1"], 2, "1.1")
-    assert (plan.actions, plan.drift, plan.summary.reload, plan.summary.outdated) == ([], [], 2, 2)
+    assert ([one.id for one in plan.reloads], plan.exit_code, plan.format_version) == (["m/0", "m/1"], 2, "2.0")
+    assert (plan.starts, plan.drift, plan.summary.reload, plan.summary.outdated) == ([], [], 2, 2)
     saved = saved_plan_json(plan)
     assert load_plan(saved, "saved") == plan
     validator("plan").validate(json.loads(saved))
-    [first, _] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["reloads"]
-    assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
-    assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
+    request = parse(ApplyRequest, apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False))
+    [first, _] = request.plan.actions
+    assert (first.reload.actor_id, first.reload.runs, first.spec_hash) == ("actor0", "old", fleet.models[0].spec_hash)
+    assert (first.reload.requests[0].path, first.members[0].weights.artifact) == ("/reload", ONE)
     assert set(apply_record(plan)["shapes"]) == {fleet.models[0].spec_hash}
     [recorded] = apply_record(plan)["models"]  # lets later plans name the running spec
     assert (recorded["key"], recorded["specHash"], recorded["priority"]) == ("m", fleet.models[0].spec_hash, 7)
@@ -77,14 +80,15 @@ def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_s
     assert "2 to reload" in shown
 
 
-def test_several_requests_are_in_the_plan_in_their_order_and_an_earlier_fleetctl_cannot_send_only_the_first() -> None:
+def test_several_requests_are_in_the_plan_in_their_order_and_it_can_be_saved_whatever_their_bodies_hold() -> None:
     fleet, inventory = outdated(1)
-    plan = plan_for(in_place(fleet, (HttpReload(path="/pause"), RELOAD, HttpReload(path="/resume"))), inventory)
+    pause = HttpReload(path="/pause", body={"seconds": [1e-6, 0.00001, {"x": 1e-7}]})
+    plan = plan_for(in_place(fleet, (pause, RELOAD, HttpReload(path="/resume"))), inventory)
     saved = saved_plan_json(plan)
     validator("plan").validate(json.loads(saved))
-    [sent] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["reloads"]
-    assert [one["path"] for one in sent["requests"]] == ["/pause", "/reload", "/resume"]
-    assert "http" not in sent, "an earlier fleetctl requires it, so it refuses such a plan"
+    assert load_plan(saved, "saved") == plan
+    [sent] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["actions"]
+    assert [one["path"] for one in sent["reload"]["requests"]] == ["/pause", "/reload", "/resume"]
     assert '"dir": "$(FLEET' in saved
     assert '"dir": "***"' in render_plan_json(plan)
 
@@ -94,7 +98,6 @@ def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     for without in (replace(fleet, models=tuple(replace(one, reload=()) for one in fleet.models)),
                     in_place(cluster_of([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
         text = saved_plan_json(plan_for(without, inventory))
-        assert json.loads(text)["formatVersion"] == "1.0"
         assert '"reload' not in text
 
 
@@ -114,7 +117,7 @@ def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
     fleet, inventory = outdated(1)
     fleet = replace(fleet, policy=fleet.policy.model_copy(update=policy))
     plan = plan_for(fleet, with_each(inventory, **{"engine_hash": fleet.models[0].engine_hash, **more}))
-    assert (plan.reloads, plan.actions, plan.format_version) == ([], [], "1.0")
+    assert plan.actions == []
     assert expected in reason(plan)
 
 
@@ -133,7 +136,8 @@ def test_a_gang_reloads_with_all_its_ranks_and_only_those_of_the_spec() -> None:
     [reload] = plan_for(fleet, inventory).reloads
     assert [(one.node, one.node_id, one.rank) for one in reload.members] == [
         ("n0", "n0", 0), ("n1", "n1", 1), ("", "gone", 2)]
-    assert reload.http == {"method": "POST", "path": "/reload"}
+    assert reload.reload
+    assert reload.reload.requests == [{"method": "POST", "path": "/reload"}]
     smaller = with_each(inventory, members=inventory.replicas[0].members[:2])
     assert plan_for(fleet, smaller).reloads == []
 
@@ -187,7 +191,7 @@ def test_failed_reloads_do_not_stop_starts_and_failed_starts_do_not_stop_reloads
                 node_ids=[NAMES[number % 2]], code="RELOAD_FAILED", reload=reload)
         for number, ago in enumerate(("3m", "2m", "1m")) for model in ("m", "a", "b", "c")]}))
         for reload in (True, False)]
-    assert [(len(plan.reloads), len(plan.actions)) for plan in plans] == [(0, 1), (1, 0)]
+    assert [(len(plan.reloads), len(plan.starts)) for plan in plans] == [(0, 1), (1, 0)]
 
 
 def test_a_spec_that_ended_an_engine_is_not_reloaded_automatically_again() -> None:
@@ -208,7 +212,7 @@ def test_a_replica_with_an_unknown_spec_always_reloads_first() -> None:
     fleet, inventory = outdated(2)
     replicas = [inventory.replicas[0], inventory.replicas[1].model_copy(update={"spec_hash": UNKNOWN_SPEC})]
     plan = plan_for(fleet, inventory.model_copy(update={"replicas": replicas}))
-    assert [(one.id, one.runs) for one in plan.reloads] == [("m/1", UNKNOWN_SPEC), ("m/0", "old")]
+    assert [(one.id, one.reload.runs) for one in plan.reloads if one.reload] == [("m/1", UNKNOWN_SPEC), ("m/0", "old")]
 
 
 def test_a_saved_plan_is_stale_once_its_replica_runs_another_spec_or_is_gone_or_lost() -> None:
@@ -242,11 +246,11 @@ def test_reloads_change_nothing_else_and_their_success_leaves_nothing_to_do(
         for replica, (spec, alike, state) in zip(inventory.replicas, drawn, strict=True)]
     inventory = inventory.model_copy(update={"replicas": replicas})
     plan, kept = plan_for(fleet, inventory), plan_for(in_place(fleet, reload=()), inventory)
-    assert (plan.actions, plan.blocked, plan.holds) == (kept.actions, kept.blocked, kept.holds)
+    assert (plan.starts, plan.blocked, plan.holds) == (kept.actions, kept.blocked, kept.holds)
     assert {reload.replica_id for reload in plan.reloads} == {
         number for number, (spec, alike, state) in enumerate(drawn)
         if spec in ("old", "older") and alike and state == "ALIVE"}
-    done = {reload.actor_id for reload in plan.reloads}
+    done = {one.reload.actor_id for one in plan.actions if one.reload}
     after = inventory.model_copy(update={"replicas": [
         replica.model_copy(update={"spec_hash": one.spec_hash}) if replica.actor_id in done else replica
         for replica in replicas]})

@@ -29,7 +29,7 @@ def member(node: str, *, gpus: int = 0, cpus: int = 0, rank: int = 0) -> ActionM
 
 def create(model: str, replica_id: int, *members: ActionMember) -> Action:
     return Action(
-        id=f"{model}/{replica_id}", model=model, replica_id=replica_id, spec_hash="abc", wanted=1,
+        id=f"{model}/{replica_id}", op="create", model=model, replica_id=replica_id, spec_hash="abc", wanted=1,
         members=list(members),
         lifecycle=Lifecycle(startup_timeout=1, scheduling_timeout=1, restart_max=1, restart_backoff=1),
     )

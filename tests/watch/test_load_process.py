@@ -114,7 +114,7 @@ def test_the_limit_of_memory_leaves_git_its_address_space(
         source.load("0" * 40)
     own = subprocess.run(["/bin/sh", "-c", "ulimit -v"], capture_output=True, check=True).stdout
     assert (folder / "given").read_bytes() == own
-    monkeypatch.setattr(load_process, "MOST_MEMORY", 8 << 20)
+    monkeypatch.setattr(load_process, "MAX_MEMORY_BYTES", 8 << 20)
     with pytest.raises(RevisionError, match="the loading process ended with"):
         inspect_in_subprocess(Inputs(("fleet.yaml",)))
 

@@ -16,7 +16,7 @@ from cluster_stand_in import ClusterStandIn, serve, summary
 from cluster_stand_in import event as event_line
 from small_watcher import FLEET, advance, watcher_of
 
-from fleetctl.cli.watch_server import MOST_LISTENERS, MOST_READERS, Served, serving
+from fleetctl.cli.watch_server import MAX_LISTENERS, MAX_READERS, Served, serving
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Failure
 from fleetctl.watch.page import watch_page
@@ -133,8 +133,8 @@ def test_the_number_of_listeners_is_limited(watcher: Watcher) -> None:
     advance(watcher)
     have = watch_page(watcher).digest
     with served(watcher) as page:
-        streams = [fetch(page, f"/events?have={have}") for _ in range(MOST_LISTENERS)]
-        assert [read_event(one)[0] for one in streams] == ["event: looked"] * MOST_LISTENERS
+        streams = [fetch(page, f"/events?have={have}") for _ in range(MAX_LISTENERS)]
+        assert [read_event(one)[0] for one in streams] == ["event: looked"] * MAX_LISTENERS
         assert fetch(page, "/events").status == 503
         assert fetch(page, "/").status == 200
 
@@ -155,7 +155,7 @@ def test_strangers_keep_nobody_from_page_probes_and_stream(watcher: Watcher) -> 
 
 def test_slow_readers_leave_room_for_probes(watcher: Watcher) -> None:
     with served(watcher) as page:
-        for _ in range(MOST_READERS):
+        for _ in range(MAX_READERS):
             page.readers.acquire()
         assert fetch(page, "/").status == 503
         assert fetch(page, "/healthz").status == 200

@@ -97,5 +97,5 @@ def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.Mon
 
 def test_the_memory_of_the_planner_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_planner(monkeypatch, tmp_path, "ulimit -d >&2; exit 1")
-    with pytest.raises(ApplyError, match=f"ended with 1: {plan_process.MOST_MEMORY >> 10}$"):
+    with pytest.raises(ApplyError, match=f"ended with 1: {plan_process.MAX_MEMORY_BYTES >> 10}$"):
         plan_in_subprocess()

@@ -11,7 +11,7 @@ from stand_in_server import Answer, Request, serving
 from fleetctl.errors import ForgeError
 from fleetctl.forge import http
 from fleetctl.watch import webhook as webhook_module
-from fleetctl.watch.webhook import MOST_WAITING, Webhook
+from fleetctl.watch.webhook import MAX_WAITING, Webhook
 
 
 @dataclass
@@ -83,7 +83,7 @@ def test_messages_beyond_the_queue_are_dropped_at_once() -> None:
 
     failed: list[str] = []
     webhook = Stuck("http://127.0.0.1:9/services/a-secret", failed.append)
-    for number in range(MOST_WAITING + 1):
+    for number in range(MAX_WAITING + 1):
         webhook.send(str(number), {})
     assert failed == ["the webhook is too slow; some news is dropped"]
 

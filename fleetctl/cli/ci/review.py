@@ -220,7 +220,7 @@ def drift(
             beside = capacity_findings(read_records(client), loaded, planned.inventory)
         drifted = drift_report(planned.shown(), failed, beside)
         show(Formats(json=lambda: render_plan_json(planned.plan), report=lambda: drifted,
-                     plan_id=planned.plan.plan_id, acts=planned.plan.acts), "table", job.reports)
+                     plan_id=planned.plan.plan_id, acts=bool(planned.plan.actions)), "table", job.reports)
     if issue and job.reports.publisher:
         job.reports.publisher.keep_issue(drifted, is_open=drifted.exit_code != NOTHING_TO_DO or bool(beside))
     return drifted.exit_code

@@ -21,7 +21,7 @@ from fleetctl.cli.ci.job import (
 )
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.explicit import VerbRequest
-from fleetctl.cli.rollout import AT_ONCE, MOST_AT_ONCE, roll_out
+from fleetctl.cli.rollout import AT_ONCE, MAX_AT_ONCE, roll_out
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 
@@ -39,7 +39,7 @@ def rollout(
     where: flags.Cluster,
     selector: SelectorOption = None,
     at_once: Annotated[int, flags.option(
-        "--at-once", metavar="N", min=1, max=MOST_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
+        "--at-once", metavar="N", min=1, max=MAX_AT_ONCE, envvar="FLEETCTL_AT_ONCE",
         help="At most N models at a time.")] = AT_ONCE,
     drain: Annotated[float, flags.option(
         "--drain", metavar="DURATION", envvar="FLEETCTL_DRAIN", parser=flags.duration,

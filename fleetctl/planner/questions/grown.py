@@ -38,7 +38,7 @@ def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
 def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupant]:
     """Take the plan's waiting replicas from a ledger that has new nodes and the plan; returns them with their cards."""
     waiting = {row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}
-    created, shapes, state = Counter(action.model for action in plan.actions), scenario.shapes(), scenario.sorted_out()
+    created, shapes, state = Counter(action.model for action in plan.starts), scenario.shapes(), scenario.sorted_out()
     demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live) + created[model.key],
                       model.priority, place)
                for place, model in enumerate(scenario.fleet.models) if model.key in waiting]

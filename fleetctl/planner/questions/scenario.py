@@ -89,7 +89,7 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     return [take_members(action.model, action.replica_id, [
         (places[one.node_id], Claim(one.gpus, one.vram, one.cpus, one.memory), one.gpus) for one in action.members
-    ], ledger) for action in plan.actions]
+    ], ledger) for action in plan.starts]
 
 
 def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:

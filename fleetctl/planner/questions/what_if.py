@@ -51,7 +51,7 @@ def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) ->
         fleet=scenario.fleet.name, inventory=scenario.about(), changes=made, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
         unmanaged_lost=_unmanaged_on(scenario, made), created=[
-            NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.actions],
+            NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.starts],
         blocked=[_named(one, supposed) for one in after.blocked], growth=after.growth,
         certificate=after.certificate, each_node=losses, exit_code=3 if unplaced else after.exit_code,
     )

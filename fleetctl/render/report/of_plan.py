@@ -207,9 +207,10 @@ def _notices(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Fin
     for row in plan.models:
         if row.create:
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
-    for wanted in plan.prefetches:
-        yield Finding("notice", "PREFETCH", wanted.model,
-                      f"{count_of(len(wanted.nodes), 'node')} to fetch its weights", sources.get(wanted.model))
+    for row in plan.models:
+        if row.fetch:
+            yield Finding("notice", "PREFETCH", row.key, f"{count_of(row.fetch, 'node')} to fetch its weights",
+                          row.source)
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
     for note in plan.notes:
@@ -227,9 +228,9 @@ ALTERED = "This change alters the policy it is judged by"
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
     """Return the tables of policy violations, of the change alone, of the models, and of their details."""
     order = {row.key: number for number, row in enumerate(plan.models)}
-    actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
+    starts = sorted(plan.starts, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     reloads = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)),
-                f"{one.runs} -> {one.spec_hash}") for one in plan.reloads]
+                f"{one.reload.runs} -> {one.spec_hash}") for one in plan.reloads if one.reload]
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
     new_warnings, warnings = (
         [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
@@ -243,11 +244,11 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
                                signs=("~",)))
     tables = (
         *_policy(plan), *of_change, *new_warnings, *_models(plan),
-        *place_tables(actions),
+        *place_tables(starts),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               limit=PLACES_SHOWN),
-        planned_weights([*actions, *plan.reloads]), *([planned_fetches(plan.prefetches)] if plan.prefetches else []),
+        planned_weights([*starts, *plan.reloads]), planned_fetches(plan.prefetches),
         *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
 

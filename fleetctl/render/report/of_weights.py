@@ -16,7 +16,7 @@ from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, T
 if TYPE_CHECKING:
     from fleetctl.documents.answers import CachedArtifact, Prefetched, Pruned
     from fleetctl.documents.events import ReplicaOutcome
-    from fleetctl.documents.plan import Action, Prefetch, Reloaded
+    from fleetctl.documents.plan import Action
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
@@ -36,22 +36,22 @@ RUNS = (Column("fleet", "fleet", name=True), Column("verb", "verb"), Column("new
         Column("found", "found", numeric=True), Column("removed", "deleted", numeric=True))
 
 
-def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
+def planned_weights(actions: Iterable[Action]) -> Table:
     """Return the weights' source for each replica that starts or reloads; replicas with the same source share a row."""
     by_source = grouped(((action.model, ", ".join(dict.fromkeys(sources))), action.replica_id) for action in actions
-                        if (sources := [_planned(one.weights, one.node, getattr(action, "op", "") == "promote")
+                        if (sources := [_planned(one.weights, one.node, action.op == "promote")
                                         for one in action.members if one.weights]))
     rows = [(f"{model}/{ids_text(ids)}", source) for (model, source), ids in by_source.items()]
     return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, limit=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
 
 
-def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
+def planned_fetches(prefetches: Iterable[Action]) -> Table:
     """Return the weights that nodes would fetch to keep on disk; nodes with the same source share a row."""
     rows = []
     for one in prefetches:
-        by_source = grouped((", ".join(dict.fromkeys(_planned(member.weights) for member in node.members)), node.node)
-                            for node in one.nodes)
+        by_node = grouped((member.node, _planned(member.weights)) for member in one.members if member.weights)
+        by_source = grouped((", ".join(dict.fromkeys(sources)), node) for node, sources in by_node.items())
         rows += [(one.model, ", ".join(names), source) for source, names in by_source.items()]
     return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, limit=LINES_SHOWN,
                  line="weights of {model} onto {nodes} from {from}", signs=("+",) * len(rows))

@@ -12,7 +12,7 @@ from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import leftovers, model_files, prefetch
-from fleetctl.agent.messages import Engine, GotWeights
+from fleetctl.agent.messages import Action, Engine, GotWeights, Lifecycle, Member
 from fleetctl.agent.on_nodes import NodeAnswer
 from fleetctl.agent.prefetch import Order, PrefetchResult, fetch_here
 from fleetctl.agent.run import step_all
@@ -22,9 +22,7 @@ from fleetctl.agent.run_messages import (
     Holder,
     Plan,
     PlanFleet,
-    Prefetch,
     PrefetchMember,
-    PrefetchNode,
     PrefetchRequest,
     ShapeGroup,
     ShapeMember,
@@ -158,11 +156,11 @@ def test_a_few_nodes_fetch_at_a_time_and_each_artifact_has_its_outcome(
 
 def test_a_node_carries_out_one_order_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, there = Nodes(monkeypatch), wanted("1" * 64, "/m")
-    variables = {**there.variables, "FLEETCTL_GROUP": "main"}
-    floor = [PrefetchNode(node_id, node_id, [there._replace(variables=variables)]) for node_id in ("a", "b")]
+    floor = [Member("main", 0, "Standalone", 0, node_id, node_id, weights=there.weights, variables=there.variables)
+             for node_id in ("a", "b")]
     engine = Engine(("serve",), env={"MODELS": "/m"})
     plan = Plan("p", PlanFleet("lab"), {"h": Spec([ShapeGroup("main", [ShapeMember(engine)])])},
-                prefetches=[Prefetch(model, "h", 60.0, floor) for model in ("m", "n")])
+                [Action(f"{model}/prefetch", "prefetch", model, "h", Lifecycle(60.0), floor) for model in ("m", "n")])
     events = SimpleNamespace(emit=lambda *_, **__: None)
     run: Any = SimpleNamespace(events=events)
     tasks = prefetch.fetches_of(ApplyRequest(plan, {}, {}, "j", Holder()), run)
