@@ -131,8 +131,8 @@ class _Pair:
         return full_meaning(self.old.model), full_meaning(self.new.model)
 
     def reading_order(self, steps: Steps) -> tuple[int, str, int, int, Steps]:
-        place = self.new.place(steps)
-        return _MODEL_ORDER.index(steps[0]), place.file, place.line, place.column, steps
+        position = self.new.position(steps)
+        return _MODEL_ORDER.index(steps[0]), position.file, position.line, position.column, steps
 
     def difference(self, steps: Steps) -> Difference:
         before, after = (at(side, steps) for side in self.full)
@@ -151,7 +151,7 @@ class _Pair:
             model=self.new.model.key, path=path_text(self.new.named(steps) or self.old.named(steps) or steps),
             effect=effect, message=message, old=old, new=new,
             kind="added" if old is None else "removed" if new is None else "changed",
-            old_source=self.old.place(steps, item), new_source=self.new.place(steps, item),
+            old_source=self.old.position(steps, item), new_source=self.new.position(steps, item),
         )
 
     def _masked(self, steps: Steps, old: object, new: object) -> tuple[Any, Any]:
@@ -177,7 +177,7 @@ class _Pair:
                 yield Difference(
                     model=self.new.model.key, path=path_text(steps), kind="changed", effect="drift",
                     message="; ".join(filter(None, (REORDERED, update_effect(self.new.model)))),
-                    old=before, new=after, old_source=self.old.place(steps), new_source=self.new.place(steps))
+                    old=before, new=after, old_source=self.old.position(steps), new_source=self.new.position(steps))
 
 
 
@@ -315,7 +315,7 @@ def _difference(steps: Steps, before: WrittenFleet, after: WrittenFleet) -> Diff
     return Difference(
         path=path_text(steps), effect=effect, message=message, old=old, new=new,
         kind="added" if old is None else "removed" if new is None else "changed",
-        old_source=before.place(path), new_source=after.place(path),
+        old_source=before.position(path), new_source=after.position(path),
     )
 
 
@@ -374,7 +374,7 @@ class _Entry:
         node = document.node((*path, *setting))
         return format_value(self.settings[setting], setting) if node is None or node.value is None else node.value
 
-    def place(self, setting: Steps) -> Position:
+    def position(self, setting: Steps) -> Position:
         """Return the position of a setting, or of the nearest key above it."""
         document, path = self.fleet.policies[self.number]
         return document.position((*path, *setting))
@@ -399,7 +399,7 @@ def _node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differen
         yield Difference(
             path="nodes", kind="changed", effect="drift" if _CAP in moved else "additive",
             old=[key[0] for key in before], new=[key[0] for key in after],
-            old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
+            old_source=old.position(("spec", "nodes")), new_source=new.position(("spec", "nodes")),
             message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
 
 
@@ -416,7 +416,7 @@ def _node_difference(
     return Difference(
         path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
         kind="added" if old is None else "removed" if new is None else "changed", old=old, new=new,
-        old_source=was.place(setting) if was else None, new_source=now.place(setting) if now else None,
+        old_source=was.position(setting) if was else None, new_source=now.position(setting) if now else None,
     )
 
 

@@ -147,7 +147,7 @@ class ModelView:
         """Return the value as written, secrets included; None if it is not written."""
         return None
 
-    def place(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
+    def position(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
         """Return the position of the value, or of its list item; else of the nearest key above it."""
         return self.model.source
 
@@ -167,7 +167,7 @@ class WrittenModel(ModelView):
         node = written[0].node(written[1]) if written else None
         return node.value if node else None
 
-    def place(self, steps: Steps, item: int | None = None) -> Position:
+    def position(self, steps: Steps, item: int | None = None) -> Position:
         """See `ModelView`."""
         path, _ = path_below(self.model, steps)
         written = self._found(path)
@@ -225,7 +225,7 @@ class WrittenFleet:
         return {model.key: WrittenModel(model, document, index, defaults)
                 for model, (document, index) in zip(self.fleet.models, places, strict=True)}
 
-    def place(self, path: Path) -> Position:
+    def position(self, path: Path) -> Position:
         """Return the position of a value of the fleet; else of the nearest key above it in the first document."""
         document = next((written for written in self._documents if _has(written, path)), self._documents[0])
         return document.position(path)

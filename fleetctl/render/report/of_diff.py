@@ -111,8 +111,8 @@ def _terminal_tables(blocks: Sequence[_Block]) -> Iterator[Table]:
 def _change(difference: Difference) -> Cell:
     """Return a difference on one line; the two sides of a list are below it."""
     old, new = values_of(difference)
-    place = difference.new_source or (f"was {difference.old_source}" if difference.old_source else "")
-    where = f"  ({place})" if place else ""
+    source = difference.new_source or (f"was {difference.old_source}" if difference.old_source else "")
+    where = f"  ({source})" if source else ""
     if not difference.path:
         return f"{new if difference.kind == 'added' else old}{where}"
     if isinstance(difference.old, list) and isinstance(difference.new, list):
@@ -138,10 +138,10 @@ def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
     """
     shared: dict[object, tuple[Difference, list[str]]] = {}
     for difference in differences:
-        place, key = difference.new_source, (difference.model, difference.path, difference.kind)
-        shared_key: object = key if difference.model is None or not difference.path or place is None else (
+        source, key = difference.new_source, (difference.model, difference.path, difference.kind)
+        shared_key: object = key if difference.model is None or not difference.path or source is None else (
             difference.path, difference.effect, difference.message, *values_of(difference),
-            place.file, place.line, place.column)
+            source.file, source.line, source.column)
         _, models = shared.setdefault(shared_key, (difference, []))
         models += [] if difference.model is None else [difference.model]
     return [(difference, tuple(models)) for difference, models in shared.values()]
@@ -303,6 +303,6 @@ def _counts(counts: CountsThen | None) -> str:
 
 def difference_row(difference: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
     """Return the row of a difference; `models` names the models that share it, if there are several."""
-    place = str(difference.new_source or difference.old_source or "")
+    source = str(difference.new_source or difference.old_source or "")
     return (TAGS[difference.effect], models or difference.model or THE_FLEET, difference.path or THE_MODEL,
-            *values_of(difference), place, difference.message)
+            *values_of(difference), source, difference.message)
