@@ -66,8 +66,9 @@ SNAPSHOT = """\
   {"id": "b2", "name": "node-b", "resources": {"total": {"GPU": 8, "CPU": 16, "memory": 1099511627776}}}]}
 """
 
-SLOW = {"run_process", "run"}
-"""Fixtures that start processes: a test that uses one is `slow`. (`run` is an engine below its guards.)"""
+SLOW = {"run_process", "run", "empty", "repository", "desk", "pull", "upstream"}
+"""Fixtures that start processes: a test that uses one is `slow`. `run` is an engine below its guards; those from
+`empty` on are repositories, and git is a process or ten for each."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

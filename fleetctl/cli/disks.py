@@ -21,6 +21,7 @@ from fleetctl.cli.reporting import show_answer
 from fleetctl.cli.verb import OnCluster, new_job_id, on_cluster, perform
 from fleetctl.doctor.fleet import candidates
 from fleetctl.documents.answers import FetchedWeights, NodeCache, Prefetched, Pruned, PrunedRuns
+from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import PlanHistory
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
@@ -33,7 +34,7 @@ from fleetctl.inventory.jobs import CACHES, Job
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.planner.cold import WeightsPart, orders_for, parts_of
 from fleetctl.planner.options import file_flags
-from fleetctl.render.report.of_weights import ID_SHOWN, prefetched_report, pruned_report
+from fleetctl.render.report.of_weights import prefetched_report, pruned_report
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.scaling import model_of
 
@@ -212,7 +213,7 @@ def _prune_weights(
     return perform(
         remove, f"Remove {whole} from {count_of(len(removable), 'node')}?", yes=yes, otherwise="nothing was removed",
         shown=[("remove", f"{format_bytes(artifact.bytes)} of {names[cache.node_id]}: {cache.root}/{short}...")
-               for cache, artifact in unused for short in [artifact.artifact[:ID_SHOWN]]])
+               for cache, artifact in unused for short in [short_hash(artifact.artifact)]])
 
 
 def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:

@@ -18,6 +18,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import MadeBy, command_app, epilog
 from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import UsageError
@@ -203,7 +204,7 @@ def _propose(proposal: ProposedEdit, options: ProposeOptions) -> int:
         _open(proposal, options, files, title, message)
     elif options.branch is not None:
         commit = commit_on_branch(options.branch, files, message, this_invocation().environ)
-        say("committed", f"{commit[:10]} on {options.branch}; "
+        say("committed", f"{short_commit(commit)} on {options.branch}; "
                          f"to push it for review: git push origin {shlex.quote(options.branch)}")
     else:
         for edit in edits:
@@ -226,7 +227,8 @@ def _open(proposal: ProposedEdit, options: ProposeOptions, files: Changes, title
     warn_if_readable(invocation, forge.check_access(), "the token for the forge")
     branch = f"fleetctl/{proposal.loaded.sound().name}/{proposal.name}" if options.branch is None else options.branch
     pushed = push_to_branch(options.remote, branch, options.into, files, message, environ)
-    say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} is up to date")
+    say("pushed",
+        f"{short_commit(pushed.commit)} to {branch}" if pushed.changed else f"nothing: {branch} is up to date")
     evidence = [f"    {line}" for line in proposal.evidence]  # as code: a name from a cluster may contain Markdown
     text = "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n")
     posted = forge.propose(branch, pushed.into, title, text)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
+from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
-from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting
+from fleetctl.documents.inventory import LIVE_STATES, may_have_loaded, open_cases, unreporting, users_text
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, format_bytes, grouped, some
 from fleetctl.inventory.cards import card_warnings, with_foreign_memory
 from fleetctl.inventory.records import cordon_note, has_ended
 from fleetctl.planner.placement.policies import policy_of
-from fleetctl.planner.placement.reasons.words import users_text
 
 
 def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -139,8 +139,9 @@ def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:
             part = f" of part {wrong.view}" if wrong.view else ""
             yield Diagnosed(
                 code="WEIGHTS_WRONG", severity="error", area="node", subject=node.name,
-                message=f"{wrong.file}{part} of weights {wrong.artifact[:12]} was not what the index says: piece "
-                        f"{wrong.piece}, {wrong.reason}, found {clock_text(wrong.at, seen.observed_at)}; {now}{loaded}",
+                message=f"{wrong.file}{part} of weights {short_hash(wrong.artifact)} was not what the index says: "
+                        f"piece {wrong.piece}, {wrong.reason}, found {clock_text(wrong.at, seen.observed_at)}; "
+                        f"{now}{loaded}",
                 advice=f"restart {'them all' if names[1:] else 'that replica'}: a new engine loads the right file; "
                        "if this happens again, check the node's disk, and who may write to it" if names else
                        "the next start there fetches it again; check the origins of these weights",

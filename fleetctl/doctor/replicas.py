@@ -10,7 +10,7 @@ from fleetctl.documents.base import as_datetime, clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import count_of, grouped, number_in
+from fleetctl.documents.quantity import count_of, grouped, version_numbers
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.planner.live import paused_text, resume_command
 from fleetctl.version import __version__
@@ -123,9 +123,10 @@ def _cooling(item: Cools, message: str) -> Diagnosed:
 
 def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each older version with its replicas: a replica keeps the code it was started with."""
+    own = version_numbers(__version__)
     by_version = grouped(
         (replica.tool_version, _name(replica)) for replica in evidence.inventory.replicas
-        if replica.fleet and replica.tool_version and _numbers(replica.tool_version) < _numbers(__version__))
+        if replica.fleet and replica.tool_version and version_numbers(replica.tool_version) < own)
     for version, names in sorted(by_version.items()):
         yield Diagnosed(
             code="AGENT_OLD", severity="warning", area="replica", subject=names[0],
@@ -133,7 +134,3 @@ def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
                     f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}",
             advice="they serve as before, without the fixes since then; evict them one by one and apply",
             command=command_line("fleetctl evict", names[:1], "--dry-run"))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(number for part in version.partition("+")[0].split(".") if (number := number_in(part)) is not None)

@@ -53,6 +53,16 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def short_commit(commit: str | None) -> str:
+    """Return as much of a commit as is shown; "" for none."""
+    return (commit or "")[:10]
+
+
+def short_hash(digest: str | None) -> str:
+    """Return as much of another hash as is shown: of a spec, of weights, of a file; "" for none."""
+    return (digest or "")[:12]
+
+
 def plan_id(document: Mapping[str, Any], ready: Mapping[str, bytes] | None = None) -> str:
     """Return the id of a plan document: the hash of everything in it but the id itself.
 

@@ -28,6 +28,8 @@ UNKNOWN_SPEC = "unknown"
 """Replaces the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RELOAD_ENDED = "RELOAD_ENDED"
 """The code of a failed reload that ended the engine, which costs the replica a restart; see agent/reload.py."""
+MAX_PROCESSES = 3
+"""The most processes of a card that a message names."""
 RECENT = timedelta(minutes=10)
 _LONGEST_ADDRESS = 45
 _BROADCAST = ip_address("255.255.255.255")
@@ -400,6 +402,13 @@ def open_cases(node: Node, replicas: Sequence[Replica]) -> list[WrongWeights]:
     """Return the wrong files of a node that need attention: not fetched again, or perhaps loaded by an engine."""
     return [wrong for wrong in node.wrong_weights
             if wrong.now != "fetched" or may_have_loaded(node, wrong, replicas)]
+
+
+def users_text(card: Gpu) -> str:
+    """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty if unknown."""
+    largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
+    named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest]
+    return f" by {some(named, MAX_PROCESSES)}" if named else ""
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:

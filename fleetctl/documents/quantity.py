@@ -137,6 +137,12 @@ def number_in(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, to compare it: (2, 60, 0) for `2.60.0rc1`; () if there is none."""
+    numbers = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
+
+
 def amount_of(share: int, unit: str) -> str:
     """Format an amount in 1/10000 with its unit: `8 GPUs`, `0.25 GPU`."""
     return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"

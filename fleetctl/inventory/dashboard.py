@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import CARD_FAILURES, ClusterIdentity, Inventory, Node, is_lost
+from fleetctl.documents.quantity import version_numbers
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import Listing, LiveActor, Row, list_live_actors, list_rows
 from fleetctl.inventory.assemble import (
@@ -116,7 +116,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     version = text_of(answers.version.get("ray_version"))
     found_replicas = find_replicas(actors, live.namespace, planned, records.runs, nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
-    in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
+    in_percent = version is None or (2, 50) <= version_numbers(version) < (2, 57)
     if not_ready := records.of(NOT_READY):
         found_replicas = with_readiness(found_replicas, not_ready)
     parts = Parts(nodes, actors, found_replicas, answers.summary, sums, memory_by_process=not in_percent)
@@ -233,14 +233,9 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     return body
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    parts = re.match(r"(\d{1,9})\.(\d{1,9})", version)
-    return (int(parts[1]), int(parts[2])) if parts else ()
-
-
 def version_warnings(version: str) -> Iterator[str]:
     """Yield a warning if this version of Ray cannot run the agent."""
-    if () < _numbers(version) < OLDEST_RAY:
+    if () < version_numbers(version) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 
 

@@ -59,14 +59,14 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID.
+    """What cools: models by key, nodes by id, `avoided` nodes of one model by key and id, cards by UUID.
 
     `no_image` = nodes that lacked the image of a model, by key and id: avoided, but nothing cools.
     """
 
     models: Mapping[str, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+    avoided: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
     cards: Mapping[str, Cooling] = field(default_factory=dict)
     no_image: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
     lost: Mapping[str, Mapping[int, Cooling]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Cooled:
 
     def __bool__(self) -> bool:
         """Return whether anything cools or is avoided."""
-        return bool(self.models or self.nodes or self.left_out or self.cards or self.no_image or self.lost)
+        return bool(self.models or self.nodes or self.avoided or self.cards or self.no_image or self.lost)
 
     def on_node(self, node: Node) -> Iterator[tuple[int, str, Cooling]]:
         """Yield index, UUID (empty = unknown) and cooldown of each cooling card of a node.
@@ -92,7 +92,7 @@ class Cooled:
         """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
                       *(cards.values() for cards in self.lost.values()),
-                      *(nodes.values() for nodes in (*self.left_out.values(), *self.no_image.values())))
+                      *(nodes.values() for nodes in (*self.avoided.values(), *self.no_image.values())))
         return min((one.until for one in found if not one.over), default=None)
 
 
@@ -159,7 +159,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     failed_cards, lost = ({}, {}) if reloads else _of_failed_cards(inventory, past)
     if len(counted) < policy.failures:
         return Cooled(cards=failed_cards, lost=lost, no_image=no_image)
-    left_out: dict[str, dict[str, Cooling]] = {}
+    avoided: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}
     for model in fleet.models:
         own = past.by_spec.get((model.key, model.spec_hash), ())
@@ -168,7 +168,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         if (found := _of_model(model, own, past)) is not None:
             models[model.key] = found
         touched = sorted({node_id for failure in own for node_id in failure.node_ids} & past.nodes.keys())
-        left_out[model.key] = {node_id: one for node_id in touched
+        avoided[model.key] = {node_id: one for node_id in touched
                                if (one := _of_pair(model, node_id, own, past)) is not None}
     nodes, cards = dict[str, Cooling](), dict[str, Cooling]()
     for node_id, specs in _specs_by_node(past).items():
@@ -179,7 +179,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         cards.update(found_cards)
         if (one := past.cooling_at(node, specs)) is not None and not one.gpu_uuids & found_cards.keys():
             nodes[node_id] = one
-    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, {**cards, **failed_cards},
+    return Cooled(models, nodes, {key: found for key, found in avoided.items() if found}, {**cards, **failed_cards},
                   no_image, lost)
 
 

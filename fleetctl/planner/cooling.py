@@ -162,7 +162,7 @@ def find_limits(
     no_image = dict[int, dict[str, str]]()
     for demand in demands:
         key, model = demand.shape.key, fleet.models[demand.place]
-        cooling, own = cooled.models.get(key), cooled.left_out.get(key, {})
+        cooling, own = cooled.models.get(key), cooled.avoided.get(key, {})
         if cooling is not None:
             starting = any(model.has_spec(one.spec_hash) and one.state in STARTING_STATES for one in states[key].live)
             most[demand.place], why[demand.place] = int(cooling.over and not starting), cooling_text(cooling, inventory)

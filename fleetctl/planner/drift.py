@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache
 
+from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.quantity import grouped
@@ -59,7 +60,8 @@ def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
     return Drift(
         model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
         wants=model.spec_hash, message=(
-            f"outdated: runs spec {str(replica.spec_hash)[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
+            f"outdated: runs spec {short_hash(str(replica.spec_hash))}, the file has {short_hash(model.spec_hash)}; "
+            "kept as it is"))
 
 
 def _left_selector(

@@ -100,13 +100,13 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
         return Cools(name, cooling_text(cooling, inventory), cooling.failures[-1].at or inventory.observed_at, node)
 
     yield from (cools(key, found) for key, found in cooled.models.items())
-    for key, left_out in cooled.left_out.items():
+    for key, own in cooled.avoided.items():
         if key in cooled.models:
             continue
-        avoided = left_out.keys() | cooled.nodes.keys() | cooled.no_image.get(key, {}).keys()
+        avoided = own.keys() | cooled.nodes.keys() | cooled.no_image.get(key, {}).keys()
         others = [node for node in usable_nodes(models[key], inventory.nodes)
                   if node.id not in avoided and not node.cordon]
-        for node_id, cooling in left_out.items():
+        for node_id, cooling in own.items():
             there = cools(key, cooling)
             elsewhere = f"; new replicas may be created elsewhere, but not on {names[node_id]}"
             yield there._replace(why=f"{there.why}{elsewhere}") if others else there

@@ -24,8 +24,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.placement.problem import state_problem
-from fleetctl.planner.placement.reasons.node_shapes import NodeShape
-from fleetctl.planner.placement.reasons.trial import fewest, ledger_with
+from fleetctl.planner.placement.reasons.node_shapes import NodeShape, fewest, ledger_with
 from fleetctl.planner.quotas import Quotas, Totals, pack_within
 
 AT_MAX = "MAX_NODES"

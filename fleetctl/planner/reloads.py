@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.canonical import in_order
+from fleetctl.documents.canonical import in_order, short_hash
 from fleetctl.documents.inventory import (
     RELOAD_ENDED,
     UNKNOWN_SPEC,
@@ -109,5 +109,5 @@ def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
     now = {replica.actor_id: replica.spec_hash for replica in inventory.replicas if is_live(replica, dead)}
     for action in plan.actions:
         if (then := action.reload) and now.get(then.actor_id) != then.runs:
-            now_text = f"runs spec {str(now[then.actor_id])[:12]} now" if then.actor_id in now else "is gone now"
-            yield f"{action.id}: ran spec {then.runs[:12]} when planned, {now_text}"
+            now_text = f"runs spec {short_hash(str(now[then.actor_id]))} now" if then.actor_id in now else "is gone now"
+            yield f"{action.id}: ran spec {short_hash(then.runs)} when planned, {now_text}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.errors import RevisionError
 from fleetctl.inventory.access import without_secret
 from fleetctl.review.git_command import Fetching, Git
@@ -87,7 +88,7 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
         objects = repository.objects
         if not _is_as_proposed(objects.commit(tip)):
             raise RevisionError(f"the branch {branch} of {shown} ends with a commit that was not made by "
-                                f"`fleetctl propose`: {tip[:10]}", hint="choose another name with --branch")
+                                f"`fleetctl propose`: {short_commit(tip)}", hint="choose another name with --branch")
         if objects.commit(tip) == objects.commit(commit):
             return Pushed(tip, into, changed=False)
     server.do("push", "--quiet", "--no-verify", "--no-recurse-submodules", f"--force-with-lease={ref}:{tip}", "--",

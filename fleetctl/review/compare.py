@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.canonical import canonical_json
+from fleetctl.documents.canonical import canonical_json, short_hash
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
 from fleetctl.documents.fleet import Cluster, History, Policy, Quota
 from fleetctl.documents.mask import CHANGED_MASK, MASK, is_env_value, masked
@@ -290,7 +290,7 @@ def _settings(written: WrittenFleet) -> Keyed:
 
 def _house_rules(fleet: ResolvedFleet) -> list[str]:
     """Return the schemas with their hashes, so that a changed file with the same name is a difference."""
-    return [f"{name}@{file.sha256[:12]}"
+    return [f"{name}@{short_hash(file.sha256)}"
             for name, file in zip(fleet.policy.schemas, fleet.house_rules, strict=True)]
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.names import nearest
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import MAX_LINKS, Link
@@ -129,7 +130,8 @@ class Repository:
         """
         listed = self.git.do("rev-list", f"--max-count={MOST_COMMITS + 1}", f"{one}...{other}").split()
         if len(listed) > MOST_COMMITS:
-            raise RevisionError(f"{one[:10]} and {other[:10]} are more than {MOST_COMMITS} commits apart")
+            raise RevisionError(
+                f"{short_commit(one)} and {short_commit(other)} are more than {MOST_COMMITS} commits apart")
         self.objects.check_commits(listed)
 
     def root(self, commit: str) -> str:
@@ -146,8 +148,8 @@ class Repository:
             self.objects.commit(inner)
         except MissingObject:
             raise MissingRevision(
-                f"{around.name} has the submodule {submodule.path} at {inner[:10]}, a commit that is not in this clone "
-                "of it", hint=f"fetch it: git -C {quote(submodule.path)} fetch origin {inner}") from None
+                f"{around.name} has the submodule {submodule.path} at {short_commit(inner)}, a commit that is not in "
+                "this clone of it", hint=f"fetch it: git -C {quote(submodule.path)} fetch origin {inner}") from None
         return Commit(around.name, inner)
 
     def _object(self, name: str) -> str | None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import moment_at
-from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.canonical import sha256_hex, short_commit
 from fleetctl.documents.inventory import dead_node_ids
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.render.page.plan_page import map_part, map_rules
@@ -24,7 +24,6 @@ from fleetctl.render.report.of_status import status_report
 if TYPE_CHECKING:
     from fleetctl.watch.watcher import Watcher
 
-REVISION_SHOWN = 10
 FAILED, PARTIAL, REFUSED = 1, 3, 4
 """The state of the page, in the exit codes of an apply."""
 TEXT = Column("text", "what")
@@ -83,7 +82,7 @@ def _report(watcher: Watcher) -> Report:
 def _state(watcher: Watcher) -> tuple[str, int]:
     """Return the most important fact, as a sentence and as an exit code of an apply."""
     conditions, plan = watcher.state.conditions, watcher.planned.plan if watcher.planned else None
-    revision = f"revision {(watcher.state.good or '')[:REVISION_SHOWN]}"
+    revision = f"revision {short_commit(watcher.state.good)}"
     if watcher.good is None:
         return "There is no usable revision yet.", FAILED
     if conditions.keys() & {"source", "cluster", "error"}:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.child import Child
-from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.canonical import sha256_hex, short_commit
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
@@ -332,7 +332,8 @@ class Branch(WatchedSource):
         if good and not self.rewind and (done := git.run("merge-base", "--is-ancestor", good, revision)).returncode:
             if done.returncode != 1 and (self._commit_at("good") or git.ask("cat-file", "-e", good) is not None):
                 check(done, "merge-base")  # git failed, so the branch may be fine
-            return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
+            return (f"it does not follow {short_commit(good)}, the last good commit: the branch was rewound "
+                    "(see --allow-rewind)")
         if not self.signed:
             return ""
         Repository(git).objects.commit(revision)  # a huge one, or one of many deltas, ends here

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.quantity import some
 
 RESYNC_S = 600.0
@@ -155,7 +156,7 @@ def step(state: WatchState, event: Event) -> tuple[WatchState, list[Command]]:
 
 
 def _looked(state: WatchState, now: Looked) -> tuple[WatchState, list[Command]]:
-    fault = f"{_short(now.revision)}: {now.fault}" if now.fault else ""
+    fault = f"{short_commit(now.revision)}: {now.fault}" if now.fault else ""
     judged = [("revision", fault)] if now.revision is not None else []
     state, notices = _report(state, ("source", now.source_problem), *judged, ("cluster", now.cluster_problem))
     if now.revision is not None:
@@ -163,7 +164,7 @@ def _looked(state: WatchState, now: Looked) -> tuple[WatchState, list[Command]]:
     good = now.remembered if now.fault or now.revision is None else now.revision
     if good is not None and good != state.good:
         state = replace(state, good=good, failures=0).behind(now.at)
-        notices = [*notices, Notify("good", _short(good))]
+        notices = [*notices, Notify("good", short_commit(good))]
     if state.good is None:
         state = state.behind(now.at)
     notices += [Notify("ended", text) for text in now.endings]
@@ -178,17 +179,13 @@ def _looked(state: WatchState, now: Looked) -> tuple[WatchState, list[Command]]:
     return replace(state, planned_for=target), [*notices, MakePlan(state.good)]
 
 
-def _short(revision: str | None) -> str:
-    return (revision or "")[:10]
-
-
 def _planned(state: WatchState, plan: PlanMade) -> tuple[WatchState, list[Command]]:
-    refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
+    refused = f"{short_commit(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, notices = _report(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
     if outdated := [key for key in plan.outdated if key not in state.outdated]:
-        notices = [*notices, Notify("outdated", f"{_short(state.good)}: running replicas of {some(outdated)} keep "
-                                                f"their former spec; `{plan.rollout}` replaces them")]
+        notices = [*notices, Notify("outdated", f"{short_commit(state.good)}: running replicas of {some(outdated)} "
+                                                f"keep their former spec; `{plan.rollout}` replaces them")]
     state = replace(state, outdated=frozenset(plan.outdated))
     due = bool(plan.create) or plan.nodes != state.requested
     state = replace(state, nodes=plan.nodes).behind(plan.at if due or refused else None)
@@ -208,7 +205,7 @@ def _applied(state: WatchState, end: ApplyEnded) -> tuple[WatchState, list[Comma
         state, notices = _report(state.behind(end.at), ("locked", ""), ("error", end.message))
     else:
         state, notices = _report(state, ("locked", ""), ("error", ""))
-        revision = _short(state.good)
+        revision = short_commit(state.good)
         gist = f"{revision}: {end.gist or end.message}"
         notices += [Notify("applied", f"{revision}: {end.message}")] if gist != state.told_applied else []
         state = replace(state, applied=state.good, requested=state.nodes, told_applied=gist)

@@ -17,7 +17,7 @@ from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
 from fleetctl.documents.base import age_text, as_datetime
-from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.canonical import canonical_json, sha256_hex, short_commit
 from fleetctl.documents.events import History, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of, first_few, grouped
@@ -36,9 +36,6 @@ from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planning import PlannedFleet, plan_fleet
 from fleetctl.workflow.proposal import FleetReplanner
-
-SHORT = 10
-"""Characters of a revision."""
 
 
 class Start(NamedTuple):
@@ -131,14 +128,14 @@ class Starts:
             after = age_text(min(start.since for start in starts), max((at for _, at in rows), key=as_datetime))
             if code == "ready":
                 self._told = {told for told in self._told if told[:2] != (revision, model)}
-                yield Ending(f"{revision[:SHORT]}: {what}: {f'{len(starts)} ' if len(starts) > 1 else ''}ready after "
-                             f"{after}")
+                yield Ending(f"{short_commit(revision)}: {what}: {f'{len(starts)} ' if len(starts) > 1 else ''}ready "
+                             f"after {after}")
                 continue
             self._failed.update(run for start in starts for run in start.runs)
             if (revision, model, code) not in self._told:
                 self._told.add((revision, model, code))
                 count = f"{count_of(len(starts), 'replica')} " if len(starts) > 1 else ""
-                yield Ending(f"{revision[:SHORT]}: {what}: {count}{why.format(after=after)}")
+                yield Ending(f"{short_commit(revision)}: {what}: {count}{why.format(after=after)}")
 
 
 def _end_of(start: Start, now: Replica | None, seen: Inventory, fleet: str) -> _How | None:
@@ -395,6 +392,6 @@ def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
 def _cooling(cooled: Cooled) -> dict[str, Cooling]:
     by_subject = {f"model {key}": cooling for key, cooling in cooled.models.items()}
     by_subject |= {f"card {uuid}": cooling for uuid, cooling in cooled.cards.items()}
-    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items(), *cooled.no_image.items()):
+    for model_key, nodes in (("", cooled.nodes), *cooled.avoided.items(), *cooled.no_image.items()):
         by_subject |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
     return by_subject

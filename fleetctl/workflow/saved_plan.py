@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_plan
@@ -64,7 +65,8 @@ def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = Fal
 def origin_of(plan: Plan, now: str) -> str:
     """Return the origin of a saved plan, and until when it may be applied. `now` is RFC 3339."""
     git = plan.fleet.git
-    commit = f"commit {git.commit[:10]}{' with uncommitted changes' if git.dirty else ''}" if git else "commit unknown"
+    dirty = " with uncommitted changes" if git and git.dirty else ""
+    commit = f"commit {short_commit(git.commit)}{dirty}" if git else "commit unknown"
     other = "" if plan.tool_version == __version__ else f" (this is {__version__})"
     until = (f"{'expired at' if has_expired(plan, now) else 'valid until'} {plan.expires_at}" if plan.expires_at
              else "never expires")

@@ -1,4 +1,4 @@
-"""A minute of the drivers, on one Ray; `make chaos` and `make life` run as much as requested."""
+"""Some rounds of the driver of faults, and of that of verbs; `make chaos` and `make life` run as many as requested."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def nodes() -> list[str]:
     return []
 
 
+@pytest.mark.long
 def test_verbs_and_faults_in_random_order_end_only_named_replicas_and_keep_enough_ready(
     cluster: RayCluster, nodes: list[str], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from action_runner import EXPRESSION, ActionRunner, load_action
+from cluster_stand_in import ClusterStandIn, all_ready, serve
 from github_stand_in import JOB_TOKEN, GitHubStandIn
 from pull_request import FLEET, PullRequest
 
@@ -90,6 +91,23 @@ def test_a_plan_is_saved_on_request_and_fail_on_is_respected(act, pull: PullRequ
     assert done.outputs["plan_file"] == "lab.fleetplan"
     assert [Path(checkout / name).exists() for name in done.outputs["reports"].splitlines()] == [True, True]
     assert pull.hub.requests == []
+
+
+def test_after_the_merge_a_step_applies_the_plan_that_another_has_saved_and_comments_on_nothing(
+    act, pull: PullRequest
+) -> None:
+    cluster = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
+    cluster.add_node("node-a")
+    pull.merge(FLEET + "# merged\n")
+    checkout = Path(pull.environ["GITHUB_WORKSPACE"])
+    with serve(cluster):
+        where = {"address": cluster.url, "inventory": "", "plan_file": "lab.fleetplan"}
+        planned = act(checkout, **where)
+        assert (planned.code, planned.outputs["plan_file"]) == (0, "lab.fleetplan"), planned.log
+        applied = act(checkout, mode="apply", **where)
+    assert (applied.code, applied.outputs["plan_id"]) == (0, planned.outputs["plan_id"]), applied.log
+    assert [job.body["metadata"]["planId"] for job in cluster.jobs.values()] == [planned.outputs["plan_id"]]
+    assert pull.hub.writes() == []
 
 
 def test_validate_needs_no_cluster(act, pull: PullRequest) -> None:

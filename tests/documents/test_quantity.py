@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.quantity import format_bytes, format_share, parse_bytes, parse_cpus, parse_duration, parse_gpus
+from fleetctl.documents.quantity import (
+    format_bytes,
+    format_share,
+    parse_bytes,
+    parse_cpus,
+    parse_duration,
+    parse_gpus,
+    version_numbers,
+)
 
 
 @pytest.mark.parametrize(("text", "count"), [
@@ -55,3 +63,11 @@ def test_invalid_durations_are_refused(text: Any) -> None:
 def test_amounts_are_shown_in_readable_units() -> None:
     assert [format_bytes(count) for count in (16 << 30, 23034 << 20, 1536, 500)] == ["16Gi", "22.49Gi", "1.50Ki", "500"]
     assert [format_share(share) for share in (10_000, 2500, 1, 80_000)] == ["1", "0.25", "0.0001", "8"]
+
+
+@pytest.mark.parametrize(("text", "numbers"), [
+    ("2.60.0", (2, 60, 0)), ("2.60.0rc1", (2, 60, 0)), ("0.1.0+local", (0, 1, 0)), ("3.0.0.dev0", (3, 0, 0)),
+    ("4", (4,)), ("nightly", ()), ("", ()),
+])
+def test_versions_are_compared_by_the_numbers_they_begin_with(text: str, numbers: tuple[int, ...]) -> None:
+    assert version_numbers(text) == numbers

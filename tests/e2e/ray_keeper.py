@@ -124,9 +124,9 @@ class Keeper:
     def kill(self, namespace: str, name: str) -> None:
         ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
 
-    def hold(self, namespace: str, name: str, node: str, gpus: float) -> None:
+    def hold(self, namespace: str, name: str, node: str, gpus: float, memory: int | None = None) -> None:
         actor = ray.remote(Holder).options(
-            name=name, namespace=namespace, lifetime="detached", num_cpus=0, num_gpus=gpus,
+            name=name, namespace=namespace, lifetime="detached", num_cpus=0, num_gpus=gpus, memory=memory,
             scheduling_strategy=self._on(node)).remote()
         ray.get(actor.ping.remote())
 

@@ -59,6 +59,7 @@ def test_a_crashing_engine_is_not_started_again_until_its_spec_is_fixed_or_has_b
     assert (len(world.plan()["actions"]), world.plan()["blocked"]) == (1, []), "it was ready, so it did not fail"
 
 
+@pytest.mark.long
 def test_a_spec_that_fails_on_one_node_only_goes_to_another(world: World) -> None:
     bad = world.tmp_path / "bad"
     file = world.write(model("unlucky", 3, failing_while(bad)))

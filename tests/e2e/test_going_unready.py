@@ -73,20 +73,3 @@ def named(world: World) -> bool:
     rows = next(job["metadata"]["rows"] for job in world.listed_jobs()
                 if job["submission_id"] == "fleetctl.records.run")
     return f"fleetctl.records.notready.{world.fleet}" in rows
-
-
-def test_a_replica_evicted_while_the_apply_waits_for_others_is_not_called_ready(world: World) -> None:
-    world.write(model("soon", 1, member("--plain", node="a")), model("late", 1, member(*world.loads, node="b")))
-    apply = world.start("apply", "-f", world.file, "--yes", "--format", "jsonl")
-    try:
-        eventually(lambda: world.actors().get("ModelActor:soon:0", {}).get("state") == "ALIVE", "one replica is ready")
-        eventually(lambda: any(one["model"] == "soon" and one["state"] == "ALIVE" for one in world.replicas()), "read")
-        assert world.run("evict", "soon", "--yes").returncode == 0
-        world.loaded.touch()
-        out, errors = apply.communicate(timeout=120)
-    finally:
-        apply.kill()
-    assert apply.returncode == 3, errors
-    found = {row["model"]: (row["outcome"], row.get("code")) for row in json.loads(out.splitlines()[-1])["outcomes"]}
-    assert found == {"soon": ("failed", "EVICTED"), "late": ("ready", None)}
-    assert [one["model"] for one in world.plan()["actions"]] == ["soon"], "its model does not cool down"

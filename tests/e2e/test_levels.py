@@ -21,12 +21,12 @@ MIB = 1 << 20
 HOT, WARM = "ModelActor:one:0", "WarmReplica:one:0"
 
 
-def weights_of(world: World, size: int) -> dict[str, Any]:
-    """Index a model of one tensor of that size; return its lines for the fleet file."""
-    folder = world.tmp_path / f"origin-{size}"
+def weights_of(world: World) -> dict[str, Any]:
+    """Index a model of one tensor of one MiB; return its lines for the fleet file."""
+    folder = world.tmp_path / "origin"
     folder.mkdir()
-    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
-    data = hashlib.shake_128(world.fleet.encode()).digest(size)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [MIB], "data_offsets": [0, MIB]}}).encode()
+    data = hashlib.shake_128(world.fleet.encode()).digest(MIB)
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
     printed: dict[str, Any] = yaml.safe_load(world.run("weights", "index", str(folder)).stdout)["weights"]
     return printed
@@ -69,11 +69,18 @@ def levels(world: World) -> list[tuple[str, int, str, str]]:
 def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     world: World, disks: dict[str, Path]
 ) -> None:
-    weights = weights_of(world, MIB)
+    weights = weights_of(world)
     one = model("one", 1, on("a", weights))
     world.write(one)
     assert apply_one(world)["weights"]["source"] == "origin"
-    shutil.rmtree(world.tmp_path / f"origin-{MIB}")
+    shutil.rmtree(world.tmp_path / "origin")
+
+    world.cluster.hold(namespace=world.fleet, name="hoard", node="a", gpus=0, memory=NODE_MEMORY)
+    row = evict_one(world, "one/0", "--to", "warm")
+    assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
+    assert states(world) == {HOT: "ALIVE", "hoard": "ALIVE"}, "a replica whose weights do not fit in memory stays HOT"
+    world.cluster.kill(namespace=world.fleet, name="hoard")
+    eventually(lambda: world.cluster.free(node="a", resource="memory") == NODE_MEMORY, "Ray has the memory back")
 
     killed = world.run_with("WARM is up, HOT not ended", "evict", "one/0", "--to", "warm", "--yes")
     assert "the agent ended without a summary" in killed.stderr, killed.stderr
@@ -108,59 +115,38 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["a"] / weights["index"] / "files")
     assert world.plan()["actions"] == []
 
-
-def test_a_replica_whose_weights_do_not_fit_in_memory_stays_hot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.write(model("one", 1, on("a", weights_of(world, NODE_MEMORY + MIB))))
-    ready = apply_one(world)
-    over = world.run("evict", "one/0", "--to", "warm", "--yes")
-    assert over.returncode == 1
-    assert "a: 9.00Mi of weights stay in memory; with those already WARM 9.00Mi of at most 4Mi" in over.stderr
-    monkeypatch.setattr("fleetctl.cli.explicit.budget_of", lambda *_: 2 * NODE_MEMORY)
-    row = evict_one(world, "one/0", "--to", "warm")
-    assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
-    assert states(world) == {HOT: "ALIVE"}
-    assert world.ask(ready)["FLEETCTL_REPLICA_ID"] == "0"
+    row = evict_one(world, "one/0", "--to", "cold")
+    assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
 
 
-def test_a_gang_is_warm_on_all_its_nodes_ends_with_any_of_them_and_can_go_cold(
-    world: World, disks: dict[str, Path], tmp_path: Path
-) -> None:
-    weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
+def test_a_gang_is_warm_on_all_its_nodes_and_ends_with_any_of_them(world: World, tmp_path: Path) -> None:
+    weights = {**weights_of(world), "view": {"shard": {"rules": [{"match": "w"}]}}}
     world.cluster.add(names=["goes"], memory=NODE_MEMORY, disks=str(tmp_path))
     try:
         world.write(model("one", 1, on("b", weights, "Leader"), on("goes", weights, "Worker")))
         assert apply_one(world)["outcome"] == "ready"
         assert evict_one(world, "one/0", "--to", "warm")["level"] == "WARM"
         assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
+        [row] = world.replicas()
+        assert [each["memory"] // 1024 for each in row["members"]] == [512, 512]
+        assert len({each["nodeId"] for each in row["members"]}) == 2
+        [holder] = world.cluster.classes(name="WarmHolder")
+        os.kill(holder, signal.SIGKILL)
+        eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
+                   and states(world) == {WARM: "ALIVE"}, "all of it is WARM again")
+
+        assert [action["op"] for action in world.plan()["actions"]] == ["promote"]
+        killed = world.run_with("right after a create", "apply", "-f", world.file, "--yes")
+        assert "the agent ended without a summary" in killed.stderr, killed.stderr
+        outcomes = world.apply_result()["outcomes"]  # Ray may not know of the actor yet, or end it with its creator
+        assert [(row["outcome"], row["replicaId"]) for row in outcomes] in ([], [("ready", 0)]), outcomes
+        assert all(row["weights"]["bytes"] == 0 for row in outcomes), "weights on the nodes' disks are used"
+        eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"),
+                   "it has left")
+        assert evict_one(world, "one/0", "--to", "warm")["level"] == "WARM"
     finally:
         world.cluster.remove(name="goes")
     eventually(lambda: (states(world), world.cluster.free(node="b", resource="memory")) == ({}, NODE_MEMORY),
                "it is gone, and what it held on the other node is free")
     world.write(model("one", 1, on("b", weights, "Leader"), on("a", weights, "Worker")))
     assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("create", 0)]
-    assert apply_one(world)["outcome"] == "ready", "weights on the disk of the leader's node are used"
-
-    assert evict_one(world, "one/0", "--to", "warm")["level"] == "WARM"
-    assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
-    [row] = world.replicas()
-    assert [each["memory"] // 1024 for each in row["members"]] == [512, 512]
-    assert len({each["nodeId"] for each in row["members"]}) == 2
-    [holder] = world.cluster.classes(name="WarmHolder")
-    os.kill(holder, signal.SIGKILL)
-    eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
-               and states(world) == {WARM: "ALIVE"}, "all of it is WARM again")
-    assert [action["op"] for action in world.plan()["actions"]] == ["promote"]
-    killed = world.run_with("right after a create", "apply", "-f", world.file, "--yes")
-    assert "the agent ended without a summary" in killed.stderr, killed.stderr
-    outcomes = world.apply_result()["outcomes"]  # Ray may not know of the actor yet, or end it with its creator
-    assert [(row["outcome"], row["replicaId"]) for row in outcomes] in ([], [("ready", 0)]), outcomes
-    assert all(row["weights"]["bytes"] == 0 for row in outcomes)
-    eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"), "it has left")
-
-    row = evict_one(world, "one/0", "--to", "cold")
-    assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
-    assert apply_one(world)["weights"]["bytes"] == 0
-    for name in "ab":
-        shutil.rmtree(disks[name] / weights["index"])
-    row = evict_one(world, "one/0", "--to", "cold")
-    assert (row["outcome"], row["code"], states(world)) == ("failed", "NOT_ON_DISK", {HOT: "ALIVE"})

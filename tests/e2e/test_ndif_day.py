@@ -39,40 +39,29 @@ def test_the_day_works_as_printed_by_checkpoint_and_by_key(world: World) -> None
     assert f"has 1 live replica\nhint: `fleetctl scale {CHECKPOINT} --replicas N -f " in refused.stderr
     fleetctl("deploy", VISION_KEY)
 
-    fleetctl("scale", CHECKPOINT, "--replicas", "2")
-    added = fleetctl("scale", NDIF_KEY, "--replicas", "1", "--scale-up")
-    assert "the next plan holds 1 of them as surplus" in added.stderr
-    enough = fleetctl("scale", CHECKPOINT, "--replicas", "2")
-    assert f"note: {NDIF_KEY}: 3 are live, 2 wanted; nothing to start" in enough.stderr
-    assert running() == {f"ModelActor:{key}:{number}": 0
-                         for key, count in ((NDIF_KEY, 3), (VISION_KEY, 1)) for number in range(count)}
+    assert running() == {f"ModelActor:{NDIF_KEY}:0": 0, f"ModelActor:{VISION_KEY}:0": 0}
 
     for shown in (fleetctl("status"), fleetctl("status", file=False), fleetctl("status", CHECKPOINT, file=False)):
         rows = [line for line in shown.stdout.splitlines() if line.startswith(f"{NDIF_KEY}/")]
-        assert [line.removeprefix(NDIF_KEY).split()[:2] for line in rows] == [[f"/{n}", "ready"] for n in range(3)]
+        assert [line.removeprefix(NDIF_KEY).split()[:2] for line in rows] == [["/0", "ready"]]
     replica = json.loads(fleetctl("status", CHECKPOINT, "--format", "json").stdout)["replicas"][0]
     [seat] = replica["members"]
     started = httpx.get(f"http://{seat['address']}:{seat['port']}/env", timeout=60).json()
     assert (started["FLEETCTL_MODEL"], started["FLEETCTL_REPLICA_ID"]) == (NDIF_KEY, "0")
     assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", started["FLEETCTL_NAME"])
 
-    fleetctl("restart", CHECKPOINT, "--replica-id", "0")
-    restarted = fleetctl("restart", f"{NDIF_KEY}/1", f"{VISION_KEY}/0")
+    restarted = fleetctl("restart", f"{NDIF_KEY}/0", f"{VISION_KEY}/0")
     assert "Restart: 2 ready" in restarted.stdout
-    assert running() == {f"ModelActor:{NDIF_KEY}:0": 1, f"ModelActor:{NDIF_KEY}:1": 1, f"ModelActor:{NDIF_KEY}:2": 0,
-                         f"ModelActor:{VISION_KEY}:0": 1}
-
-    one = fleetctl("evict", CHECKPOINT, "--replica-id", "2", file=False)
-    assert "Evict: 1 gone" in one.stdout
-    unknown = fleetctl("evict", f"{CHECKPOINT}/2", code=1)
-    assert f"there is no {NDIF_KEY}/2\nhint: {NDIF_KEY} has 0, 1\n" in unknown.stderr
-    fleetctl("evict", "org/sees it")
-    assert set(running()) == {f"ModelActor:{NDIF_KEY}:0", f"ModelActor:{NDIF_KEY}:1"}
+    assert running() == {f"ModelActor:{NDIF_KEY}:0": 1, f"ModelActor:{VISION_KEY}:0": 1}
     assert "fleetctl" not in fleetctl("logs", f"{CHECKPOINT}/0", file=False).stderr, "the log is found"
-    rows = json.loads(world.run("history", "--format", "json", "--address", address).stdout)
-    assert f"{NDIF_KEY}/2" in [name for run in rows["runs"] for name in run["replicas"]]
-    fleetctl("evict", NDIF_KEY)
+
+    unknown = fleetctl("evict", f"{CHECKPOINT}/2", code=1)
+    assert f"there is no {NDIF_KEY}/2\nhint: {NDIF_KEY} has 0\n" in unknown.stderr
+    evicted = fleetctl("evict", CHECKPOINT, "org/sees it", file=False)
+    assert "Evict: 2 gone" in evicted.stdout
     assert running() == {}
+    rows = json.loads(world.run("history", "--format", "json", "--address", address).stdout)
+    assert f"{NDIF_KEY}/0" in [name for run in rows["runs"] for name in run["replicas"]]
     next_day = world.run("plan", "-f", world.file, "--format", "json", "--ray-address", address)
     ids = {action["id"] for action in json.loads(next_day.stdout)["actions"]}
     assert ids == {f"{NDIF_KEY}/0", f"{NDIF_KEY}/1", f"{VISION_KEY}/0"}

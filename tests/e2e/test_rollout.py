@@ -85,7 +85,7 @@ def assert_all_but_one_are_new(world: World, count: int, summary: dict[str, Any]
 
 
 def test_a_rollout_killed_while_it_creates_is_continued_and_a_failing_model_serves_on(world: World) -> None:
-    count = 4
+    count = 3
     write(world, count)
     assert world.apply_result()["exitCode"] == 0
     write(world, count, "--ready-after", "0.1")
@@ -120,6 +120,7 @@ def test_a_rollout_of_40_models_killed_at_each_stage_ends_the_same(world: World)
         assert_all_but_one_are_new(world, count, roll_out(world, *flags))
 
 
+@pytest.mark.long
 def test_of_two_rollouts_at_a_time_the_second_waits_for_the_lock(world: World) -> None:
     write(world, 2)
     assert world.apply_result()["exitCode"] == 0

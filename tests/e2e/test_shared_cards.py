@@ -52,6 +52,7 @@ def random_mix(random: Random, replicas: int, prefix: str) -> list[dict[str, Any
     return [shared(f"{prefix}/of-{gpus}", amounts.count(gpus), gpus) for gpus in dict.fromkeys(amounts)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1])
 def test_every_planned_replica_of_a_random_mix_starts_also_beside_running_replicas(world: World, seed: int) -> None:
     random = Random(f"mix/{seed}")

@@ -86,7 +86,7 @@ def use(world: World, host: Host, uuid: str, mebibytes: int) -> subprocess.Popen
     return process
 
 
-def one(key: str, gpus: int, node: str | None = None) -> dict[str, Any]:
+def one(key: str, gpus: float, node: str | None = None) -> dict[str, Any]:
     requested = member("--plain", gpus=gpus, nodeSelector={LABEL: "yes", **({"fleet.io/node": node} if node else {})})
     return model(key, 1, requested, startupTimeout="120s")
 
@@ -240,16 +240,18 @@ def test_a_card_on_which_three_models_failed_gets_no_replica_and_the_other_cards
     world: World, hosts: dict[str, Host]
 ) -> None:
     """Only card 0 of v2 is bad. Ray grants it first all the same, and the replica refuses it."""
-    bad = one("bad", 1, "v2")
-    bad["workers"][0]["members"][0]["engine"]["command"] = [
-        "sh", "-c", 'test "$CUDA_VISIBLE_DEVICES" != 0 || { echo "uncorrectable ECC error"; exit 7; }; exec "$@"', "sh",
-        sys.executable, ENGINE]
-    for key in ("org/x", "org/y", "org/z"):
-        world.write({**bad, "key": key})
-        assert [row["code"] for row in world.apply_result()["outcomes"]] == ["ENGINE_EXITED"]
-    assert {tuple(failure["gpuUuids"]) for failure in world.inventory()["failures"]
-            if failure["fleet"] == world.fleet} == {("GPU-v2-0",)}
-    world.write({**bad, "key": "org/good", "replicas": 2})
+    def bad(key: str, replicas: int, gpus: float) -> dict[str, Any]:
+        failing = one(key, gpus, "v2")
+        failing["workers"][0]["members"][0]["engine"]["command"] = [
+            "sh", "-c", 'test "$CUDA_VISIBLE_DEVICES" != 0 || { echo "uncorrectable ECC error"; exit 7; }; exec "$@"',
+            "sh", sys.executable, ENGINE]
+        return {**failing, "replicas": replicas}
+
+    world.write(*(bad(key, 1, 0.3) for key in ("org/x", "org/y", "org/z")))
+    assert [row["code"] for row in world.apply_result()["outcomes"]] == ["ENGINE_EXITED"] * 3
+    assert [tuple(failure["gpuUuids"]) for failure in world.inventory()["failures"]
+            if failure["fleet"] == world.fleet] == [("GPU-v2-0",)] * 3
+    world.write(bad("org/good", 2, 1))
     summary = world.apply_result()
     assert [(row["outcome"], row.get("code")) for row in summary["outcomes"]] == [
         ("ready", None), ("blocked", "CARD_COOLING")]

@@ -101,6 +101,7 @@ def test_pushed_revisions_run_and_two_watches_duplicate_nothing(world: World, wa
     assert set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}
 
 
+@pytest.mark.long
 def test_a_merge_ends_with_what_became_of_it(world: World, watches: list[Watch]) -> None:
     repository = Repository(world)
     good = repository.push(model("one", 1, member("--plain", "--ready-after", "3", gpus=1)))
@@ -121,6 +122,7 @@ def test_a_merge_ends_with_what_became_of_it(world: World, watches: list[Watch])
     assert watches[0].end(signal.SIGTERM) == 143
 
 
+@pytest.mark.long
 def test_a_watch_that_is_killed_during_an_apply_can_be_replaced_by_another(world: World, watches: list[Watch]) -> None:
     repository = Repository(world)
     repository.push(model("one", 3, member(*world.loads, gpus=1)))

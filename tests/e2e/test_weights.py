@@ -281,6 +281,7 @@ def test_the_startup_timeout_holds_for_an_origin_whose_header_drips(world: World
     assert f"http://127.0.0.1:{port}/" in failed["message"]
 
 
+@pytest.mark.long
 def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(world: World, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     [packaged] = (Path(magika.__file__).parent / "models").iterdir()

@@ -122,7 +122,7 @@ def test_in_random_histories_nothing_cools_without_three_failures_or_after_a_suc
             assert len(later_than(mine, success)) >= 3
             assert set(map(id, found.failures)) <= set(map(id, mine))
             assert len(found.node_ids) != 1
-        for key, left_out in cooled.left_out.items():
+        for key, left_out in cooled.avoided.items():
             for node_id in left_out:
                 assert sum(one.model == key and one.spec_hash == "h" and node_id in one.node_ids for one in real) >= 3
         for node_id, found in cooled.nodes.items():
@@ -136,13 +136,13 @@ def test_in_random_histories_nothing_cools_without_three_failures_or_after_a_suc
             assert found.node_ids == {"a"}
             assert "a" not in cooled.nodes or not uuid_in_all(uuid, cooled.nodes["a"].failures)
         every = [*cooled.models.values(), *cooled.nodes.values(), *cooled.cards.values(),
-                 *(one for out in cooled.left_out.values() for one in out.values())]
+                 *(one for out in cooled.avoided.values() for one in out.values())]
         now = 1_767_225_600.0
         assert all(one.until <= now + 3600 and one.over == (one.until <= now) for one in every)
         occurred["model"] += bool(cooled.models)
         occurred["node"] += bool(cooled.nodes)
         occurred["card"] += bool(cooled.cards)
-        occurred["left out"] += bool(cooled.left_out)
+        occurred["left out"] += bool(cooled.avoided)
         occurred["over"] += any(one.over for one in every)
     assert min(occurred.values()) > 20, occurred
 
@@ -158,7 +158,7 @@ def test_plans_do_not_depend_on_the_order_in_which_ray_lists_failures() -> None:
         on_node = Counter(member.node_id for action in plan.actions for member in action.members)
         assert all(on_node[node_id] <= one.over for node_id, one in cooled.nodes.items())
         of_model = Counter((action.model, member.node_id) for action in plan.actions for member in action.members)
-        assert all(of_model[key, node_id] <= one.over for key, own in cooled.left_out.items()
+        assert all(of_model[key, node_id] <= one.over for key, own in cooled.avoided.items()
                    for node_id, one in own.items())
 
 

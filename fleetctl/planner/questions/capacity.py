@@ -22,10 +22,9 @@ from fleetctl.planner.placement.exact.bound import upper_bound
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_nodes
-from fleetctl.planner.questions.new_node import hardware, need_text
-from fleetctl.planner.questions.scenario import Scenario, take_planned
+from fleetctl.planner.placement.reasons.explain import claims_text, explain
+from fleetctl.planner.questions.new_node import hardware
+from fleetctl.planner.questions.scenario import Scenario, most_new, take_planned, take_waiting, with_new_nodes
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.quotas import Quotas
 
@@ -77,7 +76,7 @@ def _row(
 ) -> CapacityRow:
     typed = shape.key.removeprefix("shape ") if row is None else None
     return CapacityRow(
-        model=row.key if row else None, shape=typed, need=need_text(shape), create=row.create if row else None,
+        model=row.key if row else None, shape=typed, need=claims_text(shape), create=row.create if row else None,
         blocked=row.blocked if row else None, now=now.room(shape), after_plan=after.room(shape) if after else None,
         with_new_nodes=grown.room(shape) if grown else None,
     )

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
-from fleetctl.documents.quantity import SHARE, amount_of, format_bytes
+from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL, split_commas
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.node_shapes import empty
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
@@ -150,31 +149,3 @@ def _kind(card: Gpu) -> str:
     if card.model:
         return card.model.removeprefix("NVIDIA ")
     return f"GPU({format_bytes(card.memory_total)})" if card.memory_total else "GPU"
-
-
-def need_text(shape: ReplicaShape) -> str:
-    """Return the claims of one replica by group: `2 x 8 GPUs of 120Gi`."""
-    return ", ".join(" + ".join(_times(count * group.copies, claim_text(claim) + _where(selector))
-                                for (claim, selector), count in group.classes().items()) for group in shape.groups)
-
-
-def _times(count: int, text: str) -> str:
-    return text if count == 1 else f"{count} x ({text})" if "," in text else f"{count} x {text}"
-
-
-def _where(selector: Selector) -> str:
-    return f" on {', '.join(f'{key}={value}' for key, value in selector.labels)}" if selector.labels else ""
-
-
-def claim_text(claim: Claim) -> str:
-    """Return the claim of one member in words."""
-    parts = []
-    if claim.gpus:
-        parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))
-    elif claim.vram:
-        parts.append(f"{format_bytes(claim.vram)} VRAM")
-    if claim.cpus:
-        parts.append(amount_of(claim.cpus, "CPU"))
-    if claim.memory:
-        parts.append(f"{format_bytes(claim.memory)} memory")
-    return ", ".join(parts) or "nothing"

@@ -20,9 +20,8 @@ from fleetctl.planner.placement.ledger.cards import OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
-from fleetctl.planner.questions.grown import take_waiting, with_new_nodes
 from fleetctl.planner.questions.new_node import hardware
-from fleetctl.planner.questions.scenario import Scenario
+from fleetctl.planner.questions.scenario import Scenario, take_waiting, with_new_nodes
 
 
 def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby, islice, takewhile
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.difference import CountsThen, Difference, Effect, FleetDiff, PlanChange, Revision
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.quantity import count_of, first_few, format_share, grouped, some
@@ -155,13 +156,13 @@ def _blocks(shared: Sequence[_Shared]) -> list[_Block]:
 def revision_text(revision: Revision) -> str:
     """Return the name of a revision, followed by its commit unless the name is the commit."""
     def short(name: str) -> str:
-        return name[:10] if _OBJECT_ID.fullmatch(name) else name
+        return short_commit(name) if _OBJECT_ID.fullmatch(name) else name
 
     name, commit = revision.name, revision.commit or ""
     if commit and "..." in name:
         first, _, other = name.partition("...")
         name = f"the merge base of {short(first)} and {short(other)}"
-    return short(name) if not commit or commit.startswith(name) else f"{name} ({commit[:10]})"
+    return short(name) if not commit or commit.startswith(name) else f"{name} ({short_commit(commit)})"
 
 
 def value_text(value: object) -> str:

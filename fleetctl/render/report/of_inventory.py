@@ -15,11 +15,11 @@ from fleetctl.documents.inventory import (
     card_indices,
     dead_node_ids,
     is_live,
+    users_text,
 )
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, grouped
 from fleetctl.planner.live import paused_text
 from fleetctl.planner.placement.policies import EffectivePolicy
-from fleetctl.planner.placement.reasons.words import users_text
 from fleetctl.render.replica_text import ids_text, name_of, note_text, state_text
 from fleetctl.render.report.model import REPLICA, Column, Report, Table
 

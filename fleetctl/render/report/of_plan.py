@@ -12,6 +12,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.canonical import short_commit
 from fleetctl.documents.difference import Difference, PlanChange
 from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import (
@@ -51,7 +52,6 @@ from fleetctl.render.report.of_weights import planned_fetches, planned_weights
 if TYPE_CHECKING:
     from fleetctl.documents.answers import NewReplica
 
-COMMIT_SHOWN = 10
 FLAGS = {"targets": "--target", "excludes": "--exclude", "selector": "--selector", "adopt_from": "--adopt-from",
          "force": "--force"}
 LABELS = (
@@ -163,7 +163,7 @@ def _compared(change: PlanChange) -> str:
 
 def _commit(git: GitFacts, *, branch: bool = False) -> str:
     on_branch = f" on {git.branch}" if branch and git.branch else ""
-    return f"{git.commit[:COMMIT_SHOWN]}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
+    return f"{short_commit(git.commit)}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
 
 
 def _errors(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Finding]:

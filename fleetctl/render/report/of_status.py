@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import age_text
+from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
@@ -119,4 +120,4 @@ def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Itera
                    names.get(member.node_id or "", member.node_id or "?"),
                    "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
                    tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", member.host_port,
-                   served_text(member.weights), (replica.spec_hash or "")[:12])
+                   served_text(member.weights), short_hash(replica.spec_hash))

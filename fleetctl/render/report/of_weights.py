@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
 from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
@@ -28,7 +29,6 @@ WRONG = (Column("node", "node", name=True), Column("file", "file", name=True), C
          Column("found", "found"), Column("replicas", "loaded by, perhaps", name=True), Column("now", "now"))
 WRONG_NOW = {"wrong": "no longer served", "fetched": "fetched again, for the next start",
              "unfetched": "could not be fetched again"}
-ID_SHOWN = 12
 PREFETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
 CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
           Column("result", "state"))
@@ -78,7 +78,7 @@ def served_text(served: ServedWeights | None) -> str:
     size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
     verified = f", verified since {served.verified}" if served.verified else ""
     unserved = f", not served: {served.unserved}" if served.unserved else ""
-    return f"{served.artifact[:ID_SHOWN]}{part}{size}{verified}{unserved}"
+    return f"{short_hash(served.artifact)}{part}{size}{verified}{unserved}"
 
 
 def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
@@ -108,7 +108,7 @@ def prefetched_report(answer: Prefetched) -> Report:
     """Return the report of `prefetch`: the weights each node has now."""
     fetched = sum(row.fetched is not None for row in answer.rows)
     one_artifact = len({row.artifact for row in answer.rows}) == 1
-    rows = [(row.node, row.artifact[:ID_SHOWN],
+    rows = [(row.node, short_hash(row.artifact),
              *(got_cells(row.fetched, row.fetched.left) if row.fetched else (f"failed: {row.trouble}", "", "", "")))
             for row in answer.rows]
     return Report(
@@ -131,7 +131,7 @@ def pruned_report(answer: Pruned) -> Report:
         sentence, rows = _pruned_sentence(answer), []
         for node in answer.nodes:
             rows += [(node.node, "", "", f"failed: {node.trouble}")] if node.trouble else [
-                (node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
+                (node.node, short_hash(one.artifact), format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
                 for one in node.artifacts]
         table = Table("cached", "Weights that no file names", CACHED, tuple(rows))
     return Report(kind="answer", identity="prune", title="Prune", tables=(table,) if table.rows else (),

@@ -288,33 +288,32 @@ class Ledger:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
             nodes, without = self.nodes, frozenset(selector.without)
-            self._selected[selector] = tuple([index for index in self._select(selector.labels)
-                                              if nodes[index].id not in without])
+            self._selected[selector] = tuple([index for index in self.labelled(selector.labels)
+                                              if nodes[index].open and nodes[index].id not in without])
         return self._selected[selector]
 
     def select(self, selector: Selector, indices: Sequence[int]) -> None:
         """Define a made-up selector as these nodes, whatever their labels."""
         self._selected[selector] = tuple(indices)
 
-    def _select(self, wanted: Iterable[tuple[str, str]]) -> list[int]:
-        """Return the open nodes that match, by the values of each label; a label is indexed on first use."""
+    def labelled(self, labels: Iterable[tuple[str, str]]) -> Sequence[int]:
+        """Return all nodes with these labels in ledger order, closed and dead ones too; see `Selector`."""
         matching: set[int] | None = None
-        for key, expression in wanted:
+        for key, expression in labels:
             requirement = parse_requirement(expression)
             by_value = self._places_of(key)
             values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
                       if value in by_value and requirement.allows(value)]
             indices = set[int]().union(*(by_value[value] for value in values))
             matching = indices if matching is None else matching & indices
-        return [index for index, node in enumerate(self.nodes) if node.open] if matching is None else sorted(matching)
+        return range(len(self.nodes)) if matching is None else sorted(matching)
 
     def _places_of(self, key: str) -> dict[str | None, list[int]]:
-        """Return the open nodes by their value of a label; None = without the label."""
+        """Return the nodes by their value of a label, indexed on first use; None = without the label."""
         if key not in self._by_label:
             by_value = self._by_label[key] = {}
             for index, node in enumerate(self.nodes):
-                if node.open:
-                    by_value.setdefault(node.labels.get(key), []).append(index)
+                by_value.setdefault(node.labels.get(key), []).append(index)
         return self._by_label[key]
 
     def _set_slots(self, node: int, key: str, slots: Slots) -> None:

@@ -228,17 +228,24 @@ class Placer:
 
         `touched` = nodes it is already on.
         """
-        caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
-        tests = list[Callable[[int], bool]]()
-        if caps is not None:
-            tests.append(lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched)
-        if shape.spread is not None and shape.spread.most is not None:
-            limit, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-            tests.append(lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < limit)
-        if len(tests) < 2:
-            return tests[0] if tests else None
-        has_slot, has_room = tests
+        has_slot, has_room = self.has_slot(shape, touched), self.has_room(shape)
+        if has_slot is None or has_room is None:
+            return has_slot or has_room
         return lambda node: has_slot(node) and has_room(node)
+
+    def has_slot(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
+        """Return a test for nodes with a free slot, or that the replica has `touched` already; None without caps."""
+        caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
+        if caps is None:
+            return None
+        return lambda node: held.get(node, NO_SLOTS).bit_count() < caps[node] or node in touched
+
+    def has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
+        """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""
+        if shape.spread is None or shape.spread.most is None:
+            return None
+        limit, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+        return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < limit
 
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, format_bytes, format_share, plural
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, blind_pick, choose, possible_shares
-from fleetctl.planner.placement.reasons.words import amount, need_text
 
 
 class Code(IntEnum):
@@ -156,3 +155,28 @@ def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
         return None
     code = next(code.name for code in Code if code == found.code)
     return need_text(code, found.need, claim, found.card), amount(code, found.have, claim)
+
+
+def need_text(code: str, need: int, claim: Claim, card: int) -> str:
+    """Return the need behind a code, with its unit; `card` = the card Ray would hand out, -1 = no single card."""
+    picked = f" (Ray would hand out card {card})" if card >= 0 else ""
+    cards = f" {plural(need, 'GPU')}" if claim.whole_cards else " card"
+    about = {
+        "INSUFFICIENT_CPU": " free CPUs",
+        "INSUFFICIENT_MEMORY": " free memory",
+        "INSUFFICIENT_VRAM": f" free VRAM on a card{picked}",
+        "CARD_MEMORY_UNKNOWN": " VRAM on a card whose memory is known",
+        "INSUFFICIENT_GPU": f" {plural(need, 'free GPU')}" if claim.whole_cards
+                            else f" of {'one' if claim.gpus else 'a'} card",
+        "CARD_IN_USE": f"{cards} that nothing else uses{picked}",
+        "CARD_COOLING": f"{cards} not cooling{picked}",
+    }[code]
+    return f"{amount(code, need, claim)}{about}"
+
+
+def amount(code: str, value: int, claim: Claim) -> str:
+    """Format an amount in the unit of a code."""
+    if code in {"INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "INSUFFICIENT_MEMORY"}:
+        return format_bytes(value)
+    shares = code == "INSUFFICIENT_CPU" or (code == "INSUFFICIENT_GPU" and not claim.whole_cards)
+    return format_share(value) if shares else str(value)

@@ -1,4 +1,4 @@
-"""All nodes of a ledger as arrays: what closes them, their label values, their offers, the slots held on them.
+"""All nodes of a ledger as arrays, and what stops a kind of member on each of them, summed up by code.
 
 Built once per plan, after packing, so that each blocked model costs a few array operations instead of a walk over all
 nodes. Answers about a claim or a selector are cached, since many models are alike.
@@ -6,17 +6,33 @@ nodes. Answers about a claim or a selector are cached, since many models are ali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.documents.inventory import users_text
+from fleetctl.documents.plan import Counted, Reason
+from fleetctl.documents.quantity import SHARE, format_bytes
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
+from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.reasons.check import (
+    CHECK,
+    Check,
+    Checks,
+    Code,
+    amount,
+    check_cards,
+    check_offer,
+    need_text,
+)
 from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
+
+MAX_EXAMPLES = 5
+Labels = tuple[tuple[str, str], ...]
 
 
 class Column(NamedTuple):
@@ -46,8 +62,7 @@ class NodeTable:
         self._table = OfferTable(self._offers)
         self._card_checks: dict[Claim, Checks] = {}
         self._columns: dict[str, Column] = {}
-        self._selected: dict[Selector, Flags] = {}
-        self._no_slots: dict[bool, Flags] = {}
+        self._labelled: dict[Labels, Flags] = {}
 
     def __len__(self) -> int:
         return len(self.ledger.nodes)
@@ -86,26 +101,26 @@ class NodeTable:
             self._columns[key] = Column(values, codes)
         return self._columns[key]
 
-    def where(self, key: str, holds: Callable[[str | None], bool]) -> Flags:
-        """Return by node whether a condition holds for its value of a label; None = it does not have the label."""
-        column = self.column(key)
-        # the last entry is for code -1: a node without the label
-        return np.array([holds(value) for value in (*column.values, None)], dtype=bool)[column.codes]
+    def inside(self, label: str, value: str | None) -> Flags:
+        """Return which nodes have this value of a label."""
+        values, codes = self.column(label)
+        inside: Flags = codes == (values.index(value) if value in values else len(values))
+        return inside
 
-    def allowed_by(self, key: str, expression: str) -> Flags:
-        """Return which nodes one requirement allows, including dead nodes."""
-        return self.where(key, parse_requirement(expression).allows)
+    def labelled(self, labels: Labels) -> Flags:
+        """Return which nodes have these labels, including dead and closed nodes."""
+        if labels not in self._labelled:
+            self._labelled[labels] = np.zeros(len(self), dtype=bool)
+            self._labelled[labels][self.ledger.labelled(labels)] = True
+        return self._labelled[labels]
 
     def selected(self, selector: Selector) -> Flags:
         """Return which nodes a selector allows, including dead and closed nodes."""
-        if selector not in self._selected:
-            allowed = np.ones(len(self), dtype=bool)
-            for key, expression in selector.labels:
-                allowed &= self.allowed_by(key, expression)
-            if without := frozenset(selector.without):
-                allowed &= np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
-            self._selected[selector] = allowed
-        return self._selected[selector]
+        labelled, without = self.labelled(selector.labels), frozenset(selector.without)
+        if not without:
+            return labelled
+        others: Flags = np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
+        return labelled & others
 
     def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
         """Return what stops each node from taking one more member of a shape.
@@ -120,31 +135,19 @@ class NodeTable:
         for place in touched:
             if selected[place] and self.alive[place]:
                 found[place] = check_offer(self.ledger.offer(place), claim)
-        if shape.spread is not None and (most := shape.spread.most) is not None:
-            crowd = self.ledger.crowd(shape.key)
-            full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
-            found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
-        if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
-            full = self._closed_by_cap(caps, wants_cards=shape.wants_cards)
-            for place, slots in self.ledger.slots_of(shape.key).items():
-                full[place] = slots.bit_count() >= caps[place]
-            found[places[full[places]]] = Check(Code.SLOTS_FULL, need=1)
+        placer = Placer(self.ledger)
+        for code, test in ((Code.SPREAD_FULL, placer.has_room(shape)), (Code.SLOTS_FULL, placer.has_slot(shape))):
+            if test is not None:
+                found[[place for place in places.tolist() if not test(place)]] = Check(code, need=1)
         if shape.avoided:
             codes = {one.node_id: one.code for one in shape.avoided}
-            places = np.flatnonzero(self.selected(Selector(selector.labels)) & self.alive)
+            places = np.flatnonzero(self.labelled(selector.labels) & self.alive)
             for place in places[~selected[places]].tolist():
                 found[place] = Check(Code[codes[self.ledger.nodes[place].id]])
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
         return found
-
-    def _closed_by_cap(self, caps: Sequence[int], *, wants_cards: bool) -> Flags:
-        """Return by node, as a new array, whether its slot cap is 0."""
-        if wants_cards not in self._no_slots:
-            self._no_slots[wants_cards] = np.array([cap <= 0 for cap in caps], dtype=bool)
-        closed: Flags = self._no_slots[wants_cards].copy()
-        return closed
 
 
 def _closed(node: LedgerNode) -> Code:
@@ -155,3 +158,126 @@ def _closed(node: LedgerNode) -> Code:
     if node.policy.cordoned_by is None:
         return Code.FITS
     return Code.NODE_COOLING if node.policy.cooling else Code.CORDONED
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """`count` members of one kind in a group, and the check of each node for one more of them."""
+
+    shape: ReplicaShape
+    group: GroupShape
+    claim: Claim
+    selector: Selector
+    count: int
+    table: NodeTable
+    checks: Checks
+    within: str | None = None
+    """The value of the whole replica's label to which the search is limited; None = any node."""
+    copy: int = 0
+    before: int = 0
+    """Members of the replica that were placed before this copy of the group."""
+
+    @property
+    def codes(self) -> Ints:
+        """By node: the code that stops it; FITS = none."""
+        return np.asarray(self.checks["code"])
+
+    @property
+    def fitting(self) -> Ints:
+        """The nodes that could take one such member."""
+        return np.flatnonzero(self.codes == Code.FITS)
+
+    @property
+    def usable(self) -> Ints:
+        """The nodes that may take such members at all: alive, selected, open, with a free slot."""
+        return np.flatnonzero(self.codes < Code.SLOTS_FULL)
+
+    @property
+    def nodes_needed(self) -> int:
+        """The fewest nodes on which the ranks of this kind can be."""
+        return -(-self.count // self.group.most_ranks)
+
+    def reasons(self) -> list[Reason]:
+        """Sum up the nodes by code, the codes nearest to success first."""
+        found, last = set(self.codes.tolist()), Code.NO_NODES
+        if self.within is not None and min(found, default=last) < Code.NODE_SELECTOR_MISMATCH:
+            last = Code.NODE_SELECTOR_MISMATCH
+        return [self._reason(code) for code in Code if code in found and Code.FITS < code < last]
+
+    def counted(self) -> Counted:
+        """Count the nodes, and for claims on cards what is free on usable nodes: whole cards, or shares."""
+        usable = self.usable
+        free: Ints = np.zeros(len(usable), dtype=np.int64)
+        if self.claim.whole_cards:
+            free = self.table.free_cards(usable) * SHARE
+        elif self.claim.wants_card:
+            free = self.table.free_share(usable)
+        return Counted(
+            nodes=int(self.table.alive.sum()), selected=int((self.codes < Code.NODE_SELECTOR_MISMATCH).sum()),
+            usable=len(usable), fitting=len(self.fitting),
+            free_gpus=int(free.sum()), on_nodes=int((free > 0).sum()), most_on_one=int(free.max(initial=0)),
+        )
+
+    def examples(self, places: Sequence[int] | Ints) -> list[str]:
+        """Return the names of the first few nodes."""
+        return [self.table.ledger.nodes[int(place)].name for place in places[:MAX_EXAMPLES]]
+
+    def _reason(self, code: Code) -> Reason:
+        """Sum up the nodes of one code; the amounts are those of the node that is least short."""
+        places = np.flatnonzero(self.codes == code)
+        short = (self.checks["need"] - self.checks["have"])[places]
+        place = int(places[short.argmin()])
+        _, need, have, card = self.checks[place].item()
+        name = self.table.ledger.nodes[place].name
+        return Reason(
+            code=code.name, node_count=len(places), need=self._need(code, place, need, card),
+            best=f"{amount(code.name, have, self.claim)} on {name}" if need else "none",
+            short=amount(code.name, need - have, self.claim) if need else "", examples=self.examples(places),
+            in_use=self._in_use(place) if code in (Code.CARD_IN_USE, Code.CARD_COOLING) else [],
+        )
+
+    def _in_use(self, place: int) -> list[str]:
+        """Say how much of each dirty card that Ray may grant is in use and by what, or why the card is cooling."""
+        node = self.table.ledger.nodes[place]
+        cards = {card.index: card for card in node.gpus}
+        cooling = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
+        return [f"{format_bytes(card.foreign)} of card {card.index} on {node.name} are in use"
+                f"{users_text(cards[card.index])}" if card.foreign else cooling.get(card.index, "")
+                for card in self.table.ledger.offer(place).cards
+                if card.dirty and card.free_share and card.index in (cards if card.foreign else cooling)][:MAX_EXAMPLES]
+
+    def _need(self, code: Code, place: int, need: int, card: int) -> str:
+        policy = self.table.ledger.nodes[place].policy
+        if code == Code.SLOTS_FULL:
+            cap = policy.cap_for(self.shape.wants_cards)
+            return f"1 free slot (cap {cap.limit}: {cap.source})"
+        if code == Code.SPREAD_FULL and self.shape.spread is not None:
+            label, most = self.shape.spread
+            return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
+        if policy.cordoned_by is not None and code in (Code.NODE_COOLING, Code.CORDONED):
+            return f"a node that is not {code.words} ({policy.cordoned_by.removeprefix('cooling ')})"
+        if code == Code.NODE_DRAINING:
+            return "a node that is not draining"
+        if code == Code.NODE_SELECTOR_MISMATCH:
+            inside = () if self.within is None else ((self.shape.same_label, self.within),)
+            labels = (*self.selector.labels, *inside)
+            return f"a node with {', '.join(f'{key}={value}' for key, value in labels)}"
+        node_id = self.table.ledger.nodes[place].id
+        avoided = (one.need for one in self.shape.avoided if (one.node_id, one.code) == (node_id, code.name))
+        return next(avoided, None) or need_text(code.name, need, self.claim, card)
+
+
+def hardest_member(
+    shape: ReplicaShape, group: GroupShape, table: NodeTable, touched: Iterable[int] = (), within: str | None = None
+) -> Shortfall:
+    """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial.
+
+    `within` = only nodes with this value of the whole replica's label.
+    """
+    shortfalls = []
+    for (claim, selector), count in group.classes().items():
+        checks = table.checks(claim, selector, shape, touched)
+        if within is not None:
+            checks[~table.inside(shape.same_label or "", within) & table.alive] = Check(Code.NODE_SELECTOR_MISMATCH)
+        shortfalls.append(Shortfall(shape, group, claim, selector, count, table, checks, within))
+    return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

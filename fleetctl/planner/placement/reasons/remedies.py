@@ -29,17 +29,20 @@ from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.explain import Explanation, explain, fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import (
     ANY_VALUE,
+    MAX_MEMBERS,
     NO_LABELS,
+    Fresh,
     Labels,
     NodeShape,
     NodeShapes,
+    count_placed,
     empty,
+    fewest,
+    helpful_places,
     names_a_node,
 )
-from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.node_table import NodeTable, Shortfall
 from fleetctl.planner.placement.reasons.removal import HOPELESS, Removal, RemovalSearch
-from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, fewest, helpful_places
 
 MAX_TRIED_TOGETHER, BATCH = 200, 64
 """Up to 200 members are tried together. More are tried in batches of 64, and the nodes of the batches are added up."""
@@ -154,36 +157,25 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
 
 
 def _find(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
-    shape = missing.shape
-    if shape.size == 1:
-        return _for_one_member(missing, blocked, shapes)
-    for labels in _labels_to_try(missing) if shape.size <= MAX_MEMBERS else ():
-        for parts in _parts_to_try(shape, (missing.claim, missing.selector), shapes):
+    shape, kind, label = missing.shape, (missing.claim, missing.selector), missing.shape.same_label
+    if shape.size == 1:  # a node for each; as none fits on existing nodes, all others need new nodes too
+        for new in (shapes.smallest([kind]), shapes.derived(kind)):
+            if new is not None:
+                fresh = new.fresh(1, shapes.policies)
+                if each := count_placed(shape, shapes.table, [], fresh=fresh, replicas=blocked):
+                    return [_addition(new, 1, -(-blocked // each), NO_LABELS)]
+        return []
+    tried: list[Labels] = [NO_LABELS]
+    if label is not None and missing.within is not None:
+        tried = [{label: missing.within}]
+    elif label is not None:  # where most of a gang fits already, the nodes' own value, or a new value
+        values, counts = fitting_by_value(missing, label)
+        most = [{label: values[int(counts.argmax())]}] if counts.max(initial=0) else []
+        tried = [*most, NO_LABELS, {label: ANY_VALUE}]
+    for labels in tried if shape.size <= MAX_MEMBERS else ():
+        for parts in _parts_to_try(shape, kind, shapes):
             if found := _Trial(shape, shapes, labels, parts).find(blocked):
                 return found
-    return []
-
-
-def _labels_to_try(missing: Shortfall) -> list[Labels]:
-    """What keeps a gang together: the domain where most of it fits already, the nodes' own value, or a new value."""
-    label = missing.shape.same_label
-    if label is None:
-        return [NO_LABELS]
-    if missing.within is not None:
-        return [{label: missing.within}]
-    values, counts = fitting_by_value(missing, label)
-    most = [{label: values[int(counts.argmax())]}] if counts.max(initial=0) else []
-    return [*most, NO_LABELS, {label: ANY_VALUE}]
-
-
-def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
-    """One node for one replica. Since none fits on existing nodes, all others need new nodes too."""
-    kind = missing.claim, missing.selector
-    for shape in (shapes.smallest([kind]), shapes.derived(kind)):
-        if shape is not None:
-            fresh = shape.fresh(1, shapes.policies)
-            if each := count_placed(missing.shape, shapes.table, [], fresh=fresh, replicas=blocked):
-                return [_addition(shape, 1, -(-blocked // each), NO_LABELS)]
     return []
 
 

@@ -10,7 +10,7 @@ That bounds from below how many would have to go, without a closer look at any n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
@@ -21,8 +21,8 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.reasons.check import Code
-from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
+from fleetctl.planner.placement.reasons.node_shapes import MAX_MEMBERS, count_placed, helpful_places
+from fleetctl.planner.placement.reasons.node_table import Shortfall
 from fleetctl.planner.placement.tally import Flags, Ints
 
 NEVER = 1 << 30
@@ -85,12 +85,15 @@ class RemovalSearch:
         """Return what makes room for the `missing` member, or why there is nothing; empty if that is not known."""
         if (why_not := self._why_not(missing)) is not None:
             return why_not
-        hopeless = True
-        for pool in self._pools_for(priority):
-            seeker = _Seeker(self, missing, pool)
-            if (removal := seeker.seek()) is not None:
-                return removal
-            hopeless = seeker.is_hopeless  # each pool contains the one before
+        ours, spare, rank, hopeless = self._ours, self._spare, self._priority, True
+        before = np.zeros(len(ours), dtype=bool)
+        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
+            if (members != before).any():
+                seeker = _Seeker(self, missing, self._pool(members))
+                if (removal := seeker.seek()) is not None:
+                    return removal
+                hopeless = seeker.is_hopeless  # each pool contains the one before
+            before = members
         if not len(missing.usable) or not hopeless:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
@@ -120,15 +123,6 @@ class RemovalSearch:
             offer, fits = self.occupants.offer_without(place, gone, sure=True)
             self._offers[place, gone] = offer if fits else None
         return self._offers[place, gone]
-
-    def _pools_for(self, priority: int) -> Iterator[Pool]:
-        """Yield the pools for a model of this priority, each larger than the one before."""
-        ours, spare, rank = self._ours, self._spare, self._priority
-        before = np.zeros(len(ours), dtype=bool)
-        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
-            if (members != before).any():
-                yield self._pool(members)
-            before = members
 
     def _pool(self, members: Flags) -> Pool:
         key = members.tobytes()
@@ -167,8 +161,15 @@ class _Seeker:
         self.is_hopeless = len(missing.fitting) + helped < missing.nodes_needed
 
     def seek(self) -> Removal | None:
-        removals = (self._in_domain(domain, lacking) for domain, lacking in self._domains())
-        return next((removal for removal in removals if removal is not None), None)
+        """Return the first removal that makes room, in the cheapest sets of nodes."""
+        for domain, lacking in self._domains():
+            nodes = domain[self._least[domain] < NEVER]
+            order = nodes[np.argsort(self._least[nodes], kind="stable")].tolist()
+            if lacking <= len(order) and lacking <= NODES_LACKING:
+                gone, places = self._on_nodes(order, lacking)
+                if len(places) == lacking and self._makes_room(removal := Removal(tuple(sorted(gone)), places)):
+                    return removal
+        return None
 
     def _domains(self) -> list[tuple[Ints, int]]:
         """Return sets of nodes and how many nodes each lacks, cheapest first; one set if any node will do."""
@@ -187,37 +188,26 @@ class _Seeker:
         found.sort(key=lambda one: one[:2])
         return [(places, lacking) for _, _, places, lacking in found[:DOMAINS_TRIED]]
 
-    def _in_domain(self, domain: Ints, lacking: int) -> Removal | None:
-        nodes = domain[self._least[domain] < NEVER]
-        order = nodes[np.argsort(self._least[nodes], kind="stable")].tolist()
-        if lacking > NODES_LACKING or len(order) < lacking:
-            return None
-        removal = self._one_node(order) if lacking == 1 else self._several_nodes(order, lacking)
-        return removal if removal is not None and self._makes_room(removal) else None
+    def _on_nodes(self, order: Sequence[int], lacking: int) -> tuple[Gone, tuple[int, ...]]:
+        """Return what has to go on as many of these nodes as are lacking, and the nodes; fewer if none helps there.
 
-    def _one_node(self, order: Sequence[int]) -> Removal | None:
-        best: tuple[tuple[int, list[tuple[int, ...]]], Removal] | None = None
-        for place in order[:NODES_TRIED]:
-            if best is not None and self._least[place] > best[0][0]:
+        If one node is lacking, the first few are compared.
+        """
+        gone, places = Gone(), tuple[int, ...]()
+        best: tuple[int, list[tuple[int, ...]]] | None = None
+        for place in order[:NODES_TRIED if lacking == 1 else 2 * lacking + NODES_TRIED]:
+            if len(places) == lacking and (best is None or self._least[place] > best[0]):
                 break
-            gone = self._smallest(place)
-            if gone is None:
+            more = gone if lacking > 1 and self._fits(place, gone) else self._smallest(place)
+            if more is None:
                 continue
-            rank = len(gone), sorted((self._regret(number, place) for number in gone), reverse=True)
-            if best is None or rank < best[0]:
-                best = rank, Removal(tuple(sorted(gone)), (place,))
-        return best[1] if best else None
-
-    def _several_nodes(self, order: Sequence[int], lacking: int) -> Removal | None:
-        gone: Gone = frozenset()
-        places: list[int] = []
-        for place in order[: 2 * lacking + NODES_TRIED]:
-            more: Gone | None = frozenset() if self._fits(place, gone) else self._smallest(place)
-            if more is not None:
-                gone, places = gone | more, [*places, place]
-            if len(places) == lacking:
-                return Removal(tuple(sorted(gone)), tuple(places))
-        return None
+            if lacking > 1:
+                gone, places = gone | more, (*places, place)
+                continue
+            rank = len(more), sorted((self._regret(number, place) for number in more), reverse=True)
+            if best is None or rank < best:
+                best, gone, places = rank, more, (place,)
+        return gone, places
 
     def _smallest(self, place: int) -> Gone | None:
         """Return the smallest set found without which one more member fits on a node."""
