@@ -21,7 +21,7 @@ from fleetctl.planner.placement.objective import Levels, Score, crowding, score,
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 
 if TYPE_CHECKING:
-    from fleetctl.planner.placement.exact.exact import Proof
+    from fleetctl.planner.placement.exact.exact import Proven
     from fleetctl.planner.placement.room_worth import RoomWorth
 
 REARRANGE_STEPS = 30_000
@@ -216,7 +216,7 @@ class _Search:
             self._clear()
             self._keep_if_better(take_again(placed, self.placer))
 
-    def use_exact(self, examined: Proof) -> Proof:
+    def use_exact(self, examined: Proven) -> Proven:
         """Take the bound of the exact tier as the ceiling, and try its layout if it has one; return `examined`."""
         self.ceiling = examined.levels
         if examined.layout is not None and not self.is_done:

@@ -72,7 +72,7 @@ Spots = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Proven:
     """The result of the exact tier for a packing."""
 
     levels: Levels
@@ -85,20 +85,20 @@ class Proof:
     """The finest relaxation used."""
 
 
-def examine(problem: Problem, reached: Levels) -> Proof:
+def examine(problem: Problem, reached: Levels) -> Proven:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Proof(top.levels, None, None, coarse)
+        return Proven(top.levels, None, None, coarse)
     by_node = relax_by_node(coarse, MAX_FIRST)
     if by_node is None:
         top = climb(coarse, reached, to_the_top=True)
-        return Proof(top.levels, None, top.replicas, coarse)
+        return Proven(top.levels, None, top.replicas, coarse)
     return _examine_by_node(by_node, reached)
 
 
-def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
+def examine_at_last(examined: Proven, reached: Levels, *, solve: bool) -> Proven:
     """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
     finest = examined.relaxation
     by_node = finest if finest.is_by_node else relax_by_node(finest)
@@ -108,13 +108,13 @@ def examine_at_last(examined: Proof, reached: Levels, *, solve: bool) -> Proof:
     return examined if by_node is finest and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
 
 
-def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proof:
+def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Proven:
     top = climb(model, reached, to_the_top=True, at_last=at_last)
     layout = None if top.attained or top.values is None else layout_at(model, top.values)
-    return Proof(top.levels, layout, None if top.attained else top.replicas, model)
+    return Proven(top.levels, layout, None if top.attained else top.replicas, model)
 
 
-def bound_replicas(examined: Proof, reached: Levels) -> int:
+def bound_replicas(examined: Proven, reached: Levels) -> int:
     """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
     top = [value for level in examined.levels for value in level]
@@ -122,7 +122,7 @@ def bound_replicas(examined: Proof, reached: Levels) -> int:
     return max_replicas(examined.relaxation, have[:proven + 1])
 
 
-def argument_for(bound: int, examined: Proof) -> str:
+def argument_for(bound: int, examined: Proven) -> str:
     """Return the argument why no plan places more than `bound` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
     if counted.replicas <= bound:
