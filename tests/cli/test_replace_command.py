@@ -16,6 +16,8 @@ from fleetctl.agent.report import actor_name
 from fleetctl.cli import replace as replace_module
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 
+pytestmark = pytest.mark.slow  # whole updates, replica by replica
+
 MODEL = "org/one"
 
 

@@ -19,6 +19,8 @@ from fleetctl.agent.report import actor_name
 from fleetctl.cli import replace as replace_module
 from fleetctl.cli.rollout import LOCK_TIMEOUT_S
 
+pytestmark = pytest.mark.slow  # whole updates, replica by replica
+
 
 @dataclass
 class Rolling:

@@ -18,7 +18,7 @@ from fleetctl.agent.run_messages import ApplyRequest
 from fleetctl.agent.wire import parse
 from fleetctl.apply.prepare import ApplyOptions, apply_record, apply_request
 from fleetctl.documents.fleet import HttpReload
-from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
+from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory, Pause
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet, engine_hash, hash_of_shape, shape_as_set
@@ -101,6 +101,17 @@ def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
         assert '"reload' not in text
 
 
+def test_beside_a_model_that_is_updated_in_place_another_outdated_one_has_no_trace_of_it() -> None:
+    replicas = [{"model": key, "id": 0, "node": node, "serves": OLD, "hash": "old"}
+                for key, node in zip("mn", NAMES, strict=False)]
+    fleet, inventory = cluster_of([model(key) | {"replicas": 1} for key in "mn"], replicas)
+    first, second = in_place(fleet).models
+    inventory = with_each(inventory, engine_hash=first.engine_hash)
+    plan = plan_for(replace(fleet, models=(first, replace(second, reload=()))), inventory)
+    assert [one.id for one in plan.reloads] == ["m/0"]
+    assert ["in place" in one.reason for one in plan.models] == [True, False]
+
+
 @pytest.mark.parametrize(("more", "policy", "expected"), [
     ({"engine_hash": "another"}, {}, "not in place: more than index or view of its weights has changed"),
     ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
@@ -119,6 +130,14 @@ def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
     plan = plan_for(fleet, with_each(inventory, **{"engine_hash": fleet.models[0].engine_hash, **more}))
     assert plan.actions == []
     assert expected in reason(plan)
+
+
+def test_a_paused_model_does_not_reload_and_says_since_when_and_by_whom() -> None:
+    fleet, inventory = outdated(1)
+    pause = Pause(fleet=fleet.name, model="m", since=inventory.observed_at, by="ana")
+    plan = plan_for(fleet, inventory.model_copy(update={"pauses": [pause]}))
+    assert plan.reloads == []
+    assert "m/0 not in place: paused since 00:00 UTC by ana" in reason(plan)
 
 
 @pytest.mark.parametrize("more", [
