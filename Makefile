@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-f test-ray-g-s test-ray-t-z test-placement test-thorough test-life test-long test-engines lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands-a-h test-fast-commands-i-w test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-f test-ray-g-s test-ray-t-z test-placement test-thorough test-life test-long test-engines lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -39,11 +39,11 @@ test: setup ## the whole test suite, real Ray clusters and a real browser includ
 	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
 	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=6 --output-sync=target $(UNIT_PARTS) $(RAY_PARTS)
 
-test-fast: setup ## at the desk, a minute and a half: no Ray, no browser, few processes, a tenth of the random cases
-	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=4 --output-sync=target $(FAST_PARTS)
+test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a tenth of the random cases
+	@+$(MEASURED) $(MAKE) --no-print-directory --jobs=5 --output-sync=target $(FAST_PARTS)
 
 FAST := FLEETCTL_TEST_CASES=0.1 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow and not long'
-FAST_PARTS := test-fast-agent test-fast-commands test-fast-plans test-fast-rest
+FAST_PARTS := test-fast-commands-i-w test-fast-commands-a-h test-fast-agent test-fast-plans test-fast-rest
 AGENT := tests/agent tests/life
 COMMANDS := tests/watch tests/cli tests/docs tests/hostile
 PLANS := tests/planner tests/review tests/fleetfile tests/importers tests/ci tests/forge
@@ -51,8 +51,11 @@ PLANS := tests/planner tests/review tests/fleetfile tests/importers tests/ci tes
 test-fast-agent: setup
 	@$(FAST) $(AGENT)
 
-test-fast-commands: setup
-	@$(FAST) $(COMMANDS)
+test-fast-commands-a-h: setup
+	@$(FAST) tests/docs tests/hostile tests/cli/test_[a-h]*.py
+
+test-fast-commands-i-w: setup
+	@$(FAST) tests/watch tests/cli/test_[i-w]*.py
 
 test-fast-plans: setup
 	@$(FAST) $(PLANS)

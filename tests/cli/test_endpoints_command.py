@@ -329,6 +329,7 @@ def test_a_follower_runs_the_command_at_its_start_even_if_the_file_is_current(
     assert log.read_text().count("run") == 1
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_killed_with_its_children(
         cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(command, "ON_CHANGE_S", 3)

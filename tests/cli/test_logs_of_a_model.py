@@ -197,6 +197,7 @@ def test_following_a_model_without_replicas_shows_old_logs_and_waits(
     assert cli("logs", f"{MODEL}/1", "-f", "--rank", "9").code == 1
 
 
+@pytest.mark.slow
 def test_no_line_is_lost_or_repeated_while_the_cluster_is_unreachable(cli, running: ClusterStandIn, run_steps) -> None:
     def away() -> None:
         running.refusals["GET", "/api/v0/logs/file"] = [(503, "")] * 1000

@@ -33,6 +33,7 @@ def test_plan_status_and_endpoints_work_with_one_warning(cli, fleet_file: Path) 
     assert json.loads(cli("inventory", "--format", "json").out)["complete"]
 
 
+@pytest.mark.slow
 def test_an_apply_runs_and_its_saved_plan_is_refused_afterwards(
         cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
