@@ -92,7 +92,8 @@ class Fleet:
     def _member(self, cards: float, role: str | None) -> dict[str, Any]:
         probe = {"http": {"path": "/health"}, "period": "300ms"}
         engine = {"command": [sys.executable, ENGINE], "args": ["$(FLEETCTL_PORT)", "--plain"], "readiness": probe,
-                  "liveness": {**probe, "period": "1s"}, "env": {MARK: self.name}}
+                  "liveness": {**probe, "period": "1s"}, "env": {MARK: self.name},
+                  "stop": {"grace": "5s"}}  # a frozen engine uses all of it, after its liveness has failed for 18 s
         resources = {"gpus": cards} if cards else {"cpus": 0.1}
         return {"resources": resources, "engine": engine, **({"role": role} if role else {})}
 

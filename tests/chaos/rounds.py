@@ -34,7 +34,7 @@ LONG_S = 45.0
 TOLD_S = 3.0
 """A summary may be this much older than what has just happened."""
 FROZEN_S = 6.0
-"""How long a liveness probe takes to end a frozen engine."""
+"""How long a liveness probe takes to end most frozen engines; the check after it waits for the others."""
 
 
 @dataclass
