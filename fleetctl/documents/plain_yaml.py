@@ -15,7 +15,8 @@ from yaml.resolver import Resolver
 
 MAX_DIGITS = 300
 
-_PARSER: Any = vars(cyaml)["CParser"]  # the stubs of `parse` ask for a whole loader
+PARSER: Any = vars(cyaml)["CParser"]
+"""The C parser alone, for our own loops over its events; untyped, since the stubs of `parse` ask for a whole loader."""
 
 _NUMBER_START = frozenset("+-.0123456789")
 _WORDS: dict[str, bool | None] = {
@@ -79,7 +80,7 @@ def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
     """
     opened: list[list[Any]] = [[]]
     """The parts of each open collection; of a mapping, keys and values in turn."""
-    for event in yaml.parse(text, Loader=_PARSER):
+    for event in yaml.parse(text, Loader=PARSER):
         if problem := _why_refused(event, opened):
             mark: Any = event.start_mark
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

@@ -17,9 +17,8 @@ from json import decoder
 from typing import Any
 
 import yaml
-from yaml import cyaml
 
-from fleetctl.documents.plain_yaml import MAX_DIGITS, Scalar, resolve_plain
+from fleetctl.documents.plain_yaml import MAX_DIGITS, PARSER, Scalar, resolve_plain
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.nodes import Children, Document, Node
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json
@@ -38,8 +37,6 @@ MAX_NOTES = 3000
 MASKED_TAG = "!masked"
 """`render` writes this tag before each value it hides, so that its output cannot be loaded by mistake."""
 
-# untyped because the stubs of `parse` ask for a whole loader
-_PARSER: Any = vars(cyaml)["CParser"]
 _Event = Any
 """An event of the C parser. Its marks are always set; the stubs call them optional."""
 _INDENT_TAB = re.compile(r" *\t")
@@ -85,7 +82,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     """Return the documents of a file. A syntax error or a limit stops the parser; all other problems are collected."""
     composer = _Composer(source, before)
     result = composer.result
-    events = yaml.parse(source.text, Loader=_PARSER)
+    events = yaml.parse(source.text, Loader=PARSER)
     if is_json(source.text):
         events = json_events(source)
     try:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import yaml
-from yaml import cyaml
 
+from fleetctl.documents.plain_yaml import PARSER
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import Composed, compose
 from fleetctl.fleetfile.layout import (
@@ -35,7 +35,6 @@ from fleetctl.fleetfile.layout import (
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, is_json, read_sources
 from fleetctl.problem import Problem
 
-_PARSER: Any = vars(cyaml)["CParser"]
 _COMMENT = re.compile(r"#[^\n]*")
 _AFTER_HEADER = re.compile(r"[^\n]*?[ \t](#[^\n]*)")
 
@@ -167,7 +166,7 @@ def count_comments(text: str) -> Counter[str]:
     """Count each comment of a valid YAML text, including those inside brackets and after `|`."""
     found: Counter[str] = Counter()
     end = 0
-    tokens: Any = yaml.scan(text, Loader=_PARSER)
+    tokens: Any = yaml.scan(text, Loader=PARSER)
     for token in tokens:
         start = token.start_mark.index
         found.update(comment.rstrip() for comment in _COMMENT.findall(text, end, start))
@@ -187,7 +186,7 @@ _CHOMPED = re.compile(r"((?:^|(?<=[ \t]))[|>][0-9]?)[-+]?(?=[0-9]?(?:\s|$))")
 def read_layout(text: str) -> list[Page]:
     """Return the documents of a valid YAML text with Unix newlines; raises UnknownLayoutError."""
     reader = _Reader(text)
-    for event in yaml.parse(text, Loader=_PARSER):
+    for event in yaml.parse(text, Loader=PARSER):
         reader.take(event)
     return reader.pages
 
