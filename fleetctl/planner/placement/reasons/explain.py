@@ -190,7 +190,7 @@ def _explain_mismatch(missing: Shortfall) -> tuple[str, bool]:
     if missing.within is not None:
         return f"needs a node with {', '.join(f'{key}={value}' for key, value in selector)}; there is none", False
     for key, expression in selector:
-        allowed = int((table.labelled(((key, expression),)) & table.alive).sum())
+        allowed = int((table.selected(Selector(((key, expression),))) & table.alive).sum())
         if not allowed:
             return _no_node_with(key, expression, table)
         counts.append((f"{key}={expression}", allowed))

@@ -32,7 +32,6 @@ from fleetctl.planner.placement.reasons.check import (
 from fleetctl.planner.placement.tally import Flags, Ints, OfferTable
 
 MAX_EXAMPLES = 5
-Labels = tuple[tuple[str, str], ...]
 
 
 class Column(NamedTuple):
@@ -62,7 +61,7 @@ class NodeTable:
         self._table = OfferTable(self._offers)
         self._card_checks: dict[Claim, Checks] = {}
         self._columns: dict[str, Column] = {}
-        self._labelled: dict[Labels, Flags] = {}
+        self._selected: dict[Selector, Flags] = {}
 
     def __len__(self) -> int:
         return len(self.ledger.nodes)
@@ -107,20 +106,15 @@ class NodeTable:
         inside: Flags = codes == (values.index(value) if value in values else len(values))
         return inside
 
-    def labelled(self, labels: Labels) -> Flags:
-        """Return which nodes have these labels, including dead and closed nodes."""
-        if labels not in self._labelled:
-            self._labelled[labels] = np.zeros(len(self), dtype=bool)
-            self._labelled[labels][self.ledger.labelled(labels)] = True
-        return self._labelled[labels]
-
     def selected(self, selector: Selector) -> Flags:
         """Return which nodes a selector allows, including dead and closed nodes."""
-        labelled, without = self.labelled(selector.labels), frozenset(selector.without)
-        if not without:
-            return labelled
-        others: Flags = np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
-        return labelled & others
+        if selector not in self._selected:
+            allowed = np.zeros(len(self), dtype=bool)
+            allowed[self.ledger.labelled(selector.labels)] = True
+            if without := frozenset(selector.without):
+                allowed &= np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
+            self._selected[selector] = allowed
+        return self._selected[selector]
 
     def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
         """Return what stops each node from taking one more member of a shape.
@@ -141,7 +135,7 @@ class NodeTable:
                 found[[place for place in places.tolist() if not test(place)]] = Check(code, need=1)
         if shape.avoided:
             codes = {one.node_id: one.code for one in shape.avoided}
-            places = np.flatnonzero(self.labelled(selector.labels) & self.alive)
+            places = np.flatnonzero(self.selected(Selector(selector.labels)) & self.alive)
             for place in places[~selected[places]].tolist():
                 found[place] = Check(Code[codes[self.ledger.nodes[place].id]])
         closed = self.closed[places]
