@@ -105,9 +105,11 @@ def _document(model: ResolvedModel, replica: Replica, nodes: Mapping[str, str]) 
 
 def moved_reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
     """Yield a sentence for each replica that is to reload and runs another spec now, or is gone."""
+    if not (reloads := plan.reloads):
+        return
     dead = dead_node_ids(inventory)
     now = {replica.actor_id: replica.spec_hash for replica in inventory.replicas if is_live(replica, dead)}
-    for action in plan.actions:
+    for action in reloads:
         if (then := action.reload) and now.get(then.actor_id) != then.runs:
             now_text = f"runs spec {short_hash(str(now[then.actor_id]))} now" if then.actor_id in now else "is gone now"
             yield f"{action.id}: ran spec {short_hash(then.runs)} when planned, {now_text}"
