@@ -125,19 +125,25 @@ class Reports:
             made = plan()
             name = made.fleet.name if made else name_of_fleet(files, base)
             report = failure_report(error, identity=f"{kind}:{name}", fleet=name, title=f"No {what} fleet {name}")
-            formats, written = Formats(json=str, report=lambda: report), dict[Path, ReportFormat]()
+            formats = Formats(json=str, report=lambda: report)
             if made:
                 formats = replace(formats, plan_id=made.plan_id, acts=bool(made.actions))
-            for path, chosen in self.files.items():
-                if chosen not in OWN_FORMATS:
-                    try:
-                        Reports({path: chosen}).write(formats)
-                    except FleetctlError as also:
-                        failures.explain(also)
-                    else:
-                        written[path] = chosen
-            replace(self, files=written).publish(formats)
+            replace(self, files=self._written(formats)).publish(formats)
             raise typer.Exit(error.exit_code) from None
+
+    def _written(self, formats: Formats) -> dict[Path, ReportFormat]:
+        """Write an error to the files that have a place for it, and return those that could be written."""
+        written: dict[Path, ReportFormat] = {}
+        for path, chosen in self.files.items():
+            if chosen in OWN_FORMATS:
+                continue
+            try:
+                Reports({path: chosen}).write(formats)
+            except FleetctlError as also:
+                failures.explain(also)
+            else:
+                written[path] = chosen
+        return written
 
 
 def parse_reports(
