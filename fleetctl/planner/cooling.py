@@ -125,7 +125,7 @@ def try_nodes(
             mark, seats = ledger.mark(), demand.shape.seats
             number = ledger.numbers[places[node_id]]
             if all(ledger.fit(number, claim) is None for claim, _ in demand.shape.kinds):
-                found = None
+                found = None  # no member fits there, so the search over all nodes is spared
             elif len(seats) == 1:
                 allowed = places[node_id] in ledger.selected(seats[0].selector)
                 found = placer.take_at(demand.shape, {seats[0].position: places[node_id]}) if allowed else None
