@@ -306,7 +306,9 @@ def test_what_a_killed_engine_leaves_in_shared_memory_is_found(monkeypatch: pyte
     engine.await_serving()
     state = engine.state()
     assert state["segment"] not in [segment.name for segment in examine.shared_memory().left]
-    supervisor.signal_all([*supervisor.descendants(process.pid), process.pid], signal.SIGKILL)
+    processes = [*supervisor.descendants(process.pid), process.pid]
+    supervisor.signal_all(processes, signal.SIGSTOP)  # or the front may see its worker die, and clean up
+    supervisor.signal_all(processes, signal.SIGKILL)
     process.wait(30)
     try:
         eventually(lambda: state["segment"] in [one.name for one in examine.shared_memory().left], "it is found")

@@ -47,6 +47,7 @@ def engine_values(world: World, outcomes: list[dict[str, Any]], *keys: str) -> l
 @contextmanager
 def polling(outcomes: list[dict[str, Any]]) -> Iterator[None]:
     """Send requests to every replica in the meantime; each request must be answered."""
+    assert all("address" in one for one in outcomes), outcomes
     pollers = [Poller(f"http://{one['address']}", keep_alive=True) for one in outcomes]
     with ExitStack() as stack:
         for poller in pollers:
