@@ -166,7 +166,7 @@ bench-placement: setup ## placement on traces and synthetic fleets, a JSON line 
 	done
 
 schemas: setup ## write schemas/*.json and the tables of docs/fleet-file.md from the models again
-	@for name in fleet fleet-part inventory plan event diff endpoints history history-run; do \
+	@for name in fleet fleet-part model inventory plan event diff endpoints history history-run; do \
 		$(BIN)/fleetctl schema $$name > schemas/$$name.schema.json.new && \
 		mv schemas/$$name.schema.json.new schemas/$$name.schema.json || exit 1; \
 	done

@@ -74,6 +74,7 @@ CODES: dict[str, str] = {
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
     "FL062": "a shell variable without a shell to expand it",
+    "FL063": "a model that no card can hold, or that takes more of a card than it claims",
     "FL064": "a protected model that is not in the fleet",
     "FL065": "a fixed port, which replicas on one node cannot share",
     "FL066": "flags that divide a model over more or fewer GPUs than it claims",
@@ -101,6 +102,7 @@ CODES: dict[str, str] = {
     "FL088": "spec.history set twice in one fleet",
     "FL089": "environment variables that refer to each other in a circle",
     "FL090": "an argument or a variable that is too long for Linux",
+    "FL091": "a model described twice or not at all, or a description that cannot be read",
 }
 
 

@@ -19,7 +19,7 @@ from fleetctl.cli.app import COMMANDS
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.problem": 0, "fleetctl.errors": 1,
     "fleetctl.agent.weights": 0, "fleetctl.child": 0, "fleetctl.silence": 0,
-    "fleetctl.documents": 2, "fleetctl.fleetfile": 3,
+    "fleetctl.documents": 2, "fleetctl.sizing": 2, "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
     "fleetctl.doctor": 8, "fleetctl.render": 8, "fleetctl.workflow": 9, "fleetctl.watch": 10, "fleetctl.cli": 11,

@@ -454,10 +454,12 @@ def test_no_other_folder_sends_requests(folder: str) -> None:
 def test_only_the_clients_of_the_cluster_and_of_the_forge_use_http() -> None:
     know = {path: path.read_text() for path in SOURCES
             if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}}
-    assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last fetches files on a node"
+    assert {path.parent.name for path in know} == {"forge", "inventory", "sizing", "weights"}, (
+        "the last fetches files on a node, and `model describe` reads headers")
     speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
                 if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
-    assert speakers == ["forge/http.py", "inventory/client.py"]
+    assert speakers == ["forge/http.py", "inventory/client.py", "sizing/origins.py"]
+    assert set(re.findall(r"(?:stream|request)\(\s*\"([A-Z]+)\"", know[PACKAGE / "sizing/origins.py"])) == {"GET"}
 
 
 def imported(path: Path) -> set[str]:

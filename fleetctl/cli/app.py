@@ -73,6 +73,7 @@ SECTIONS = {
         "schema": Listed("explain", "Print the JSON Schema of a document."),
         "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),
         "release-nodes": Listed("nodes", "Withdraw a fleet's node requests from Ray's autoscaler."),
+        "model": Listed("model", "Describe a model, so that plans know what it takes on a card."),
         "weights": Listed("weights", "Index a model's files so that nodes can fetch and verify them."),
         "prefetch": Listed("disks", "Fetch a model's weights onto nodes before a replica needs them."),
         "prune": Listed("disks", "Remove weights that no fleet file names from the disks of nodes."),

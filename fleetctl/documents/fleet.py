@@ -29,7 +29,7 @@ from fleetctl.documents.base import (
     passes,
     refusal,
 )
-from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
+from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Parameters, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 from fleetctl.documents.weights import Ports, Weights
 
@@ -330,6 +330,25 @@ class Restart(Authored):
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
 
 
+WEIGHT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
+WeightType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+
+
+class Numbers(OneOf):
+    """What a model is, as numbers, so that a plan knows what it takes on a card; not part of the spec."""
+
+    KINDS = ("description", "parameters")
+    ERROR = "numbers_kind"
+
+    description: FileName | None = Field(
+        None, description="a file that `fleetctl model describe` wrote, relative to this file")
+    parameters: Parameters | None = Field(None, description="in short: the number of its parameters, such as 70B")
+    weights: WeightType | None = Field(None, description="with parameters: the type of its weights; default bf16")
+
+
+MemoryCheck = Literal["block", "warn"]
+
+
 class ModelDefaults(Authored):
     """Values for every model that does not set them."""
 
@@ -340,6 +359,9 @@ class ModelDefaults(Authored):
     update: Update = Field(
         default_factory=Update, description="how a changed spec is rolled out; not part of the spec itself")
     placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
+    memory_check: MemoryCheck = Field(
+        "block", description="what a plan does with replicas that certainly cannot be loaded by the card's memory: "
+                             "block, or warn")
 
 
 class Serving(Authored):
@@ -362,6 +384,7 @@ class Cold(Authored):
 class Shape(ModelDefaults):
     """What several models have in common: worker groups, and values for models that do not set them."""
 
+    model: Numbers | None = Field(None, description="what the model is, as numbers; docs/memory.md")
     workers: Workers = Field(description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model")
 
 
@@ -393,6 +416,7 @@ class Model(ModelDefaults):
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="owner and purpose, such as team: nlp; matched by --selector and by quotas, "
                                           "not part of the spec")
+    model: Numbers | None = Field(None, description="what the model is, as numbers; docs/memory.md")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="one of spec.shapes, instead of workers; the model's own keys override those of the shape")
     workers: Workers = Field(description="the worker groups of one replica; set either this or shape")

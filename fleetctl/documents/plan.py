@@ -344,7 +344,7 @@ class Lost(Stored):
 class Note(Stored):
     """What is odd about nodes, such as a setting without effect, or cards that are not reported; it blocks nothing."""
 
-    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED"]
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED", "MODEL_MAY_NOT_FIT"]
     level: Literal["warning", "notice"]
     message: str
     node_count: int

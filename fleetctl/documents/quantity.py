@@ -109,6 +109,22 @@ def parse_duration(value: object) -> int | float:
     return int(seconds) if seconds == seconds.to_integral_value() else float(seconds)
 
 
+_COUNTS = {"": 1, "K": 10 ** 3, "M": 10 ** 6, "B": 10 ** 9, "T": 10 ** 12}
+_COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMBT]?)")
+COUNT_ALLOWED = "a number of parameters such as 8B, 0.6B or 405B"
+
+
+def parse_parameters(value: object) -> int:
+    """Return a number of parameters as models' names have it: `8B` is 8 * 10^9."""
+    match = _COUNT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise _bad("parameters", value, COUNT_ALLOWED)
+    exact = Decimal(match[1]) * _COUNTS[match[2]]
+    if not 0 < exact <= 10 ** 15:
+        raise _absurd(value, "between 1 and 1000T")
+    return int(exact)
+
+
 def format_bytes(count: int) -> str:
     """Format bytes in the largest fitting unit: `16Gi`, to two decimals if it is not exact."""
     for unit, size in BINARY_UNITS:
@@ -205,4 +221,9 @@ Seconds = Annotated[
     int | float, BeforeValidator(parse_duration),
     WithJsonSchema({"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
                     "description": DURATION_ALLOWED}, mode="validation"),
+]
+Parameters = Annotated[
+    int, BeforeValidator(parse_parameters),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,9})?[KMBT]?$",
+                    "description": COUNT_ALLOWED}, mode="validation"),
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fleetctl.documents.base import is_model_key, is_served_name
 from fleetctl.documents.names import served_name_in
 from fleetctl.documents.plain_yaml import is_text_to_all
-from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
+from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration, parse_parameters
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.documents.weights import parse_ports
 
@@ -38,6 +38,12 @@ def bytes_meant(text: str) -> str | None:
     binary = unit.endswith("i")
     letter = "k" if scale == "k" and not binary else scale.upper()
     return _if_valid(f"{match[1]}{letter}{'i' if binary else ''}", parse_bytes)
+
+
+def parameters_meant(text: str) -> str | None:
+    """Return the number of parameters meant by `text`: 8B for `8b` and `8 billion`."""
+    match = _AMOUNT.fullmatch(text)
+    return match and _if_valid(f"{match[1]}{match[2][:1].upper()}", parse_parameters)
 
 
 def duration_meant(text: str) -> str | None:

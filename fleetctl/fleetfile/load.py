@@ -12,6 +12,7 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases, NamedFile, join, use_shapes, with_defaults
 from fleetctl.fleetfile.file_tree import DISK, FileTree
+from fleetctl.fleetfile.model_numbers import read_numbers
 from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
 from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
 from fleetctl.fleetfile.rules import check_fleet, check_model, check_whole
@@ -102,7 +103,13 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
-    fleet = resolve(pairs, [source.about for source in files], house_rules, ordered)
+    known = read_numbers(pairs, tree)
+    if known.problems:
+        found.add(known.problems)
+        ordered = found.ordered([source.file for source in files])
+        if any(problem.severity == "error" for problem in ordered):
+            return LoadedFleet(None, ordered)
+    fleet = resolve(pairs, [source.about for source in files], house_rules, ordered, known)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 

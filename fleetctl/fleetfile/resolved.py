@@ -29,6 +29,8 @@ from fleetctl.documents.selector import in_one_spelling
 from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
+    from fleetctl.documents.model import Model as Description
+    from fleetctl.fleetfile.model_numbers import KnownModels
     from fleetctl.fleetfile.nodes import Document
 
 
@@ -43,6 +45,8 @@ class ResolvedModel:
     `surge` = the number of replicas beyond the target that an update may create beside outdated ones; 0 = another mode.
     `reload` = the requests that make engines load other weights in place; none = another mode.
     `engine_hash` = the hash of everything except index and view of the weights; None = no weights.
+    `description` = what the model is, as numbers, if the file says so; `blocks_too_large` = a replica that certainly
+    does not fit on a card is blocked, else a warning.
     """
 
     key: str
@@ -65,6 +69,8 @@ class ResolvedModel:
     startup_by_default: bool = False
     loaded_bytes: int = 0
     cold: Mapping[str, str] | None = None
+    description: Description | None = None
+    blocks_too_large: bool = True
 
     def has_spec(self, spec_hash: str | None) -> bool:
         """Return whether a replica with this hash was started with the spec of this model."""
@@ -76,7 +82,8 @@ class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
     `policy_places` = the place of each key set in `policy` and of each entry below it, by its name in the file:
-    `quotas`, `quotas[1]`, `allowedSelectors[pool]`. `house_rules` = the files named by `policy.schemas`, in order.
+    `quotas`, `quotas[1]`, `allowedSelectors[pool]`. `house_rules` = the files named by `policy.schemas`, in order;
+    `descriptions` = those of models.
     `history` is None if no file sets it. `warnings` = the problems of its files.
     """
 
@@ -88,6 +95,7 @@ class ResolvedFleet:
     policy: Policy = field(default_factory=Policy)
     policy_places: Mapping[str, Position] = field(default_factory=dict)
     house_rules: tuple[FleetSource, ...] = ()
+    descriptions: tuple[FleetSource, ...] = ()
     history: History | None = None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
@@ -115,8 +123,11 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
-            house_rules: Sequence[FleetSource] = (), warnings: Sequence[Problem] = ()) -> ResolvedFleet:
-    """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files."""
+            house_rules: Sequence[FleetSource] = (), warnings: Sequence[Problem] = (), known: KnownModels | None = None
+            ) -> ResolvedFleet:
+    """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files;
+    `known` = what is known of the models.
+    """
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
     models = []
@@ -134,6 +145,8 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                 former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
                 surge=update.surge if update.mode == "surge" else 0,
                 startup_by_default="startup_timeout" not in defaults.model_fields_set | model.model_fields_set,
+                description=known.by_key.get(model.key) if known else None,
+                blocks_too_large=chosen.memory_check == "block",
                 reload=_requests(update) if update.mode == "inPlace" else ()))
     return ResolvedFleet(
         name=checked[0][1].metadata.name,
@@ -149,6 +162,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                            value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())))
                        },
         house_rules=tuple(house_rules),
+        descriptions=tuple(known.files) if known else (),
         history=next((spec.history for spec in specs if spec.history is not None), None),
         warnings=tuple(warnings),
     )

@@ -295,6 +295,8 @@ _PROBLEMS: dict[str, Callable[[Refusal], Problem]] = {
     **dict.fromkeys(("bad_env_name", "reserved_env_name"), partial(_own, "FL033", None)),
     "probe_kind": partial(_not_one_kind, "FL034"),
     "weights_kind": partial(_not_one_kind, "FL080"),
+    "numbers_kind": partial(_not_one_kind, "FL091"),
+    "bad_parameters": partial(_own, "FL025", guess.parameters_meant),
     "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
     "bad_ports": partial(_own, "FL035", guess.ports_meant),
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),

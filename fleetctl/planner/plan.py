@@ -21,6 +21,7 @@ from fleetctl.documents.plan import (
     Growth,
     Hold,
     ModelRow,
+    Note,
     Plan,
     PlanFlags,
     PlanFleet,
@@ -201,7 +202,7 @@ def _grow(draft: _Draft) -> None:
     placed, created = [replica for replica, _ in draft.placed], draft.created
     short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
              for demand in draft.allowed if demand.place in draft.packed.no_room]
-    growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
+    growing = Growing(draft.fleet, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
@@ -276,6 +277,16 @@ def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping
             for place, model in enumerate(draft.fleet.models)]
 
 
+def _memory_notes(draft: _Draft) -> Iterator[Note]:
+    from fleetctl.planner.placement.memory import memory_notes  # for models that are described
+
+    placed: dict[str, set[str]] = {}
+    for replica, _ in draft.placed:
+        placed.setdefault(replica.demand.shape.key, set()).update(
+            draft.ledger.nodes[member.node].id for member in replica.assignments)
+    return memory_notes(draft.fleet.models, placed, draft.inventory.nodes, draft.fleet.policies)
+
+
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     fleet, inventory, options, state = draft.fleet, draft.inventory, draft.options, draft.state
     starts = actions_for(draft.placed, fleet.models, state.models, draft.ledger)
@@ -316,7 +327,8 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
-               *slot_notes(inventory.nodes, fleet.policies)],
+               *slot_notes(inventory.nodes, fleet.policies),
+               *(_memory_notes(draft) if any(model.description for model in fleet.models) else ())],
         file_warnings=file_warnings(fleet.warnings, {model.key for model in chosen}) if fleet.warnings else [],
         options=PlanFlags(
             files=list(options.files), targets=sorted(set(options.targets)), excludes=sorted(set(options.excludes)),

@@ -107,8 +107,9 @@ class Files(WatchedSource):
         """Return the fleet as it is on the disk."""
         loaded = self.inspect(Inputs(self.paths))
         unchanged = self.newest() == revision
-        self._composed_of = ([source.path for source in (*loaded.fleet.files, *loaded.fleet.house_rules)]
-                             if loaded.fleet else
+        fleet = loaded.fleet
+        self._composed_of = ([source.path for source in (*fleet.files, *fleet.house_rules, *fleet.descriptions)]
+                             if fleet else
                              [*{*self._composed_of, *(error.file for error in loaded.errors)}])
         if unchanged:  # the load has only found more files to look at, which is no news
             self._known_as = self._digest(), revision

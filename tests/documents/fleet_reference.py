@@ -23,7 +23,7 @@ TITLES = {
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Resident": "spec.nodes[].residents[]",
     "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
-    "ShapeUse": "spec.models[].shape", "Serving": "serving", "Cold": "cold",
+    "ShapeUse": "spec.models[].shape", "Numbers": "model", "Serving": "serving", "Cold": "cold",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "Reload": "update.reload", "HttpReload": "update.reload.http",
     "WorkerGroup": "workers[]",

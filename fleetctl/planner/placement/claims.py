@@ -6,7 +6,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is pl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -26,6 +26,7 @@ class Selector(NamedTuple):
 
 
 ANY_NODE = Selector()
+MODEL_TOO_LARGE = "MODEL_TOO_LARGE"
 
 
 class Avoided(NamedTuple):
@@ -201,6 +202,11 @@ class ReplicaShape:
         """Whether any member claims GPU or VRAM; such models have no default slot cap."""
         return any(claim.wants_card for claim, _ in self.kinds)
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether there are nodes whose cards cannot hold the model."""
+        return any(node.code == MODEL_TOO_LARGE for node in self.avoided)
+
     def avoiding(self, nodes: Iterable[Avoided]) -> ReplicaShape:
         """Return this shape without these nodes: all that places and explains replicas then leaves them out."""
         avoided = tuple(sorted({*self.avoided, *nodes}))
@@ -211,7 +217,7 @@ class ReplicaShape:
 
 
 def replica_shape(
-    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()
+    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Sequence[NodePolicy] = ()
 ) -> ReplicaShape:
     """Return the shape of one replica of `model`; `nodes` and their policies tell which share a claim on memory is."""
     placement, written = model.placement, model.placement.spread
@@ -226,7 +232,13 @@ def replica_shape(
     as_one = as_one and sum(group.copies for group in groups) > 1  # with one gang, both scopes mean the same
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
-    return ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
+    shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
+    if model.description is None:
+        return shape
+    from fleetctl.planner.placement.memory import too_small  # for models that are described
+
+    return shape.avoiding(Avoided(node_id, MODEL_TOO_LARGE, need)
+                          for node_id, need in too_small(model, nodes, policies).items())
 
 
 def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()) -> bool:

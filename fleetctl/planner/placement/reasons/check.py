@@ -47,8 +47,9 @@ class Code(IntEnum):
     NODE_COOLING = 9, "cooling", True
     CORDONED = 10, "cordoned", True
     NODE_DRAINING = 11, "draining", True
-    NODE_SELECTOR_MISMATCH = 12, "without the labels", True
-    NO_NODES = 13, "dead"
+    MODEL_TOO_LARGE = 12, "with cards that are too small for the model", True
+    NODE_SELECTOR_MISMATCH = 13, "without the labels", True
+    NO_NODES = 14, "dead"
 
 
 class Check(NamedTuple):

@@ -92,11 +92,13 @@ class NodeShapes:
                 return NodeShape(empty(best), best.name)
         return None
 
-    def derived(self, kind: Kind) -> NodeShape | None:
-        """Return a shape made from the claim of one member; None if no new node could take it."""
+    def derived(self, shape: ReplicaShape, kind: Kind) -> NodeShape | None:
+        """Return a shape made from the claim of one member; None if no new node could take it, or none is known that
+        holds its model.
+        """
         claim, selector = kind
         policy = self.policy_for(selector)
-        if names_a_node(selector) or policy.cordoned_by is not None:
+        if names_a_node(selector) or policy.cordoned_by is not None or shape.is_too_large:
             return None
         count = claim.whole_cards or int(claim.wants_card)
         memory = claim.vram + policy.reserve_vram if claim.vram else None

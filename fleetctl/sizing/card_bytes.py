@@ -1,0 +1,221 @@
+"""What a model takes on each card: a bound that is certain, and an estimate.
+
+Pure. The weights of a rank follow vLLM's `QKVParallelLinear`, `VocabParallelEmbedding`, `FusedMoEParallelConfig.make`,
+`determine_expert_map` and `get_pp_indices`, which SGLang's layers equal in shape, and `load_tensors` of llama.cpp. The
+bound takes stored bytes, without padding and without what an engine may drop; the estimate adds what engines add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from fleetctl.documents.model import Layers, Model
+from fleetctl.sizing.engine_line import EngineLine
+from fleetctl.sizing.kv_cache import certain_bytes, longest, request_bytes
+
+GIB = 1 << 30
+VLLM_SHARE = 0.92
+"""vLLM's `--gpu-memory-utilization` if it is not set (`vllm/config/cache.py`; 0.9 before 0.20)."""
+SGLANG_SHARE = 0.88
+"""About what SGLang sets `--mem-fraction-static` to (`handle_gpu_memory_settings`), which counts what it keeps free."""
+DRIVER_ALONE, DRIVER_OF_MANY = GIB // 2, 3 * GIB // 2
+"""A guess: the context of the driver in one process, and with buffers of NCCL if several ranks talk."""
+GRAPHS = 6 * GIB // 10
+"""A guess: what CUDA graphs take; logs of vLLM say 0.3 to 1.2 GiB."""
+LARGE_CARD = 70 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class CardNeed:
+    """Bytes on the fullest card of a replica.
+
+    `bound_weights` and `bound_context` cannot be less. `weights`, `context` (one request of the longest length),
+    `working` (activations and graphs), `driver` are estimates, their sum is what the engine starts with. `takes` = what
+    it will take of the card; None if the card's memory is not known. `limit` = the memory that it limits itself to.
+    `length` = the longest request that fits, None if it is not known. `is_certain` = every word of its command line is
+    known, and none may lower the memory.
+    """
+
+    bound_weights: int
+    bound_context: int
+    weights: int
+    context: int
+    working: int
+    driver: int
+    takes: int | None
+    limit: int | None
+    length: int | None
+    is_certain: bool
+
+    @property
+    def bound(self) -> int:
+        """Less is not possible."""
+        return self.bound_weights + self.bound_context
+
+    @property
+    def least(self) -> int:
+        """An estimate of what the engine starts with."""
+        return self.weights + self.context + self.working + self.driver
+
+
+def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None) -> CardNeed:
+    """Return what `model` takes on the fullest of a replica's `cards`, each of `memory` bytes (None = unknown)."""
+    stages = list(_stages(model, line, cards))
+    narrowed = _narrowed(model, line) // max(1, line.ranks if line.engine else cards)
+    length = _length(model, line)
+    tokens = length if length is not None and line.context not in (None, -1) and model.attention_known else 0
+    has_context = line.engine in ("vllm", "llama.cpp") and not line.uncertain
+    bound = max(((max(0, stage.bound - narrowed), certain_bytes(model, line, stage.layers, tokens) * has_context)
+                 for stage in stages), key=sum)
+    in_flight = _batch(line, memory) * (2 if line.engine == "vllm" else 1)
+    in_cache = (line.sequences or 1) if line.engine == "llama.cpp" else 1
+    full = max(stages, key=lambda stage: stage.weights + request_bytes(
+        model, line, stage.layers, length or 0, in_flight=in_flight))
+    weights = max(full.weights - (narrowed if line.dtype != "float32" else 0), bound[0])
+    context = max(bound[1], in_cache * request_bytes(model, line, full.layers, length or 0, in_flight=in_flight))
+    working = _working(model, line, memory) if line.engine else 0
+    driver = (DRIVER_OF_MANY if line.ranks > 1 else DRIVER_ALONE) if line.engine else 0
+    limit = _limit(line, memory, driver)
+    fits = None
+    if limit is not None and length:
+        room = limit - weights - working
+        fits = longest(
+            lambda tried: request_bytes(model, line, full.layers, tried, in_flight=in_flight) <= room, length)
+    takes = None
+    if memory is not None and limit is not None:
+        fills = line.engine != "llama.cpp" and not line.cache_bytes
+        takes = min(memory, driver + (limit if fills else weights + working + (line.cache_bytes or context)))
+    return CardNeed(bound[0], bound[1], weights, context if line.context != -1 else 0, working, driver, takes, limit,
+                    fits, line.engine is not None and not line.uncertain and _keeps_type(model, line))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The layers of one stage of a pipeline, and the bytes of its weights on one rank."""
+
+    layers: list[Layers]
+    bound: int
+    weights: int
+
+
+def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
+    single = [layer for run in model.layers for layer in [run.model_copy(update={"count": 1})] * run.count]
+    if line.engine == "llama.cpp":
+        yield _on_cards(model, line, single, max(1, cards))
+        return
+    if line.engine is None:
+        part = ceil(model.loaded / max(1, cards))
+        yield _Stage(model.layers, part, part)
+        return
+    rows = -(-model.vocabulary // 64) * 64
+    padded = -(-rows // line.tensor) / model.vocabulary if model.vocabulary else 1 / line.tensor
+    at = 0
+    sizes = _pipeline(len(single), line.pipeline)
+    for number, size in enumerate(sizes):
+        layers, at = single[at:at + size], at + size
+        own = sum(_layer(model, line, run) for run in layers)
+        added = sum(_added(model, line, run) for run in layers)
+        is_first, is_last = number == 0, number == len(sizes) - 1
+        ends = model.embedding * is_first + (model.embedding if model.tied and not is_first else model.head) * is_last
+        vision = 0 if line.text_only else model.vision * is_first
+        yield _Stage(layers, int(own + ends / line.tensor),
+                     int(own + added + ends * padded + model.outside * (is_first or is_last) + vision))
+
+
+def _pipeline(layers: int, stages: int) -> list[int]:
+    """Return the layers of each stage: what is left goes to the last but one, and backwards; from `get_pp_indices`."""
+    sizes = [layers // stages] * stages
+    for number in range(2, layers % stages + 2):
+        sizes[-number if number <= stages else 0] += 1
+    return sizes
+
+
+def _layer(model: Model, line: EngineLine, run: Layers) -> float:
+    """Return the bytes of one layer on one rank."""
+    heads_over = line.tensor // line.data if line.attention_data else line.tensor
+    kept = max(1, model.kv_heads // max(1, heads_over)) / max(1, model.kv_heads)
+    by_experts = line.experts if line.engine == "sglang" else line.tensor * line.data if line.expert_parallel else 1
+    if by_experts > 1 and model.experts:
+        experts = run.bytes.experts * ceil(model.experts / by_experts) / model.experts
+        experts /= max(1, line.tensor // by_experts) if line.engine == "sglang" else 1
+    else:
+        experts = run.bytes.experts / (line.tensor * (line.data if line.engine == "vllm" else 1))
+    return run.bytes.split / line.tensor + run.bytes.key_value * kept + run.bytes.whole + experts
+
+
+def _added(model: Model, line: EngineLine, run: Layers) -> float:
+    """Return what loading adds to one layer on a rank: absorbed projections of latent attention
+    (`MLACommonImpl.process_weights_after_loading`), and mxfp4's experts padded for their kernels
+    (`mxfp4_round_up_hidden_size_and_intermediate_size`).
+    """
+    added = 0.0
+    if model.latent is not None and run.attention is not None:
+        added += model.heads / line.tensor * (model.key_size + model.value_size) * model.latent.rank * 2
+    if model.quantization == "mxfp4" and model.hidden and model.intermediate:
+        inner = model.intermediate / line.tensor
+        padded = ceil(model.hidden / 256) * 256 * ceil(inner / 128) * 128 / (model.hidden * inner)
+        added += run.bytes.experts / line.tensor * (padded - 1)
+    return added
+
+
+def _on_cards(model: Model, line: EngineLine, single: list[Layers], cards: int) -> _Stage:
+    """Return what llama.cpp puts on the fullest card: the embedding stays in the host's memory, the last layers
+    and the head go to the cards. Without a number of layers it puts there what fits, so nothing is certain.
+    """
+    wanted = line.layers_on_cards
+    count = len(single) + 1 if wanted in (None, -1) else min(wanted or 0, len(single) + 1)
+    layers = single[len(single) + 1 - count:] if count else []
+    head = (model.head or model.embedding) if count else 0
+    size = ceil((sum(run.bytes.total for run in layers) + head) / cards)
+    on_one = [run for number, run in enumerate(layers) if number % cards == 0]
+    return _Stage(on_one, 0 if wanted is None else size, size)
+
+
+def _narrowed(model: Model, line: EngineLine) -> int:
+    """Return the bytes by which float32 tensors may shrink on loading: engines take 16 bits unless told otherwise."""
+    if line.dtype == "float32" or line.engine == "llama.cpp":
+        return 0
+    return model.types.get("F32", 0) // 2 + model.types.get("F64", 0) * 3 // 4
+
+
+def _keeps_type(model: Model, line: EngineLine) -> bool:
+    """Return whether the weights stay as stored: no other quantization is made of them on loading."""
+    return line.quantization is None or line.quantization == model.quantization
+
+
+def _length(model: Model, line: EngineLine) -> int | None:
+    """Return the tokens of the longest request; None if it is not known."""
+    if line.context is not None and line.context > 0:
+        return line.context
+    return model.positions or None
+
+
+def _batch(line: EngineLine, memory: int | None) -> int:
+    """Return the most tokens of one step, by `get_batch_defaults` of vLLM and the defaults of the others."""
+    if line.batched_tokens and line.batched_tokens > 0:
+        return line.batched_tokens
+    if line.engine == "llama.cpp":
+        return 512
+    return 8192 if memory is None or memory >= LARGE_CARD else 2048
+
+
+def _working(model: Model, line: EngineLine, memory: int | None) -> int:
+    """Return an estimate of activations, logits and graphs."""
+    tokens = _batch(line, memory)
+    if line.engine == "llama.cpp":
+        return tokens * (model.vocabulary * 4 + 8 * model.hidden * 4)
+    sequences = line.sequences or (256 if memory is not None and memory < LARGE_CARD else 1024)
+    widest = 2 * model.hidden + 2 * ceil(model.intermediate / line.tensor)
+    logits = min(sequences, tokens) * model.vocabulary * 4 * (2 if line.engine == "vllm" else 1)
+    return tokens * widest * 2 + logits + (0 if line.eager else GRAPHS)
+
+
+def _limit(line: EngineLine, memory: int | None, driver: int) -> int | None:
+    """Return the bytes for weights, context and activations that the engine limits itself to."""
+    if memory is None or line.engine is None:
+        return None
+    if line.engine == "vllm":
+        return memory - driver if line.cache_bytes else int(memory * (line.share or VLLM_SHARE))
+    return int((memory - driver) * (line.share or SGLANG_SHARE)) if line.engine == "sglang" else memory - driver
