@@ -143,7 +143,7 @@ class ClusterStandIn:
 
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
                     gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc",
-                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0) -> None:
+                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0, started_in: float | None = None) -> None:
         """Add the actor of a replica of one member, first and last ready at `up_ms`; `fleet` None = it has no mark.
 
         A starting replica has only its name; the log of the apply that created it contains the rest.
@@ -169,7 +169,8 @@ class ClusterStandIn:
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
             "death_cause": None, "up_ms": up_ms,
-            "repr_name": describe(replica, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+            "repr_name": describe(replica, [place], "2026-03-04T12:00:00Z",
+                                  started_in=started_in) if fleet and once_up else ""})
 
     def stop_answering(self, actor: int, fleet: str = "lab", **more: str) -> None:
         """Record that the readiness of an added replica fails, as its actor does; `more` replaces parts of the record.

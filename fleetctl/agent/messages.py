@@ -269,6 +269,7 @@ class Mark(NamedTuple):
     """The repr of a replica that is up. WARM ones also have `level`, `made_from` and `locked`.
 
     `restarts_uncounted` = how many of Ray's restarts do not count toward `restart_max`; only of a restarted replica.
+    `started_in` = the seconds from its constructor's begin to readiness; not of a restarted or a promoted one.
     """
 
     v: int = 1
@@ -281,6 +282,7 @@ class Mark(NamedTuple):
     ready_at: str = ""
     restart_max: Optional[int] = None
     restarts_uncounted: Optional[int] = None
+    started_in: Optional[float] = None
     earlier_tries: Optional[Sequence[str]] = None
     failed: Optional[FailedStart] = None
     locked: Optional[bool] = None

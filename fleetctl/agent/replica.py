@@ -55,9 +55,11 @@ class ReplicaActor:
     _restarted = False
 
     def __init__(self, *parts: bytes) -> None:
+        began = time.monotonic()
         self._replica = from_parts(Replica, parts)
         self._places: List[Place] = []
         self._ready_at = ""
+        self._started_in: Optional[float] = None
         self._failed: Optional[FailedStart] = None
         self._leaving = False
         self._restarts = Restarts(log_of(self._replica.members[0]).path, self._replica.lifecycle)
@@ -74,6 +76,8 @@ class ReplicaActor:
             failure = start_failure(error)
             self._fail(failure, restarted and not isinstance(failure, RestartsUsed))
         self._uncounted = self._restarts.ready()
+        if not restarted and self._replica.op != "promote":  # these find their weights where a new replica does not
+            self._started_in = max(0.1, round(time.monotonic() - began, 1))
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)
@@ -203,8 +207,8 @@ class ReplicaActor:
 
     def __repr__(self) -> str:
         """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
-        return describe(
-            self._replica, self._places, self._ready_at, failed=self._failed, uncounted=self._uncounted)
+        return describe(self._replica, self._places, self._ready_at, failed=self._failed,
+                        uncounted=self._uncounted, started_in=self._started_in)
 
 
 class ModelActor(ReplicaActor):

@@ -69,17 +69,17 @@ def place_of(member: Member) -> Place:
 
 def describe(
     replica: Replica, places: Sequence[Place], ready_at: str, *, failed: Optional[FailedStart] = None,
-    uncounted: Optional[int] = None,
+    uncounted: Optional[int] = None, started_in: Optional[float] = None,
 ) -> str:
     """Return the `repr` of a replica that is up: since when, and each member's claim, node, cards and port.
 
     `failed` = the failure of a replica that is about to end itself by force; Ray asks for the repr just before that.
-    `uncounted` = as in Mark.
+    `uncounted` and `started_in` as in Mark.
     """
     return compact(document_of(Mark(
         fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash, engine_hash=replica.engine_hash,
         ready_at=ready_at, restart_max=replica.lifecycle.restart_max, restarts_uncounted=uncounted,
-        earlier_tries=replica.earlier_tries or None, failed=failed, members=places)))
+        started_in=started_in, earlier_tries=replica.earlier_tries or None, failed=failed, members=places)))
 
 
 def read_mark(text: str) -> Optional[Mark]:

@@ -97,8 +97,8 @@ class Shown:
                                      and (pause.model is None or self.has(pause.model))])
 
     def _starting(self, fleet: ResolvedFleet, seen: Inventory) -> Mapping[str, str]:
-        """Return how long a start may take, by model, where weights make it longer."""
-        if not any(model.engine_hash for model in fleet.models):
+        """Return how long a start may take, by model, where weights or earlier starts make it longer."""
+        if not seen.starts and not any(model.engine_hash for model in fleet.models):
             return {}
         from fleetctl.planner.weights import startup_notes  # most fleets have no weights
 

@@ -56,7 +56,11 @@ def clock_text(moment: str, observed_at: str) -> str:
 
 def age_text(moment: str, observed_at: str) -> str:
     """Return the time from `moment` to `observed_at` in its two largest units: `40s`, `12m05s`, `5h12m`, `3d04h`."""
-    seconds = max(0, int((as_datetime(observed_at) - as_datetime(moment)).total_seconds()))
+    return span_text(max(0, int((as_datetime(observed_at) - as_datetime(moment)).total_seconds())))
+
+
+def span_text(seconds: int) -> str:
+    """Return a time in its two largest units, as `age_text` does."""
     for size, unit, below, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
         if seconds >= size:
             return f"{seconds // size}{unit}{seconds % size // below:02}{part}"

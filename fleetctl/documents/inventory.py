@@ -22,6 +22,7 @@ ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RES
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
+MAX_START_S = 10 * 86_400
 CAUSE, LAST_OUTPUT = "; cause: ", "; last output: "
 """Precede the error that ended an engine, and its output, in the message of a failure; see agent/engine.py."""
 UNKNOWN_SPEC = "unknown"
@@ -300,6 +301,24 @@ class Success(Stored):
     at: Moment = Field(description="when it became ready")
 
 
+WEIGHTS_FROM = ("origin", "peer", "disk")
+"""Where the weights of a start can come from, the slowest first."""
+
+
+class Start(Stored):
+    """How long a new replica took, from the begin of its process to its readiness; restarts and promotions are none."""
+
+    model: str
+    spec_hash: str | None = None
+    seconds: Annotated[float, Field(ge=0.1, le=MAX_START_S)]
+    at: Moment = Field(description="when it became ready")
+    node_ids: list[str] = Field(default_factory=list)
+    artifact: Artifact | None = Field(None, description="its weights; null = its file names none")
+    weights: str | None = Field(None, description="where they came from: origin, peer or disk; of several members the "
+                                                  "first of these; null = unknown")
+    bytes: int = Field(0, description="their size on the node that has most of them; 0 = unknown")
+
+
 class Inventory(Versioned):
     """What runs where. `complete: false` = something could not be read, and nothing may be planned on it."""
 
@@ -319,6 +338,10 @@ class Inventory(Versioned):
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
         description="replicas that are gone but became ready after a failure of their spec or on one of their nodes")
+    starts: list[Start] = Field(
+        default_factory=list, exclude_if=is_zero,
+        description="the starts that the cluster remembers, oldest first; of each spec and source of weights the "
+                    "newest 20")
     pauses: list[Pause] = Field(
         default_factory=list, exclude_if=is_zero, description="the pauses in force, of any fleet in this Ray namespace")
 

@@ -108,6 +108,9 @@ class ModelRow(Stored):
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
     startup_bytes: int = Field(
         0, exclude_if=is_zero, description="size of the weights to load, for which `startupTimeout` is longer")
+    longest_start: float = Field(
+        0, exclude_if=is_zero, description="seconds that the longest of its starts took, if `startupTimeout` is longer "
+                                           "for that")
     fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
@@ -155,6 +158,16 @@ class PlannedReload(Stored):
     requests: list[dict[str, Any]] = Field(description="the requests to its engine in their order, as in the file")
 
 
+class TimeToReady(Stored):
+    """How long a start will take until it is ready, in whole seconds, and from what that is known."""
+
+    about: int
+    least: int | None = Field(None, exclude_if=is_absent, description="at least nine of ten starts take `least` to "
+                                                                      "`most`; absent = fewer than three are known")
+    most: int | None = Field(None, exclude_if=is_absent)
+    why: str = Field(description="from what it is known")
+
+
 NO_REPLICA = -1
 """The replica id of an action that is of no replica; JSON leaves it out."""
 
@@ -178,6 +191,7 @@ class Action(Stored):
     priority: int = 0
     lifecycle: Lifecycle = Field(description="startupTimeout is also the time limit of a reload, and of each node of a "
                                              "prefetch")
+    ready_in: TimeToReady | None = Field(None, exclude_if=is_absent, description="of a create; absent = unknown")
     reload: PlannedReload | None = Field(None, exclude_if=is_absent)
     members: list[ActionMember]
 

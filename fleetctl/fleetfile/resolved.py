@@ -39,7 +39,8 @@ class ResolvedModel:
     """One model with defaults merged. `spec_hash` covers the meaning of workers and placement, except `weights.from`.
 
     `former_hash` = the hash that earlier versions of fleetctl made of their spelling; live replicas may still carry it.
-    `startup_by_default` = no file sets its startup timeout, which then grows with the `loaded_bytes` of its weights.
+    `startup_by_default` = no file sets its startup timeout, which then grows with the `loaded_bytes` of its weights, or
+    with the `longest_start_s` of its starts.
     `dedicated` = new replicas take whole cards, even if the file claims a share.
     `cold` = the labels of the nodes that keep its weights on disk; None = no node does.
     `surge` = the number of replicas beyond the target that an update may create beside outdated ones; 0 = another mode.
@@ -68,6 +69,7 @@ class ResolvedModel:
     dedicated: bool = False
     startup_by_default: bool = False
     loaded_bytes: int = 0
+    longest_start_s: float = 0
     cold: Mapping[str, str] | None = None
     description: Description | None = None
     blocks_too_large: bool = True

@@ -25,7 +25,7 @@ from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched, with_wrong
-from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended
+from fleetctl.inventory.failures import Ended, after_failures, drivers_of, find_planned, list_ended, newest_starts
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.records import (
     DRAINING,
@@ -135,6 +135,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
                 if failure.actor_id not in tried_again or failure.code in CARD_FAILURES),
               *failed_reloads(records, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
+    starts = [*answers.ended.starts, *(found.start for found in parts.replicas if found.start)]
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
     return Inventory(
         observed_at=now,
@@ -148,6 +149,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         replicas=replicas,
         failures=failed,
         successes=list(after_failures([*answers.ended.successes, *lost], failed)),
+        starts=newest_starts(starts),
         pauses=[pause for pause in pauses_in(records, live.namespace) if not has_ended(pause, now)])
 
 

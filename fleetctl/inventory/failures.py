@@ -2,7 +2,8 @@
 
 A replica's cause of death holds what the agent knew. If Ray or the kernel ended it, the rest comes from Ray's time of
 death and the plan of the apply that created it. Evicted replicas and replicas whose node is gone are not failures: they
-count as successes if they had become ready. Records of older agents are read as far as possible.
+count as successes if they had become ready. Records of older agents are read as far as possible. How long a start took
+is known of each replica that says it.
 
 Also the plans of replicas that have no repr yet, from the logs of the jobs that created them. A replica describes
 itself in its repr once it is up. Until then Ray knows its name and the job that created it, and that job has written
@@ -11,13 +12,14 @@ its plan to its log before creating anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime, is_model_key
-from fleetctl.documents.inventory import CARD_FAILURES, Failure, Success
+from fleetctl.documents.inventory import CARD_FAILURES, WEIGHTS_FROM, Failure, Start, Success
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import Listing, LiveActor, Row, death_messages, integer_of, list_rows, packed_failure
@@ -40,6 +42,8 @@ CLASSES = ("ModelActor", "GangCoordinator")
 OWN_FAILURES = ("creation_task_failure_context", "oom_context")
 """Kinds of death that are the actor's own failure; the third is a worker that died, see `failed_itself`."""
 ACCEPTED = '"type":"planAccepted"'
+KEPT_STARTS = 20
+"""Starts of one spec, with weights from the same kind of source, that plans may look at."""
 
 
 class Silent(NamedTuple):
@@ -57,6 +61,7 @@ class Ended(NamedTuple):
     failures: Sequence[Failure] = ()
     successes: Sequence[Success] = ()
     silent: Sequence[Silent] = ()
+    starts: Sequence[Start] = ()
 
 
 def list_ended(client: DashboardClient, namespace: str) -> Ended:
@@ -76,17 +81,17 @@ def read_ended(client: DashboardClient, namespace: str) -> tuple[Ended, list[str
     A replica that was created again on other cards has not failed: only its last try counts, and cards that failed.
     """
     outcomes, tried_again, silent = list[Failure | Success](), set[str](), list[Silent]()
-    losses: list[str] = []
+    starts, losses = list[Start](), list[str]()
     for name in CLASSES:
         listing: Listing[Failure | Success] = list_rows(
-            client, "actors", lambda row: _read(row, namespace, tried_again, silent),
+            client, "actors", lambda row: _read(row, namespace, tried_again, silent, starts),
             filters=[("state", "=", "DEAD"), ("class_name", "=", name)])
         losses += listing.losses
         outcomes.extend(listing.rows)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)
                 and (outcome.actor_id not in tried_again or outcome.code in CARD_FAILURES)]
     return Ended(sorted(failures, key=lambda outcome: outcome.actor_id or ""),
-                 [outcome for outcome in outcomes if isinstance(outcome, Success)], silent), losses
+                 [outcome for outcome in outcomes if isinstance(outcome, Success)], silent, starts), losses
 
 
 def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:
@@ -103,10 +108,13 @@ def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) ->
             yield success
 
 
-def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent]) -> Failure | Success | None:
+def _read(
+    row: Row, namespace: str, tried_again: set[str], silent: list[Silent], starts: list[Start]
+) -> Failure | Success | None:
     """Return the failure or success of one of our replicas from a dead actor's row; None if it is neither.
 
-    Adds the actors of its earlier tries to `tried_again`, and the actor itself to `silent` if it recorded no time.
+    Adds the actors of its earlier tries to `tried_again`, the actor itself to `silent` if it recorded no time, and its
+    start to `starts` if it became ready.
     """
     name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
     if name is None or name.replica_id is None or not is_model_key(name.model):
@@ -116,6 +124,8 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
     marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
     record = packed_failure(texts) or marks.failed
     tried_again |= {*texts_of(record.get("earlierTries")), *marks.earlier_tries}
+    if start := start_of(name.model, marks):
+        starts.append(start)
     if not record and not failed_itself(cause):
         return success_of(name.model, marks, integer_of(row.get("num_restarts")))
     node_ids = texts_of(record.get("nodeIds")) or marks.node_ids
@@ -143,6 +153,32 @@ def success_of(model: str, marks: Marks, restarts: int) -> Success | None:
         return None
     return Success(model=model, spec_hash=marks.spec_hash, at=marks.ready_at, node_ids=marks.node_ids,
                    gpu_uuids=marks.gpu_uuids)
+
+
+def start_of(model: str, marks: Marks) -> Start | None:
+    """Return how long a replica took to become ready; None if it does not say so."""
+    if marks.started_in is None or marks.ready_at is None or not marks.fleet:
+        return None
+    held = [(member.node_id, member.weights) for member in marks.members if member.weights]
+    sizes = Counter[str | None]()
+    for node_id, weights in held:
+        sizes[node_id] += weights.bytes or 0
+    sources = {weights.fetched.source for _, weights in held if weights.fetched}
+    return Start(model=model, spec_hash=marks.spec_hash, seconds=marks.started_in, at=marks.ready_at,
+                 node_ids=marks.node_ids, artifact=held[0][1].artifact if held else None,
+                 weights=next((kind for kind in WEIGHTS_FROM if kind in sources), None),
+                 bytes=max(sizes.values(), default=0))
+
+
+def newest_starts(starts: Iterable[Start]) -> list[Start]:
+    """Return the newest KEPT_STARTS of each spec and source of weights, oldest first."""
+    ordered = sorted(starts, key=lambda start: (as_datetime(start.at), start.model, start.node_ids, start.seconds))
+    kept, counts = list[Start](), Counter[tuple[str, str | None, str | None]]()
+    for start in reversed(ordered):
+        counts[key := (start.model, start.spec_hash, start.weights)] += 1
+        if counts[key] <= KEPT_STARTS:
+            kept.append(start)
+    return kept[::-1]
 
 
 def failed_itself(cause: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
+from fleetctl.documents.inventory import MAX_SLOTS, MAX_START_S, Level, Replica, ReplicaMember, address_of, is_port
 from fleetctl.documents.weights import GotWeights, ServedWeights
 from fleetctl.inventory.json_values import moment_of, object_of, parse_text, texts_of, whole_of
 
@@ -42,10 +42,15 @@ def _matching(pattern: re.Pattern[str], value: object) -> str | None:
     return value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
+def _start_seconds(value: object) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0.1 <= value <= MAX_START_S else None  # type: ignore[arg-type,operator]
+
+
 _PARTS: Mapping[str, Callable[[object], object]] = {
     "fleet": partial(_matching, _LABEL), "namespace": partial(_matching, _LINE), "specHash": partial(_matching, _WORD),
     "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of,
-    "restartsUncounted": whole_of}
+    "restartsUncounted": whole_of, "startedIn": _start_seconds}
 """How each part of a repr is read, except its members."""
 
 
@@ -69,6 +74,8 @@ class Marks:
     problems: tuple[str, ...] = ()
     begun: str | None = None
     """When the apply that planned it began; only without a repr."""
+    started_in: float | None = None
+    """How long its start took, in seconds."""
 
     @property
     def node_ids(self) -> list[str]:
@@ -99,7 +106,7 @@ def read_marks(repr_name: str) -> Marks:
     return Marks(parts["fleet"], parts["namespace"], parts["specHash"], parts["engineHash"], parts["readyAt"],
                  parts["restartMax"], parts["restartsUncounted"], _members(mark.get("members"), problems),
                  frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
-                 tuple(_few(list(dict.fromkeys(problems)))))
+                 tuple(_few(list(dict.fromkeys(problems)))), started_in=parts["startedIn"])
 
 
 def _few(findings: list[str]) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Success, address_of
+from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Start, Success, address_of
 from fleetctl.documents.quantity import grouped
 from fleetctl.inventory.actors import MEMBER_CLASSES, LiveActor
-from fleetctl.inventory.failures import success_of
+from fleetctl.inventory.failures import start_of, success_of
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.json_values import moment_of
 from fleetctl.inventory.marks import (
@@ -36,6 +36,8 @@ class FoundReplica:
     earlier_tries: frozenset[str] = frozenset()
     success: Success | None = None
     """That the replica was ready before; only while it is down."""
+    start: Start | None = None
+    """How long it took to become ready, if it says so."""
 
 
 def find_replicas(
@@ -104,7 +106,7 @@ def _replica(
         tool_version=tool_version if ours else None,
         refused=refused)
     success = success_of(name.model, marks, actor.restarts) if ours and actor.state == "RESTARTING" else None
-    return FoundReplica(replica, actor, marks.earlier_tries, success)
+    return FoundReplica(replica, actor, marks.earlier_tries, success, start_of(name.model, marks) if ours else None)
 
 
 def with_readiness(found: Sequence[FoundReplica], records: Sequence[Record]) -> list[FoundReplica]:

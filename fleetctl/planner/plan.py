@@ -110,8 +110,8 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     """
     require_complete(inventory)
     options = with_keys(options, fleet.labels)
-    if any(model.engine_hash for model in fleet.models):
-        from fleetctl.planner.weights import with_startup_times  # most fleets have no weights
+    if inventory.starts or any(model.engine_hash for model in fleet.models):
+        from fleetctl.planner.weights import with_startup_times  # a file has neither starts nor, mostly, weights
 
         fleet = with_startup_times(fleet, inventory)
     with collector_paused(lasting=True):
@@ -263,7 +263,9 @@ def _upkeep(
     return reloads, in_place, floor
 
 
-def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping[str, str]) -> list[ModelRow]:
+def _rows(
+    draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping[str, str], ready_in: Mapping[str, str]
+) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
     created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
@@ -271,8 +273,8 @@ def _rows(draft: _Draft, reloads: Sequence[Mapping[str, Any]], in_place: Mapping
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
     blocked = {row.model: row for row in draft.blocked}
     return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
-                      in_place=in_place.get(model.key, ""), blocked=blocked.get(model.key),
-                      left_out=draft.options.left_out(model.key, model.labels),
+                      in_place=in_place.get(model.key, ""), ready_in=ready_in.get(model.key, ""),
+                      blocked=blocked.get(model.key), left_out=draft.options.left_out(model.key, model.labels),
                       avoided=limits.kept_off(model, place, draft.inventory, taken[place]) if place in taken else "")
             for place, model in enumerate(draft.fleet.models)]
 
@@ -296,8 +298,13 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         from fleetctl.planner.sources import add_weights  # most fleets have no weights
 
         add_weights([*starts, *reloads], fleet.models, draft.shapes, inventory, draft.ledger.nodes)
+    ready_in: Mapping[str, str] = {}
+    if starts and inventory.starts:
+        from fleetctl.planner.time_to_ready import add_times  # only what starts takes time
+
+        ready_in = add_times(starts, fleet.models, inventory)
     actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
-    rows = _rows(draft, reloads, in_place)
+    rows = _rows(draft, reloads, in_place, ready_in)
     rows = floor.shown_in(rows) if floor else rows
     drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
                        {reload["reload"]["actorId"] for reload in reloads})
@@ -401,11 +408,11 @@ def expect(
 
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
-    reload: int = 0, in_place: str = "", avoided: str = "",
+    reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "",
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
 
-    `avoided` = which nodes the breaker keeps its new replicas off.
+    `ready_in` = when its new replicas will be ready; `avoided` = which nodes the breaker keeps its new replicas off.
     """
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
@@ -415,12 +422,12 @@ def model_row(
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
-        startup_bytes=model.loaded_bytes, reason="-",
+        startup_bytes=model.loaded_bytes, longest_start=model.longest_start_s, reason="-",
         labels=dict(model.labels), source=model.source,
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), avoided, paused)))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), ready_in, avoided, paused)))})
 
 
 def _reason(
@@ -450,10 +457,10 @@ def _reason(
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     """Yield what a reader must know of the live replicas: starting, restarting, not ready, outdated, lost."""
-    if row.startup_bytes and (row.create or row.starting):
+    if (row.startup_bytes or row.longest_start) and (row.create or row.starting):
         from fleetctl.planner.weights import allowed_text
 
-        yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes)}"
+        yield f"a start is {allowed_text(row.startup_timeout, row.startup_bytes, row.longest_start)}"
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     for word, at, restarts in (

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fleetctl.documents.base import span_text
 from fleetctl.documents.fleet import Member, WorkerGroup
-from fleetctl.documents.inventory import LIVE_STATES, Inventory
-from fleetctl.documents.quantity import SHARE, format_bytes, format_seconds
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Start
+from fleetctl.documents.quantity import SHARE, format_bytes, format_seconds, grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -24,6 +25,8 @@ SLOW = 300 << 20
 """Bytes per second at which an engine loads its weights at the slowest, from a disk or a network share."""
 MOST_S = 6 * 3600
 """The most that is added: what an actor says of its weights is a claim."""
+FOR_LONGEST = 2
+"""How many times the longest known start a start may take by default."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
@@ -98,38 +101,54 @@ def _expanded(value: Any, variables: Mapping[str, str]) -> Any:  # noqa: ANN401 
 def with_startup_times(fleet: ResolvedFleet, inventory: Inventory) -> ResolvedFleet:
     """Return the fleet with the startup timeout of each model that does not set one, whole minutes longer for weights.
 
-    Of equal weights the largest part counts that any live replica has.
+    Of equal weights the largest part counts that any live replica has. It is never shorter than twice the longest start
+    of its spec, else of its model, that is known.
     """
     sizes: dict[str, int] = {}
     for replica in inventory.replicas:
         for member in replica.members if replica.state in LIVE_STATES else ():
             if member.weights:
                 sizes[member.weights.artifact] = max(sizes.get(member.weights.artifact, 0), member.weights.bytes or 0)
-    return replace(fleet, models=tuple(_grown(model, sizes) for model in fleet.models)) if sizes else fleet
+    starts = grouped((start.model, start) for start in inventory.starts)
+    return replace(fleet, models=tuple(_grown(model, sizes, starts.get(model.key, ()))
+                                       for model in fleet.models)) if sizes or starts else fleet
 
 
-def _grown(model: ResolvedModel, sizes: Mapping[str, int]) -> ResolvedModel:
+def _grown(model: ResolvedModel, sizes: Mapping[str, int], starts: Sequence[Start]) -> ResolvedModel:
     if not model.startup_by_default:
         return model
+    longest = max((start.seconds for start in own_starts(model, starts)), default=0.0)
     loaded = max((sizes.get(member.weights.index, 0) for group in model.workers for member in group.members
                   if member.weights), default=0)
-    if not (added_s := _added_s(loaded)):
+    for_weights_s = model.startup_timeout_s + _added_s(loaded)
+    for_longest_s = min(-(-FOR_LONGEST * longest // 60) * 60, model.startup_timeout_s + MOST_S)
+    if for_longest_s > for_weights_s:
+        return replace(model, startup_timeout_s=for_longest_s, longest_start_s=longest)
+    if for_weights_s == model.startup_timeout_s:
         return model
-    return replace(model, startup_timeout_s=model.startup_timeout_s + added_s, loaded_bytes=loaded)
+    return replace(model, startup_timeout_s=for_weights_s, loaded_bytes=loaded)
+
+
+def own_starts(model: ResolvedModel, starts: Sequence[Start]) -> Sequence[Start]:
+    """Return the starts of the model's spec, of all its starts; all, if there is none."""
+    return [start for start in starts if model.has_spec(start.spec_hash)] or starts
 
 
 def _added_s(loaded_bytes: int) -> int:
     return min(MOST_S, loaded_bytes // (SLOW * 60) * 60)
 
 
-def allowed_text(startup_timeout_s: float, loaded_bytes: int) -> str:
+def allowed_text(startup_timeout_s: float, loaded_bytes: int, longest_start_s: float = 0) -> str:
     """Return in words how long a start may take: `allowed 37m: 30m + 140Gi at 300Mi/s`."""
+    if longest_start_s:
+        longest = span_text(round(longest_start_s))
+        return f"allowed {format_seconds(startup_timeout_s)}: {FOR_LONGEST} times the {longest} of its longest start"
     own_s = startup_timeout_s - _added_s(loaded_bytes)
     return (f"allowed {format_seconds(startup_timeout_s)}: {format_seconds(own_s)} + {format_bytes(loaded_bytes)} at "
             f"{format_bytes(SLOW)}/s")
 
 
 def startup_notes(fleet: ResolvedFleet, inventory: Inventory) -> dict[str, str]:
-    """Return how long a start may take, by model, of the models for whose weights that is longer."""
-    return {model.key: allowed_text(model.startup_timeout_s, model.loaded_bytes)
-            for model in with_startup_times(fleet, inventory).models if model.loaded_bytes}
+    """Return how long a start may take, by model, of the models for whose weights or starts that is longer."""
+    return {model.key: allowed_text(model.startup_timeout_s, model.loaded_bytes, model.longest_start_s)
+            for model in with_startup_times(fleet, inventory).models if model.loaded_bytes or model.longest_start_s}

@@ -8,16 +8,19 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from fleetctl.documents.base import span_text
 from fleetctl.documents.events import Event
 from fleetctl.documents.inventory import LAST_OUTPUT
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import Plan, TimeToReady
 from fleetctl.render.visible import visible
 
 SHOWN_ROWS = 20
+BAR_WIDTH = 20
 STYLES = {"waiting": "dim", "created": "cyan", "ready": "green", "starting": "cyan"}
 
 
@@ -47,7 +50,7 @@ class PlainProgress:
 
 
 class LiveProgress(PlainProgress):
-    """A live table: the replicas that are starting, for how long, and how many are done."""
+    """A live table: the replicas that are starting, for how long and how much longer, and how many are done."""
 
     def __init__(self, console: Console, plan: Plan | None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console)
@@ -57,6 +60,7 @@ class LiveProgress(PlainProgress):
         for action in plan.starts if plan else ():
             nodes = ", ".join(dict.fromkeys(member.node for member in action.members))
             self._states[action.id] = ("waiting", nodes)
+        self._ready_in = {action.id: action.ready_in for action in plan.starts if action.ready_in} if plan else {}
         self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0
         self._note = ""
         self._spinner = Spinner("dots")
@@ -91,10 +95,23 @@ class LiveProgress(PlainProgress):
         waiting = [key for key, (state, _) in self._states.items() if state == "waiting"]
         for key in (busy + waiting)[:SHOWN_ROWS]:
             state, nodes = self._states[key]
-            elapsed = f"{self._clock() - self._started_at[key]:.0f}s" if key in self._started_at else ""
-            table.add_row(Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed)
+            passed = self._clock() - self._started_at[key] if key in self._started_at else None
+            elapsed = "" if passed is None else f"{passed:.0f}s"
+            expected = self._ready_in.get(key) if state == "created" else None
+            left = () if passed is None or expected is None else _left(passed, expected)
+            table.add_row(
+                Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed, *left)
         done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
         blocked = f", {self._blocked} blocked" if self._blocked else ""
         line = f" {done} of {len(self._states)} done{blocked}{visible(self._note)}"
         self._spinner.update(text=Text(line))
         return Group(table, self._spinner)
+
+
+def _left(passed: float, expected: TimeToReady) -> tuple[RenderableType, str]:
+    """Return a bar, and in words how much longer a start will take that has begun `passed` seconds ago."""
+    bar = ProgressBar(total=expected.about, completed=min(passed, expected.about), width=BAR_WIDTH)
+    left = round(expected.about - passed)
+    if left > 0:
+        return bar, f"about {span_text(left)} left"
+    return bar, "longer than expected" if passed > (expected.most or expected.about) else "expected now"

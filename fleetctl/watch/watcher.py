@@ -7,7 +7,7 @@ ready, failed or gone, each told once (`Starts`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ from fleetctl.apply.history import read_history
 from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
-from fleetctl.documents.base import age_text, as_datetime
+from fleetctl.documents.base import age_text, as_datetime, span_text
 from fleetctl.documents.canonical import canonical_json, sha256_hex, short_commit
 from fleetctl.documents.events import History, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica, dead_node_ids, is_live
@@ -172,7 +172,7 @@ LATE_S = 600.0
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
 _VOLATILE: Any = {
-    "observed_at": True, "warnings": True, "unread": True, "failures": True, "successes": True,
+    "observed_at": True, "warnings": True, "unread": True, "failures": True, "successes": True, "starts": True,
     "replicas": {"__all__": {"error", "restarts", "since", "ready_at", "tool_version"}},
     "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
 """Fields that change constantly and affect no plan. Failures affect plans by cooling, which is added below."""
@@ -303,7 +303,9 @@ class Watcher:
         fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
         begun = self.starts.begin(self.state.good or "", planned.inventory, acted, counts=fine)
         return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial",
-                          _result(acted, lambda row: f"{row.code}: {last_words(row.message)}") or summary.message,
+                          _result(acted, lambda row: f"{row.code}: {last_words(row.message)}", {
+                              one.id: one.ready_in.about for one in planned.plan.starts if one.ready_in})
+                          or summary.message,
                           _result(acted, lambda row: row.code or ""))
 
     def _fault(self, revision: str) -> str:
@@ -353,11 +355,21 @@ class Watcher:
         return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
 
 
-def _result(acted: Sequence[ReplicaOutcome], why: Callable[[ReplicaOutcome], str]) -> str:
-    """Return what a run has done, by model: `org/m 2 starting, org/n 1 ready`; failed ones with the reason."""
+def _result(
+    acted: Sequence[ReplicaOutcome], why: Callable[[ReplicaOutcome], str],
+    ready_in: Mapping[str, int] | None = None,
+) -> str:
+    """Return what a run has done, by model: `org/m 2 starting, org/n 1 ready`; failed ones with the reason.
+
+    `ready_in` = how many seconds a start will take, by its id: `org/m 2 starting (ready in about 4m10s)`.
+    """
     counts = Counter((row.model, row.outcome) for row in acted)
-    failed = {row.model: f" ({why(row)})" for row in acted if row.outcome == "failed"}
-    return _listed([f"{model} {count} {outcome}{failed.get(model, '') if outcome == 'failed' else ''}"
+    more: dict[tuple[str, str], str] = {
+        (row.model, "failed"): f" ({why(row)})" for row in acted if row.outcome == "failed"}
+    expected = grouped((row.model, seconds) for row in acted if row.outcome == "starting"
+                       and (seconds := (ready_in or {}).get(f"{row.model}/{row.replica_id}")))
+    more |= {(model, "starting"): f" (ready in about {span_text(max(times))})" for model, times in expected.items()}
+    return _listed([f"{model} {count} {outcome}{more.get((model, outcome), '')}"
                     for (model, outcome), count in counts.items()])
 
 

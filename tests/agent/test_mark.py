@@ -208,3 +208,25 @@ def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pyt
     failure = decode_failure(RAY_DIED.format(raised.value))
     assert (failure.code, failure.message, failure.node_ids) == ("CARD_IN_USE", "card 0 is in use", ("n1",))
     assert json.loads(repr(made))["members"] == []
+
+
+@pytest.mark.parametrize(("restarted", "op", "said"), [
+    (False, "create", 247.4), (True, "create", None), (False, "promote", None)])
+def test_a_new_replica_says_how_long_its_start_took_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, restarted: bool, op: str, said: float | None
+) -> None:
+    now = iter([1_000.0, 1_247.42])
+    monkeypatch.setattr(replica_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(replica_module.node, "was_restarted", lambda: restarted)
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(path="log"))
+    monkeypatch.setattr(replica_module, "Restarts", lambda *_: SimpleNamespace(count=str, ready=lambda: None))
+    monkeypatch.setattr(replica_module, "as_reloaded", lambda replica: replica)
+    for name in ("Recorder", "Reloading"):
+        monkeypatch.setattr(replica_module, name, lambda *_, **__: None)
+
+    class Started(replica_module.ReplicaActor):
+        _start = _require_nodes = _watch_record = _end_with_engines = _take_step = lambda *_: None  # type: ignore
+
+    report = repr(Started(*in_parts(REPLICA._replace(op=op))))
+    assert json.loads(report).get("startedIn") == said
+    assert read_marks(report).started_in == said

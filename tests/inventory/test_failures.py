@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from fake_dashboard import FakeDashboard, status
 
-from fleetctl.agent.messages import Lifecycle, Member, Replica
+from fleetctl.agent.messages import GotWeights, Lifecycle, Member, Replica, ServedWeights
 from fleetctl.agent.report import StartFailed, about, describe, encode_failure, place_of
-from fleetctl.documents.inventory import Failure
+from fleetctl.documents.inventory import Failure, Start
+from fleetctl.inventory.failures import newest_starts
 
 MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-1")
 REPLICA = Replica("org/m/3", "org/m", 3, Lifecycle(60.0, restart_max=3), "abc", fleet="lab", namespace="fleet",
@@ -213,3 +214,30 @@ def test_a_card_that_has_failed_is_known_even_if_the_replica_came_up_on_another(
     one, other = found(dashboard, read, tried("c1", code="CARD_LOST"), tried("c2", "c1"), tried("c3", "c1", "c2"))
     assert (one.actor_id, one.code, one.node_ids, one.gpu_indices) == ("c1", "CARD_LOST", ["n1"], [0])
     assert (other.actor_id, other.gpu_indices) == ("c3", [])
+
+
+def test_live_and_ended_replicas_tell_how_long_their_starts_took(dashboard: FakeDashboard, read: Any) -> None:
+    def report(minute: int, seconds: float, *sources: str) -> str:
+        places = [PLACE._replace(rank=rank, weights=ServedWeights(
+            "a" * 64, None, bytes=5 << 30, fetched=GotWeights(source))) for rank, source in enumerate(sources)]
+        return describe(REPLICA, places or [PLACE], f"2026-03-04T11:{minute:02}:00Z", started_in=seconds)
+
+    dashboard.rows("actors_alive")[0]["repr_name"] = report(30, 40.5)
+    killed = ended("killed by `ray.kill`", "RAY_KILL")
+    failed = raised(encode_failure(about(REPLICA, StartFailed("ENGINE_EXITED", "the engine ended"))))
+    dashboard.dead += [dead(killed, actor_id="b1", repr_name=report(20, 200.0, "disk", "peer")),
+                       dead(failed, actor_id="b2", repr_name=report(10, 300.0, "origin")),
+                       dead(killed, actor_id="b3", repr_name=describe(REPLICA, [PLACE], "2026-03-04T11:00:00Z")),
+                       dead(failed, actor_id="b4", repr_name=describe(REPLICA, [], "", started_in=5.0))]
+    found = read().starts
+    assert [(one.seconds, one.weights, one.bytes >> 30) for one in found] == [
+        (300.0, "origin", 5), (200.0, "peer", 10), (40.5, None, 0)]
+    assert {(one.spec_hash, *one.node_ids) for one in found} == {("abc", "n1")}
+
+
+def test_of_each_spec_and_source_of_weights_the_newest_starts_are_kept() -> None:
+    starts = [Start(model="m", spec_hash=spec, seconds=1.0 + number, at=f"2026-03-04T11:{number:02}:00Z")
+              for number in range(30) for spec in ("old", "new")]
+    kept = newest_starts(reversed(starts))
+    assert [one.seconds for one in kept if one.spec_hash == "old"] == [float(one) for one in range(11, 31)]
+    assert len(kept) == 40

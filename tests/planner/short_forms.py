@@ -6,8 +6,9 @@ unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `
 notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`, `id`, `node` or
 `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how
 long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A
-model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`,
-`labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+start has `model`, `hash`, `node` or `nodes`, `seconds`, `ago`, and perhaps `artifact`, `weights`, `bytes`. A model has
+`key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`,
+`copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
         "failures": [short_failure(failure) for failure in short.get("failures", [])],
         "successes": [{"model": one["model"], "specHash": one["hash"], "nodeIds": [one["node"]],
                        "at": before(one["ago"])} for one in short.get("successes", [])],
+        "starts": [{"model": one["model"], "specHash": one.get("hash"), "seconds": one["seconds"],
+                    "nodeIds": one.get("nodes", [one["node"]] if "node" in one else []), "at": before(one["ago"]),
+                    **{key: one[key] for key in ("artifact", "weights", "bytes") if key in one}}
+                   for one in short.get("starts", [])],
         "pauses": [{"fleet": FLEET, **one, "since": before(one["since"])} for one in short.get("pauses", [])],
     })
 

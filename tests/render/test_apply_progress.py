@@ -11,7 +11,7 @@ from render_plans import create, member, plan
 from rich.console import Console
 
 from fleetctl.documents.events import Event
-from fleetctl.documents.plan import Blocked
+from fleetctl.documents.plan import Blocked, TimeToReady
 from fleetctl.render.apply_progress import SHOWN_ROWS, LiveProgress, PlainProgress
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -92,6 +92,25 @@ def test_a_starting_replica_shows_its_seconds_and_a_ready_one_disappears() -> No
     lines = table.lines()
     assert not [line for line in lines if line.startswith("org/m/0")]
     assert lines[-1].endswith("1 of 2 done")
+
+
+def test_a_start_of_which_a_time_is_known_shows_how_much_of_it_is_left() -> None:
+    table = LiveTable()
+    expected = TimeToReady(about=240, least=200, most=300, why="3 starts of it took 3m40s to 4m30s")
+    actions = [create("org/m", number, member(f"node-{number}")) for number in range(2)]
+    actions[0] = actions[0].model_copy(update={"ready_in": expected})
+    table.progress = LiveProgress(table.console, plan(actions=actions), clock=lambda: table.now)
+    assert [line.split()[1:] for line in table.lines()[:2]] == [["waiting", "node-0"], ["waiting", "node-1"]]
+    for number in (0, 1):
+        table.progress.relay(event("replicaCreated", model="org/m", replicaId=number, nodes=[f"node-{number}"]))
+    shown = []
+    for table.now in (60.0, 239.0, 270.0, 301.0):
+        known, unknown = table.lines()[:2]
+        assert unknown.split() == ["org/m/1", "created", "node-1", f"{table.now:.0f}s"]
+        shown.append(" ".join(word for word in known.split()[4:] if word.isascii()))
+    assert shown == ["about 3m00s left", "about 1s left", "expected now", "longer than expected"]
+    table.progress.relay(event("replicaFailed", model="org/m", replicaId=0, nodes=["node-0"]))
+    assert table.lines()[0].split() == ["org/m/0", "failed", "node-0", "301s"]
 
 
 def test_failed_replicas_stay_in_the_table() -> None:

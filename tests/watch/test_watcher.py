@@ -119,6 +119,23 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
     assert (dict(watcher.applies), watcher.state.failures) == ({"failed": 1}, 1)
 
 
+def test_the_news_of_an_apply_tell_when_what_it_has_begun_will_be_ready(
+    watcher: Watcher, cluster: ClusterStandIn
+) -> None:
+    def run(task: ApplyTask) -> RunSummary:
+        rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
+                for one in task.plan.actions]
+        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
+
+    watcher.run = run
+    spec = inspect_fleet(watcher.source.paths).sound().models[0].spec_hash
+    cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"], gpus=40_000, spec_hash=spec, started_in=250.2)
+    advance(watcher)
+    ended = watcher.apply()
+    assert ended.message == "org/m 1 starting (ready in about 4m10s)"
+    assert ended.gist == "org/m 1 starting"
+
+
 def test_the_news_of_an_apply_name_the_error_on_one_line_and_its_retries_have_the_same_gist(watcher: Watcher) -> None:
     def run(task: ApplyTask) -> RunSummary:
         output = f"serving on {len(ends)}\nout of memory"
