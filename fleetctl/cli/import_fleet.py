@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -18,13 +19,24 @@ from fleetctl.cli.console import message_console, say, write_document, write_res
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.model import Model
+from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.fleetfile.guess import dns_label_meant
+from fleetctl.fleetfile.model_numbers import MOST_BYTES, parse_description
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
-from fleetctl.importers.first_fleet import FirstFleet, first_fleet, too_large
+from fleetctl.importers.first_fleet import (
+    FirstFleet,
+    describe_command,
+    description_name,
+    first_fleet,
+    needs,
+    repository_of,
+    weights_bytes,
+)
 from fleetctl.importers.live import choose_fleet
 from fleetctl.importers.read import EXPECTED, Imported, documents_of, import_documents
 from fleetctl.importers.write import problems_of, write_draft
@@ -194,7 +206,8 @@ def init(
         "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
         help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
     model: Annotated[list[str] | None, flags.option(
-        "--model", metavar="NAME", help="Include this model, by its name on Hugging Face; repeatable.")] = None,
+        "--model", metavar="NAME", help="Include this model, by its name on Hugging Face, or by its description, a "
+                                        "file of `fleetctl model describe`; repeatable.")] = None,
     engine: Annotated[
         Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="Engine of the models.")] = "vllm",
     fleet: Annotated[str | None, flags.option(
@@ -205,7 +218,8 @@ def init(
     """Write a first fleet file for the nodes of a cluster.
 
     The file is commented, and its models fit the cards of the cluster or of a snapshot. With --model no cluster is
-    needed. The resources of a model are guessed from its name, and marked as such in the file.
+    needed. A model with a description, which may also be models/NAME.json beside the file, gets the smallest shape that
+    holds it. Of any other, its name is a guess of its size, and is called so.
     """
     if file and out:
         raise UsageError(f"two files are named: {file} and {out}", hint="name one")
@@ -215,14 +229,24 @@ def init(
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
     name = flags.fleet_name(fleet) if fleet else dns_label_meant(out.stem) or "fleet"
     seen = _nodes(this_invocation(), where, required=not model)
-    wanted = FirstFleet(name, tuple(model or ()), engine, seen, where.address, where.namespace)
+    folder = Path() if out == STDOUT else out.parent
+    named = [_described(given, folder) for given in model or ()]
+    described = {key: (os.path.relpath(file, folder), about) for key, file, about in named if file and about}
+    wanted = FirstFleet(name, tuple(key for key, _, _ in named), engine, seen, where.address, where.namespace,
+                        described)
     text = first_fleet(wanted)
     problems = problems_of(text, str(out))
     if problems:
         render_problems(problems, message_console())
         raise FleetctlError("the result would not be a valid fleet file; nothing was written")
-    for key in too_large(wanted):
-        say("warning", f"{key} does not fit on one node: make it a gang of a Leader and Workers, as the file says")
+    for key, need in needs(wanted).items():
+        if need and not need.fits:
+            say("warning", f"{key} does not fit on these cards, in any shape for {engine}")
+        if model and key not in described:
+            guess = weights_bytes(key)
+            say("note", (f"{key}: its size is a guess from its name, {format_bytes(guess)} of weights" if guess else
+                         f"{key}: its name does not tell its size")
+                + f"; to know it, run {describe_command(key, str(folder))}, and init again")
     if out == STDOUT:
         write_document(text)
     else:
@@ -230,6 +254,29 @@ def init(
         say("init", f"wrote {out}; review it, then: fleetctl plan -f {quote(str(out))}"
                     + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
     return 0
+
+
+def _described(given: str, folder: Path) -> tuple[str, Path | None, Model | None]:
+    """Return the key of a model that --model names, and its description with its file, if there is one.
+
+    Raises FleetctlError if that is not a description, UsageError if a source is given in place of a name.
+    """
+    if given.startswith(("hf:", "s3:", "http://", "https://")):
+        file = quote(str(folder / "models/NAME.json"))
+        raise UsageError(f"--model {given} is where a model is, not its name", hint=(
+            f"describe it first: fleetctl model describe {quote(given)} --out {file}; then --model {file}"))
+    beside = folder / description_name(given)
+    found = next((path for path in (Path(given), beside, beside.with_name(beside.name.lower()))
+                 if path.suffix == ".json" and path.is_file()), None)
+    if found is None:
+        return given, None, None
+    try:
+        about = parse_description(str(found), read_whole(found, MOST_BYTES))
+    except OSError as error:
+        raise FleetctlError(f"{found} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise FleetctlError(str(error), hint="`fleetctl model describe` writes the description of a model") from None
+    return (repository_of(about.source) or found.stem if found == Path(given) else given), found, about
 
 
 def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory | None:

@@ -64,27 +64,29 @@ def _described(document: Document, path: tuple[str | int, ...], numbers: Numbers
         identity = name.find(tree, document.source.file)
         if identity not in read:
             source = name.read(tree, MOST_BYTES)
-            read[identity] = _parsed(name, source.data)
+            read[identity] = parse_description(name.file, source.data)
             known.files.append(source.about)
         return read[identity]
+    except ValueError as error:
+        known.problems += name.refused(str(error), allowed="a file that `fleetctl model describe` wrote").problems
+        return None
     except FleetFileError as error:
         known.problems += error.problems
         return None
 
 
-def _parsed(name: NamedFile, data: bytes) -> Description:
-    """Return a description; raises FleetFileError."""
+def parse_description(file: str, data: bytes) -> Description:
+    """Return the description in `data`; raises ValueError, whose message begins with the name `file`."""
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"{file} is larger than {MOST_BYTES >> 20} MiB")
     try:
-        written = json.loads(data)
-    except (ValueError, RecursionError):
-        raise name.refused(f"{name.file} is not JSON", allowed="a file that `fleetctl model describe` wrote") from None
-    try:
-        return Description.model_validate(written)
+        return Description.model_validate(json.loads(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise name.refused(f"{name.file}: {where + ': ' if where else ''}{first['msg']}",
-                           allowed="a file that `fleetctl model describe` wrote") from None
+        raise ValueError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{file} is not JSON") from None
 
 
 def _too_large(document: Document, path: tuple[str | int, ...], model: Model, description: Description

@@ -177,7 +177,8 @@ def _narrowed(model: Model, line: EngineLine) -> int:
     """Return the bytes by which float32 tensors may shrink on loading: engines take 16 bits unless told otherwise."""
     if line.dtype == "float32" or line.engine == "llama.cpp":
         return 0
-    return model.types.get("F32", 0) // 2 + model.types.get("F64", 0) * 3 // 4
+    return min(model.types.get("F32", 0) // 2 + model.types.get("F64", 0) * 3 // 4,
+               model.loaded * 3 // 4 if "F64" in model.types else model.loaded // 2)
 
 
 def _keeps_type(model: Model, line: EngineLine) -> bool:

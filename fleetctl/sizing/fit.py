@@ -88,15 +88,17 @@ def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterat
 
 def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple[CardKind, int, int] | None:
     """Return the kind of card and the sizes of the tensor and pipeline parallel shape with the least memory in all
-    that holds `model`; None if none does.
+    that holds `model`; None if none does. llama.cpp divides layers, not heads, and has no flags for it.
     """
+    has_sizes = line.engine in SIZE_FLAGS
     found: list[tuple[int, int, CardKind, int, int]] = []
     for kind in kinds:
         tensor = 1
         while tensor <= min(kind.per_node, kind.in_fleet):
             for nodes in (1,) if 2 * tensor <= kind.per_node else range(1, kind.in_fleet // kind.per_node + 1):
-                tried = replace(line, tensor=tensor, pipeline=nodes, data=1, experts=min(line.experts, tensor))
-                divides = not model.heads or model.heads % tensor == 0
+                tried = replace(line, tensor=tensor, pipeline=nodes, data=1, experts=min(line.experts, tensor)
+                                ) if has_sizes else line
+                divides = not has_sizes or not model.heads or model.heads % tensor == 0
                 if divides and card_need(model, tried, cards=tensor * nodes, memory=kind.memory).least <= (
                         card_need(model, tried, cards=1, memory=kind.memory).limit or kind.memory):
                     found.append((tensor * nodes * kind.memory, nodes, kind, tensor, nodes))

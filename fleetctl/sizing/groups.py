@@ -32,13 +32,22 @@ def cards_of_member(member: Member) -> int:
     return -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
 
 
+_LAYERS = 1_680
+"""As many as the stages of every usual pipeline divide, so that the largest stage has no more than its part."""
+
+
 def in_short(numbers: Numbers) -> Model:
-    """Return the description of a model of which only the number of parameters is told: nothing of its context."""
+    """Return the description of a model of which only the number of parameters is told: nothing of its context.
+
+    They count as those of experts, which engines divide the most.
+    """
     kind = numbers.weights or "bf16"
     size = (numbers.parameters or 0) * WEIGHT_BITS[kind] // 8
+    of_layer = size // _LAYERS
+    stored_as = "F32" if kind == "fp32" else kind.upper()
     return Model.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": "fleet file", "architecture": "unknown",
-        "parameters": numbers.parameters, "bytes": size, "types": {kind.upper(): size}, "positions": 0, "hidden": 0,
-        "vocabulary": 0, "outside": size % 2, "attentionKnown": False, "elementBytes": 2,
+        "parameters": numbers.parameters, "bytes": size, "types": {stored_as: size}, "positions": 0, "hidden": 0,
+        "vocabulary": 0, "outside": size - _LAYERS * of_layer, "attentionKnown": False, "elementBytes": 2,
         **({"quantization": kind} if WEIGHT_BITS[kind] < 16 else {}),
-        "layers": [{"count": 1, "bytes": {"split": size - size % 2}}]})
+        "layers": [{"count": _LAYERS, "bytes": {"experts": of_layer}}]})

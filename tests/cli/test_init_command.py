@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from cli_result import Cli
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node
+from fleetctl.documents.model import Model
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.first_fleet import (
@@ -22,9 +24,15 @@ from fleetctl.importers.first_fleet import (
     card_kinds,
     choose_cards,
     first_fleet,
+    guessed,
+    needs,
     weights_bytes,
 )
 from fleetctl.importers.write import problems_of
+from fleetctl.sizing.engine_line import Engine
+from tests.fleetfile.memory_tree import inspect
+from tests.planner.short_forms import plan_for
+from tests.sizing.test_public_models import FACTS, described
 
 L4, H100 = CardKind("L4", 23 * GIB, 2), CardKind("H100", 80 * GIB, 8)
 UNKNOWN = CardKind(None, None, 4)
@@ -40,15 +48,15 @@ def test_the_size_is_read_from_the_name(name: str, gigabytes: float | None) -> N
 
 
 @pytest.mark.parametrize(("gigabytes", "kinds", "accelerator", "gpus", "fits"), [
-    (16, [L4, H100], "L4", 1, True), (30, [L4, H100], "H100", 1, True), (30, [L4], "L4", 2, True),
+    (16, [L4, H100], "L4", 1, True), (30, [L4, H100], "L4", 2, True), (30, [H100], "H100", 1, True),
     (140, [L4, H100], "H100", 4, True), (900, [L4, H100], "H100", 8, False), (None, [L4, H100], "L4", 1, True),
     (140, [UNKNOWN], None, 1, True),
 ])
-def test_a_model_gets_the_fewest_cards_of_the_smallest_kind(
+def test_a_guess_gets_the_shape_with_the_least_memory_that_holds_it(
     gigabytes: float | None, kinds: list[CardKind], accelerator: str | None, gpus: int, fits: bool
 ) -> None:
-    need = choose_cards(None if gigabytes is None else int(gigabytes * 1e9), kinds)
-    assert (need.kind.accelerator, need.gpus, need.fits) == (accelerator, gpus, fits)
+    need = choose_cards(guessed(f"m-{gigabytes / 2:g}B" if gigabytes else "m"), "vllm", kinds)
+    assert (need.kind.accelerator, need.gpus, need.nodes, need.fits) == (accelerator, gpus, 1, fits)
 
 
 def node(name: str, count: int, memory: int | None, label: str) -> Node:
@@ -82,7 +90,7 @@ def test_the_engine_of_a_key_of_ndif_serves_its_checkpoint_under_that_name(engin
     [member] = model["workers"][0]["members"]
     given = [word for word in (*member["engine"]["command"], *member["engine"]["args"]) if not word.startswith("$")]
     assert (model["key"], model["serving"], given) == (key, {"name": "org/a-7B@step3"}, words)
-    assert member["resources"]["vram"] == "16Gi", "by the size in its checkpoint's name"
+    assert member["resources"]["vram"] == "17Gi", "by the size in its checkpoint's name"
     assert "is the key above" not in text
 
 
@@ -120,7 +128,7 @@ def test_cards_without_reported_memory_count_only_if_there_are_no_others() -> No
                                      "nodes": [node("new"), node("old", *[80] * 8)]})
     [kind] = card_kinds(seen)
     assert kind.memory == 80 << 30
-    assert not choose_cards(weights_bytes("m-405B"), [kind]).fits
+    assert not choose_cards(guessed("m-405B"), "vllm", [kind]).fits
 
 
 def test_a_named_context_that_fails_is_an_error(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,13 +200,110 @@ def test_three_models_can_be_planned_on_nodes_that_do_not_exist(cli: Cli, tmp_pa
     assert "run short" not in given.err, given.err
 
 
-def test_a_model_too_large_for_any_node_is_reported_and_not_planned(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("engine", "blocked", "nodes"), [
+    ("vllm", ["org/huge-9000B"], 2), ("sglang", ["org/huge-9000B"], 2),
+    ("llama.cpp", ["org/huge-9000B", "org/big-405B"], 0)])
+def test_a_model_too_large_for_one_node_is_a_gang_and_one_too_large_for_all_is_reported(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, blocked: list[str], nodes: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lab.json").write_text(cli("inventory", "--add-node", "8xH100 x4", "--format", "json").out)
-    written = cli("init", "--inventory", "lab.json", "--model", "org/big-405B", "--model", "org/small-8B")
-    assert (written.code, "org/big-405B does not fit on one node" in written.err) == (0, True)
-    assert "small-8B does" not in written.err
+    models = ("org/huge-9000B", "org/big-405B", "org/small-8B")
+    written = cli("init", "--inventory", "lab.json", "--engine", engine, *(
+        part for name in models for part in ("--model", name)))
+    assert written.code == 0
+    assert [name for name in models if f"{name} does not fit on these cards" in written.err] == blocked
     plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
-    assert [(row["model"], row["code"]) for row in plan["blocked"]] == [("org/big-405B", "INSUFFICIENT_VRAM")]
+    assert {row["model"]: row["code"] for row in plan["blocked"]} == dict.fromkeys(blocked, "INSUFFICIENT_VRAM")
+    gangs = [action["members"] for action in plan["actions"] if action["model"] == "org/big-405B"]
+    assert [(len(members), {member["role"] for member in members}) for members in gangs] == [
+        (nodes, {"Leader", "Worker"})][:nodes]
+
+
+def test_a_guess_is_called_one_and_the_command_that_makes_it_exact_is_given(cli: Cli, tmp_path: Path) -> None:
+    written = cli("init", tmp_path / "fleets/prod.yaml", "--model", "Qwen/Qwen3-8B", "--model", "local")
+    command = f"fleetctl model describe hf:Qwen/Qwen3-8B@main --out {tmp_path}/fleets/models/Qwen3-8B.json"
+    assert f"note: Qwen/Qwen3-8B: its size is a guess from its name, 14.90Gi of weights; to know it, run {command}" in (
+        written.err)
+    assert "note: local: its name does not tell its size; to know it, run fleetctl model describe SOURCE" in written.err
+    text = (tmp_path / "fleets/prod.yaml").read_text()
+    assert "# A guess from the model's name, please check: 15 GiB of weights, plus 20% for the cache." in text
+    assert "run `fleetctl model describe hf:Qwen/Qwen3-8B@main --out models/Qwen3-8B.json`" in text
+    assert "model:" not in yaml.safe_load(text)["spec"]["models"][0], "a guess is no number of the fleet"
+
+
+def write_description(path: Path, name: str, source: str) -> Model:
+    """Write the description of a public model as if it had been read from `source`."""
+    model = described(name).model_copy(update={"source": source})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(model.as_json()))
+    return model
+
+
+@pytest.mark.parametrize("way", ["beside", "named"])
+def test_a_description_makes_the_shape_exact_and_is_named_in_the_file(cli: Cli, tmp_path: Path, way: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "lab.json").write_text(SNAPSHOT)
+    commit = "0123456789" * 4
+    file = tmp_path / ("fleets/models/llama-3.1-405b.json" if way == "beside" else "models/big.json")
+    write_description(file, "llama-3.1-405b", f"hf:meta-llama/Llama-3.1-405B@{commit}")
+    written = cli("init", tmp_path / "fleets/prod.yaml", "--inventory", tmp_path / "lab.json", "--model",
+                  "meta-llama/Llama-3.1-405B" if way == "beside" else file)
+    assert written.code == 0, written.err
+    assert "guess" not in written.err
+    text = (tmp_path / "fleets/prod.yaml").read_text()
+    [model] = yaml.safe_load(text)["spec"]["models"]
+    assert (model["key"], model["model"]) == ("meta-llama/Llama-3.1-405B", {
+        "description": "models/llama-3.1-405b.json" if way == "beside" else "../models/big.json"})
+    leader, worker = model["workers"][0]["members"]
+    assert [leader["resources"]["gpus"], worker["count"], worker["engine"]["args"][0]] == [8, 1, "--headless"]
+    assert leader["engine"]["args"][4:10] == [
+        "--revision", commit, "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2"]
+    assert "755.96Gi of weights and one request of" in text
+    plan = json.loads(cli("plan", tmp_path / "fleets/prod.yaml", "--inventory", tmp_path / "lab.json", "--format",
+                          "json").out)
+    assert ([len(action["members"]) for action in plan["actions"]], plan["blocked"], plan["notes"]) == ([2], [], [])
+
+
+def test_a_source_in_place_of_a_name_and_a_file_that_is_no_description_are_messages(cli: Cli, tmp_path: Path) -> None:
+    given = cli("init", tmp_path / "fleet.yaml", "--model", "hf:Qwen/Qwen3-8B@main")
+    assert given.code == 64
+    assert "describe it first: fleetctl model describe hf:Qwen/Qwen3-8B@main --out" in given.err
+    (tmp_path / "x.json").write_text("{}")
+    wrong = cli("init", tmp_path / "fleet.yaml", "--model", tmp_path / "x.json")
+    assert (wrong.code, "x.json: apiVersion: Field required" in wrong.err) == (1, True)
+    assert not (tmp_path / "fleet.yaml").exists()
+
+
+def cards_of(nodes: list[tuple[str, int, int]]) -> Inventory:
+    """Return an inventory of nodes, each with the name, number and GiB of its cards."""
+    return Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "a test", "nodes": [
+        {"id": f"n{at}", "name": f"n{at}", "labels": {"ray.io/accelerator-type": name},
+         "resources": {"total": {"GPU": count, "CPU": 96, "memory": 1 << 40}},
+         "gpus": [{"index": index, "model": name, "memoryTotal": memory << 30} for index in range(count)]}
+        for at, (name, count, memory) in enumerate(nodes)]})
+
+
+CARDS = {"L4": 23, "A10G": 22, "A100": 80, "H100": 80, "H200": 141, "MI300X": 192}
+
+
+@pytest.mark.slow
+@settings(max_examples=cases(240), deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(CARDS)), st.integers(1, 8)), min_size=1, max_size=5),
+       st.sampled_from(sorted(FACTS)), st.sampled_from(sorted(ENGINES)))
+def test_what_is_written_for_a_described_model_is_placed_on_the_cards_it_was_written_for(
+    nodes: list[tuple[str, int]], name: str, engine: Engine
+) -> None:
+    inventory = cards_of([(card, count, CARDS[card]) for card, count in nodes])
+    wanted = FirstFleet("lab", (name,), engine, inventory, described={name: ("m.json", described(name))})
+    text = first_fleet(wanted)
+    loaded = inspect({"fleet.yaml": text, "m.json": json.dumps(described(name).as_json())})
+    assert not loaded.problems, [str(problem) for problem in loaded.problems]
+    assert not format_source(SourceBytes("", text.encode())).changed
+    plan = plan_for(loaded.sound(), inventory)
+    need = needs(wanted)[name]
+    assert need is not None
+    if need.fits:
+        assert (len(plan.actions), plan.blocked, plan.notes) == (1, [], [])
+    else:
+        assert plan.blocked or plan.notes, "no shape was possible, and the plan says why"
