@@ -53,6 +53,7 @@ CHECKS = (
     DoctorCheck("nothing has failed lately", "replica", "cluster", replicas.check_failures),
     DoctorCheck("no replica runs an older fleetctl", "replica", "cluster", replicas.check_agents),
     DoctorCheck("the fleet files have no problems", "fleet", "fleet", fleet.check_files),
+    DoctorCheck("described models fit on their cards", "fleet", "fleet and cluster", fleet.check_memory),
     DoctorCheck("nodes have what the engines need", "fleet", "fleet and nodes", fleet.check_engines),
 )
 

@@ -14,7 +14,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.vitals import Vitals
 from fleetctl.planner.options import file_flags
 
-Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet and nodes"]
+Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet and cluster", "fleet and nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Evidence:
             return "the cluster could not be read completely"
         if basis.startswith("fleet") and self.loaded is None:
             return "no fleet file was given; name one with -f FLEET"
-        if basis == "fleet and nodes" and self.fleet is None:
+        if basis.startswith("fleet and") and self.fleet is None:
             return "the fleet files have errors"
         if basis.endswith("nodes") and self.nodes is None:
             return "the nodes could not be examined" if self.unasked else "add --nodes to examine the nodes"

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed, Need
 from fleetctl.documents.fleet import Engine, FromNode, Member
-from fleetctl.documents.inventory import Node
+from fleetctl.documents.inventory import LIVE_STATES, Node
 from fleetctl.fleetfile.command_line import find_container
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import policy_of
+from fleetctl.sizing.groups import first_member
 
 
 def check_files(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -38,6 +40,8 @@ ADVICE = {
     "image": "pull it there as Ray's user, or keep the model off these nodes with nodeSelector; an apply that meets "
              "such a node plans its replica elsewhere",
 }
+RUNS_LARGE = ("give it more cards or a shorter context; if it serves well, its description is of another model, or its "
+              "`model` should be left out")
 NAMED = 5
 OTHER_STORE = frozenset({"HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_STORAGE_CONF", "CONTAINER_HOST",
                          "DOCKER_HOST", "DOCKER_CONTEXT"})
@@ -65,6 +69,40 @@ def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
                         code=code, severity="warning" if unmet.kind == "port" else "error", area="fleet",
                         subject=model.key, advice=ADVICE[unmet.kind],
                         message=f"{unmet.message}, on {listed} ({len(names)} of {len(nodes)} nodes that may run it)")
+
+
+def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the described models that may not fit on the cards on which they run, or on any on which they may run."""
+    fleet, seen = evidence.fleet, evidence.inventory
+    if fleet is None or not any(model.description for model in fleet.models):
+        return
+    from fleetctl.planner.placement.memory import fit_of, kinds_of_cards, memory_notes  # for models that are described
+
+    nodes = [LedgerNode(node.id, node.name, node.state, node.all_labels, policy_of(node, fleet.policies), node.gpus)
+             for node in seen.nodes]
+    kinds, running = kinds_of_cards(nodes), defaultdict[tuple[str, str], set[str]](set)
+    models = {model.key: model for model in fleet.models}
+    for replica in seen.replicas:
+        if (replica.fleet == fleet.name and replica.level == "HOT" and replica.state in LIVE_STATES
+                and replica.model in models and models[replica.model].has_spec(replica.spec_hash)):
+            for member in replica.members:
+                running[replica.model, member.group or ""].add(member.node_id or "")
+    for note in memory_notes(fleet.models, running, nodes):
+        yield Diagnosed(code=note.code, severity="warning", area="fleet", subject=note.model or "",
+                        message=f"it runs {note.message}", advice=RUNS_LARGE)
+    idle = [(model, group) for model in fleet.models for group in model.workers
+            if model.description and model.replicas and (model.key, group.name) not in running]
+    for model, group in idle:
+        may = candidates(fleet, first_member(group), seen.nodes)
+        fits = [fit_of(model, group, kinds[node.id], kinds.values()) for node in may if node.id in kinds]
+        large = [fit for fit in fits if fit is not None and fit.kind != "fits"]
+        if large and len(large) == len(may):
+            best = max(large, key=lambda fit: (fit.kind != "certain", fit.need.limit or 0))
+            blocks = best.kind == "certain" and model.blocks_too_large
+            of = f"group {group.name}: " if len(model.workers) > 1 else ""
+            yield Diagnosed(code="MODEL_TOO_LARGE" if blocks else "MODEL_MAY_NOT_FIT", area="fleet", subject=model.key,
+                            severity="error" if blocks else "warning", message=f"{of}{best.text}",
+                            advice=best.remedy or "give it more cards, or nodes with larger ones")
 
 
 def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> list[Node]:

@@ -360,6 +360,7 @@ class Note(Stored):
 
     code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED", "CARDS_UNREPORTED", "MODEL_MAY_NOT_FIT"]
     level: Literal["warning", "notice"]
+    model: str | None = Field(None, exclude_if=is_absent, description="the model that may not fit on their cards")
     message: str
     node_count: int
     nodes: list[str] = Field(default_factory=list, description="at most five names")

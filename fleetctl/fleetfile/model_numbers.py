@@ -101,7 +101,7 @@ def _too_large(document: Document, path: tuple[str | int, ...], model: Model, de
         cards, claimed = cards_of(group), first_member(group).resources.vram
         if not cards:
             continue
-        card = CardKind("the claim" if claimed else "the largest card", claimed or LARGEST_CARD, 8, 8)
+        card = CardKind("the claim" if claimed else "the largest card there is", claimed or LARGEST_CARD, 8, 8)
         fit = judge(description, line_of(group, model.key), cards=cards, card=card)
         if fit.kind == "certain":
             yield document.problem("FL063", path, f"{group.name}: {fit.text}", key=True,

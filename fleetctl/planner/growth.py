@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,10 +16,8 @@ from fleetctl.documents.fleet import GrowType, NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.plan import WAITS_FOR_NODES, Blocked, GrowingModel, Growth
 from fleetctl.documents.quantity import SHARE, count_of
-from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import seconds
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.claims import MODEL_TOO_LARGE, Avoided
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -48,31 +46,12 @@ class _OnNew(NamedTuple):
 
 @dataclass(frozen=True)
 class Growing:
-    """The existing nodes, with a plan on their `ledger`, and the node types that the fleet says may be added."""
+    """The existing nodes, with a plan on their `ledger`, and the node types that may be added."""
 
-    fleet: ResolvedFleet
+    types: Sequence[GrowType]
+    policies: Sequence[NodePolicy]
     inventory: Inventory
     ledger: Ledger
-
-    @property
-    def types(self) -> Sequence[GrowType]:
-        """The node types, in the order of the file."""
-        return self.fleet.cluster.grow
-
-    @property
-    def policies(self) -> Sequence[NodePolicy]:
-        """The node policies of the file."""
-        return self.fleet.policies
-
-    @cached_property
-    def _too_small(self) -> dict[str, set[int]]:
-        """The indices of the types whose cards cannot hold a described model, by its key."""
-        if not any(model.description for model in self.fleet.models):
-            return {}
-        from fleetctl.planner.placement.memory import too_small
-
-        return {model.key: {at for at, shape in enumerate(self._shapes)
-                            if too_small(model, [shape.node], self.policies)} for model in self.fleet.models}
 
     @cached_property
     def _living(self) -> list[list[Node]]:
@@ -135,10 +114,6 @@ class Growing:
         old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
         fresh = [one for at, count in enumerate(counts)
                  for one in self._shapes[at].fresh(count, self.policies, start=sum(counts[:at]))]
-        if self._too_small:
-            short = [replace(demand, shape=demand.shape.avoiding(
-                Avoided(node.id, MODEL_TOO_LARGE, "") for (node, _), at in zip(fresh, type_of, strict=True)
-                if at in self._too_small[demand.shape.key])) for demand in short]
         ledger = ledger_with(self.ledger, range(old), fresh, [one.shape for one in short])
         packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
                                         if assigned.node >= old))
@@ -182,7 +157,7 @@ class Growing:
         """Yield a sentence for each type whose nodes could take the replica if more of them were allowed."""
         for at, row in enumerate(rows):
             new_only = ledger_with(self.ledger, (), self._shapes[at].fresh(demand.shape.size, self.policies), ())
-            if at not in self._too_small.get(demand.shape.key, ()) and Placer(new_only).place(demand.shape) is not None:
+            if Placer(new_only).place(demand.shape) is not None:
                 count = len(self._living[at]) + row.nodes
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({count} of {row.max})"
 

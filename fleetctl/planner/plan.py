@@ -202,7 +202,7 @@ def _grow(draft: _Draft) -> None:
     placed, created = [replica for replica, _ in draft.placed], draft.created
     short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
              for demand in draft.allowed if demand.place in draft.packed.no_room]
-    growing = Growing(draft.fleet, draft.inventory, draft.ledger)
+    growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
@@ -282,11 +282,12 @@ def _rows(
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
     from fleetctl.planner.placement.memory import memory_notes  # for models that are described
 
-    placed: dict[str, set[str]] = {}
+    placed: dict[tuple[str, str], set[str]] = {}
     for replica, _ in draft.placed:
-        placed.setdefault(replica.demand.shape.key, set()).update(
-            draft.ledger.nodes[member.node].id for member in replica.assignments)
-    return memory_notes(draft.fleet.models, placed, draft.inventory.nodes, draft.fleet.policies)
+        for member in replica.assignments:
+            placed.setdefault((replica.demand.shape.key, member.seat.group), set()).add(
+                draft.ledger.nodes[member.node].id)
+    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes)
 
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:

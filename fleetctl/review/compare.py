@@ -55,6 +55,9 @@ _RELOADED = "update: running replicas reload their weights in place, one at a ti
 _STARTED = "applies to new replicas; running replicas keep the old value"
 _OTHERS = {"priority": f"decides which models are placed first when resources are short; {UNAFFECTED}",
            "labels": f"decides which --selector and which quotas apply to the model; {UNAFFECTED}",
+           "model": f"plans compare its size with the memory of the cards; {UNAFFECTED}",
+           "memoryCheck": ("decides whether replicas that certainly do not fit on a card are created, with a warning; "
+                           f"{UNAFFECTED}"),
            "serving": f"changes how `fleetctl endpoints` lists the model; {UNAFFECTED}"}
 
 
@@ -72,7 +75,8 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
                 else ("none", _IN_PLACE if model.reload else _KEEP))
     if steps[0] == "cold":
         return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
-    return "none", _OTHERS.get(steps[0], _STARTED)
+    warns = steps[0] == "memoryCheck" and not model.blocks_too_large
+    return "additive" if warns else "none", _OTHERS.get(steps[0], _STARTED)
 
 
 def update_effect(model: ResolvedModel) -> str:
@@ -95,7 +99,7 @@ def _target(old: int, new: int) -> tuple[Effect, str]:
 
 
 _MODEL_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",
-                "serving", "cold", "placement", "workers")
+                "model", "memoryCheck", "serving", "cold", "placement", "workers")
 
 
 def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]) -> dict[str, list[Difference]]:
@@ -116,7 +120,7 @@ def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]
 def _compared_values(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
             model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge, model.reload,
-            model.cold,
+            model.cold, model.description, model.blocks_too_large,
             [(member.weights and member.weights.as_json()["from"], member.engine.stop)
              for group in model.workers for member in group.members])
 

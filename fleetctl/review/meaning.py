@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fleetctl.documents.canonical import canonical_json, sha256_hex, short_hash
 from fleetctl.documents.fleet import HttpReload, WorkerGroup
+from fleetctl.documents.model import Model as Description
 from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
@@ -36,7 +38,8 @@ _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset(
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout", "grace"})
 WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
 """Values that may be written as a text or as a mapping."""
-_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement"})
+_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement",
+                        "memoryCheck"})
 
 
 def meaning(model: ResolvedModel) -> Keyed:
@@ -78,7 +81,15 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
                        "surge": model.surge or 1,
                        **({"reload": _reload(model.reload)} if model.reload else {})},
             **({"cold": {"nodes": dict(in_one_spelling(model.cold))}} if model.cold is not None else {}),
+            **({"model": {"numbers": _numbers(model.description)}} if model.description is not None else {}),
+            "memoryCheck": "block" if model.blocks_too_large else "warn",
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
+
+
+def _numbers(described: Description) -> str:
+    digest = sha256_hex(canonical_json(described.as_json()))
+    return (f"{described.source}: {described.parameters / 1e9:.1f} billion parameters, {format_bytes(described.bytes)} "
+            f"stored ({short_hash(digest)})")
 
 
 def _reload(requests: Sequence[HttpReload]) -> Keyed:

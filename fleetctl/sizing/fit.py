@@ -8,13 +8,15 @@ from math import ceil
 from typing import Literal, NamedTuple
 
 from fleetctl.documents.model import Layers, Model
-from fleetctl.documents.quantity import format_bytes
+from fleetctl.documents.quantity import format_bytes, some
 from fleetctl.sizing.card_bytes import CardNeed, card_need
 from fleetctl.sizing.engine_line import Engine, EngineLine
 
 SIZE_FLAGS: dict[Engine, tuple[str, str]] = {
     "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size"), "sglang": ("--tp-size", "--pp-size")}
-MOST_CARDS = 1_024
+LENGTH_FLAGS: dict[Engine, str] = {
+    "vllm": "--max-model-len", "sglang": "--context-length", "llama.cpp": "--ctx-size"}
+MOST_WORDS = 3
 
 
 class CardKind(NamedTuple):
@@ -31,7 +33,8 @@ class Fit:
     """What is known of a model on a kind of card.
 
     `kind`: certain = it cannot start; likely = by the estimate it cannot, or not one request of the longest length
-    fits; fits. `text` = one sentence with the arithmetic, `remedy` = what would hold it, "" if nothing would.
+    fits; fits. `text` = one sentence with the arithmetic, `remedy` = another one with what would hold it, "" if nothing
+    would.
     """
 
     kind: Literal["certain", "likely", "fits"]
@@ -43,30 +46,64 @@ class Fit:
 def judge(model: Model, line: EngineLine, *, cards: int, card: CardKind, fleet: Iterable[CardKind] = ()) -> Fit:
     """Return whether `model` fits on each of a replica's `cards`; `fleet` = the kinds of cards for the remedy."""
     need = card_need(model, line, cards=cards, memory=card.memory)
-    on = f"{card.name} has {format_bytes(card.memory)}"
-    ranks = line.ranks if line.engine else cards
-    share = need.limit if line.engine == "vllm" and line.share and not line.cache_bytes else None
-    most = card.memory if share is None else share
-    if need.bound > most:
-        context = (f" and {format_bytes(need.bound_context)} for one request of {line.context:,} tokens"
-                   if need.bound_context else "")
-        limit = "" if share is None else f", of which the engine takes {line.share:g}"
-        return Fit("certain" if need.is_certain else "likely", need,
-                       f"{format_bytes(need.bound_weights)} of weights{context} on "
-                       f"{'its card' if ranks == 1 else f'each of its {ranks} cards'}, and {on}{limit}",
-                       " or ".join(_shapes(model, line, fleet)))
+    if card.memory < _least_memory(need, line):
+        return Fit("certain" if need.is_certain else "likely", need, _too_small(need, line, cards, card),
+                   _shapes_text(model, line, fleet))
     if need.limit is None or (not need.length and not model.positions):
         return Fit("fits", need)
     room = need.limit - need.weights - need.working
     parts = (f"{format_bytes(need.weights)} of weights and about {format_bytes(need.working)} for activations leave "
              f"{format_bytes(max(0, room))} of the {format_bytes(need.limit)} that the engine limits itself to")
     if room <= 0:
-        return Fit("likely", need, f"{parts}: it would not start", " or ".join(_shapes(model, line, fleet)))
+        return Fit("likely", need, f"{parts}: it would not start", _shapes_text(model, line, fleet))
     wanted = line.context if line.context and line.context > 0 else model.positions
     if line.context != -1 and need.length is not None and wanted and need.length < wanted:
+        shorter = f"it would fit with {LENGTH_FLAGS[line.engine]} {need.length}" if need.length and line.engine else ""
         return Fit("likely", need, f"{parts}; one request of {wanted:,} tokens takes {format_bytes(need.context)}",
-                       f"a length of {need.length:,} fits" if need.length else "")
+                   shorter)
     return Fit("fits", need)
+
+
+def least_card(model: Model, line: EngineLine, *, cards: int) -> int:
+    """Return the memory of the smallest cards that are not certainly too small, in bytes; 0 if nothing is certain."""
+    need = card_need(model, line, cards=cards, memory=None)
+    return _least_memory(need, line) if need.is_certain else 0
+
+
+def _least_memory(need: CardNeed, line: EngineLine) -> int:
+    """Return the memory of the smallest card with room for the bound, in the share of it that the engine takes."""
+    if not _limits_itself(line):
+        return need.bound
+    memory = ceil(need.bound / (line.share or 1))
+    while int(memory * (line.share or 1)) < need.bound:
+        memory += 1
+    return memory
+
+
+def _limits_itself(line: EngineLine) -> bool:
+    return line.engine == "vllm" and bool(line.share) and not line.cache_bytes
+
+
+def _too_small(need: CardNeed, line: EngineLine, cards: int, card: CardKind) -> str:
+    """Return the arithmetic of the bound, and why it is not certain."""
+    ranks = line.ranks if line.engine in SIZE_FLAGS else cards
+    context = (f" and {format_bytes(need.bound_context)} for one request of {line.context:,} tokens"
+               if need.bound_context else "")
+    if ranks == cards:
+        on = "its card" if cards == 1 else f"each of its {cards} cards"
+    else:
+        on = f"each of {ranks} ranks" if ranks > 1 else f"the one card that its flags use of {cards}"
+    limit = f", of which the engine takes {line.share:g}" if _limits_itself(line) else ""
+    flags = tuple(word for word in line.uncertain if word.startswith("-"))
+    words = flags or line.uncertain or (("--quantization",) if not need.is_certain else ())
+    doubt = f"; not certain because of {some(words, MOST_WORDS)}" if words else ""
+    return (f"{format_bytes(need.bound_weights)} of weights{context} on {on}, and {card.name} has "
+            f"{format_bytes(card.memory)}{limit}{doubt}")
+
+
+def _shapes_text(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> str:
+    found = "; or ".join(_shapes(model, line, fleet))
+    return f"it would fit on {found}" if found else ""
 
 
 def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterator[str]:
@@ -74,16 +111,20 @@ def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterat
     if line.engine not in SIZE_FLAGS:
         return
     kinds = sorted(fleet, key=lambda kind: kind.memory)
-    as_stored = smallest(model, line, kinds)
+    size_flags, as_stored = SIZE_FLAGS[line.engine], smallest(model, line, kinds)
+
+    def words(sizes: tuple[int, int]) -> str:
+        flags = " ".join(f"{flag} {size}" for flag, size in zip(size_flags, sizes, strict=True) if size > 1)
+        return f", {flags}" if flags else ""
+
     if as_stored is not None:
         kind, tensor, pipeline = as_stored
-        flags = zip(SIZE_FLAGS[line.engine], (tensor, pipeline), strict=True)
-        words = ", ".join(f"{flag} {size}" for flag, size in flags if size > 1)
-        yield f"{tensor * pipeline} x {kind.name}{f' with {words}' if words else ''}"
+        yield f"{tensor * pipeline} x {kind.name}{words((tensor, pipeline))}"
     if model.quantization is None and (narrow := smallest(_halved(model), line, kinds)) is not None:
         kind, tensor, pipeline = narrow
         if as_stored is None or tensor * pipeline * kind.memory < as_stored[1] * as_stored[2] * as_stored[0].memory:
-            yield f"{tensor * pipeline} x {kind.name} with a checkpoint in fp8"
+            of = "" if as_stored and as_stored[0] == kind else f" x {kind.name}"
+            yield f"{tensor * pipeline}{of} with fp8{words((tensor, pipeline))}"
 
 
 def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple[CardKind, int, int] | None:

@@ -6,6 +6,7 @@ from fleetctl.documents.fleet import WEIGHT_BITS, Member, Numbers, WorkerGroup
 from fleetctl.documents.model import Model
 from fleetctl.documents.quantity import SHARE
 from fleetctl.sizing.engine_line import EngineLine, read_engine_line
+from fleetctl.sizing.fit import least_card
 
 
 def first_member(group: WorkerGroup) -> Member:
@@ -30,6 +31,12 @@ def cards_of(group: WorkerGroup) -> int:
 def cards_of_member(member: Member) -> int:
     """Return the number of cards of which a member claims at least a share."""
     return -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
+
+
+def least_card_of(group: WorkerGroup, key: str, model: Model) -> int:
+    """Return the memory that each card of a group must have so that it may hold `model`; 0 if that is not certain."""
+    cards = cards_of(group)
+    return least_card(model, line_of(group, key), cards=cards) if cards else 0
 
 
 _LAYERS = 1_680

@@ -12,6 +12,10 @@ from short_forms import plan_for, short_inventory
 from fleetctl.documents.fleet import GrowType
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.questions.capacity import capacity
+from fleetctl.planner.questions.changes import Changes
+from fleetctl.planner.questions.scenario import Scenario
+from fleetctl.planner.questions.what_if import lose_each, what_if
 from tests.fleetfile.memory_tree import inspect
 from tests.sizing.test_public_models import described
 
@@ -39,7 +43,7 @@ def test_405b_on_one_card_is_blocked_with_the_shape_that_would_hold_it() -> None
     (blocked,) = found.blocked
     assert blocked.code == "MODEL_TOO_LARGE"
     assert "755.96Gi of weights on its card, and H100 has 80Gi" in blocked.message
-    assert "8 x H100 with a checkpoint in fp8" in blocked.message
+    assert "(it would fit on 8 x H100 with fp8, --tensor-parallel-size 8)" in blocked.message
     assert not blocked.would_fit
     assert "no node of this fleet has cards that hold it" in blocked.no_remedy
 
@@ -79,13 +83,59 @@ def test_a_context_that_does_not_fit_is_a_warning_with_the_length_that_does() ->
     found = plan("llama-3.1-8b", nodes=NODES[1:])
     assert len(found.actions) == 1
     (note,) = found.notes
-    assert "one request of 131,072 tokens takes 16Gi; a length of" in note.message
+    assert "one request of 131,072 tokens takes 16Gi; it would fit with --max-model-len " in note.message
 
 
 def test_cards_of_unknown_memory_are_not_judged() -> None:
     found = plan("llama-3.1-405b", nodes=[{"name": "a", "gpus": 1}])
     assert len(found.actions) == 1
     assert not [note for note in found.notes if note.code == "MODEL_MAY_NOT_FIT"]
+
+
+def two_groups(*args: str, **resources: Any) -> ResolvedFleet:
+    """Return a fleet with one model whose first group has 8 cards on H100, and whose second one is for L4."""
+    def group(name: str, card: str, args: list[str], **claims: Any) -> dict[str, Any]:
+        return {"name": name, "members": [{
+            "resources": claims, "nodeSelector": {"ray.io/accelerator-type": card},
+            "engine": {"command": ["vllm", "serve", "m"], "args": args}}]}
+
+    document = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": {"models": [{
+        "key": "m", "replicas": 1, "model": {"description": "m.json"}, "workers": [
+            group("large", "H100", ["--max-model-len", "4096"], gpus=1), group("small", "L4", list(args), **resources)],
+    }]}}
+    described_one = json.dumps(described("qwen3-30b-a3b").as_json())
+    return inspect({"fleet.yaml": json.dumps(document), "m.json": described_one}).sound()
+
+
+def test_each_group_is_kept_off_the_cards_that_it_does_not_fit_on() -> None:
+    nodes = short_inventory({"nodes": NODES})
+    found = plan_for(two_groups("-tp", "4", "--max-model-len", "4096", gpus=4), nodes)
+    (action,) = found.starts
+    assert [(member.group, member.node) for member in action.members] == [("large", "big"), ("small", "small")]
+    (blocked,) = plan_for(two_groups("--max-model-len", "4096", gpus=1), nodes).blocked
+    assert blocked.code == "MODEL_TOO_LARGE"
+    assert blocked.message.startswith("group small needs larger cards: 56.87Gi of weights")
+
+
+def test_a_warning_names_the_group_and_the_nodes_where_it_runs() -> None:
+    found = plan_for(two_groups("-tp", "4", "--max-model-len", "400000", gpus=4), short_inventory({"nodes": NODES}))
+    assert len(found.actions) == 1
+    (note,) = found.notes
+    assert (note.model, note.nodes) == ("m", ["small"])
+    assert note.message.startswith("group small on small: 14.")
+
+
+def test_cards_that_its_flags_do_not_use_hold_nothing() -> None:
+    (blocked,) = plan("llama-3.1-405b", gpus=8).blocked
+    assert "755.96Gi of weights on the one card that its flags use of 8, and H100 has 80Gi" in blocked.message
+
+
+def test_larger_cards_are_suggested_if_there_are_any_at_all() -> None:
+    (blocked,) = plan("llama-3.1-405b", "-tp", "8", gpus=8).blocked
+    assert "94.50Gi of weights on each of its 8 cards" in blocked.message
+    (addition,) = blocked.would_fit
+    assert (addition.nodes, addition.gpus, addition.like) == (1, 80_000, None)
+    assert 94 << 30 < (addition.vram or 0) < 96 << 30
 
 
 def test_no_node_is_grown_whose_cards_cannot_hold_it() -> None:
@@ -96,3 +146,18 @@ def test_no_node_is_grown_whose_cards_cannot_hold_it() -> None:
     wanted = replace(wanted, cluster=wanted.cluster.model_copy(update={"grow": grow}))
     found = plan_for(wanted, short_inventory({"nodes": NODES[1:]}))
     assert {row.name: row.nodes for row in found.growth} == {"tiny": 0, "large": 1}
+    (row,) = capacity(Scenario(wanted, short_inventory({"nodes": NODES[1:]}))).rows
+    assert (row.now.code, row.now.fits) == ("MODEL_TOO_LARGE", 0)
+    assert row.with_new_nodes is not None
+    assert row.with_new_nodes.fits == 4 * 8 - 1
+
+
+def test_a_model_has_no_room_where_it_is_too_large_and_none_on_more_of_these_nodes() -> None:
+    wanted = fleet("qwen3-30b-a3b", "--max-model-len", "4096")
+    small = Scenario(wanted, short_inventory({"nodes": NODES[1:]}))
+    for rows in (capacity(small).rows, capacity(small, models=["qwen3-30b-a3b"]).rows):
+        assert [(row.now.fits, row.now.code) for row in rows] == [(0, "MODEL_TOO_LARGE")]
+    assert what_if(small, Changes(add=("like:small",))).after.create == 0
+    assert what_if(small, Changes(add=("8xH100",))).after.create == 1
+    (loss, _) = lose_each(Scenario(wanted, short_inventory({"nodes": NODES})), plan("qwen3-30b-a3b"))
+    assert (loss.nodes, [(row.missing, row.code) for row in loss.models]) == (["big"], [(1, "MODEL_TOO_LARGE")])

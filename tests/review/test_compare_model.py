@@ -42,6 +42,12 @@ def test_another_end_of_an_engine_is_no_drift(side: Sides) -> None:
         (f"{in_engine}.signal", "changed", "none", "SIGTERM", "SIGINT")]
 
 
+def test_another_description_of_a_model_is_a_difference_with_its_size(side: Sides) -> None:
+    [difference] = found(side, of(member(), model={"parameters": "8B"}), of(member(), model={"parameters": "70B"}))
+    assert (difference.path, difference.effect) == ("model.numbers", "none")
+    assert difference.new.startswith("fleet file: 70.0 billion parameters, 130.39Gi stored (")
+
+
 def found(side: Sides, old: str, new: str) -> list[Difference]:
     return compare(side(old, name="old"), side(new, name="new")).differences
 
@@ -55,6 +61,12 @@ def of(*members: dict[str, Any], **more: Any) -> str:
 
 
 CHANGES = {
+    "a check of the memory that only warns": (fleet(model()), fleet(model(memoryCheck="warn")),
+                                              [("memoryCheck", "changed", "additive", "block", "warn")]),
+    "a check of the memory that blocks": (
+        fleet(model(memoryCheck="warn")), fleet(model()), [("memoryCheck", "changed", "none", "warn", "block")]),
+    "a model that is described": (fleet(model()), fleet(model(model={"parameters": "8B"})),
+                                  [("model", "added", "none", None, {"parameters": "8B"})]),
     "a raised target": (fleet(model(replicas=2)), fleet(model(replicas=5)),
                         [("replicas", "changed", "additive", 2, 5)]),
     "a lowered target": (fleet(model(replicas=5)), fleet(model(replicas=2)), [("replicas", "changed", "held", 5, 2)]),

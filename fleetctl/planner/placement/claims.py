@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.documents.fleet import Member, NodePolicy, SameLabel
 from fleetctl.documents.inventory import Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
+
+if TYPE_CHECKING:
+    from fleetctl.documents.model import Model as Description
 
 
 class Selector(NamedTuple):
@@ -23,10 +26,11 @@ class Selector(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     """Label keys, each with Ray's expression for its value."""
     without: tuple[str, ...] = ()
+    least_card: int = 0
+    """The bytes that the node's largest card must have, where they are known: smaller ones cannot hold the model."""
 
 
 ANY_NODE = Selector()
-MODEL_TOO_LARGE = "MODEL_TOO_LARGE"
 
 
 class Avoided(NamedTuple):
@@ -162,6 +166,8 @@ class ReplicaShape:
     """All members share one value of `same_label`; False = each gang has a value of its own."""
     avoided: tuple[Avoided, ...] = ()
     """Nodes that none of its members may be on; their selectors are without them."""
+    described: ResolvedModel | None = field(default=None, compare=False)
+    """The model, if the file says what it takes on a card: for the reasons, which tell more than `least_card`."""
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -202,11 +208,6 @@ class ReplicaShape:
         """Whether any member claims GPU or VRAM; such models have no default slot cap."""
         return any(claim.wants_card for claim, _ in self.kinds)
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether there are nodes whose cards cannot hold the model."""
-        return any(node.code == MODEL_TOO_LARGE for node in self.avoided)
-
     def avoiding(self, nodes: Iterable[Avoided]) -> ReplicaShape:
         """Return this shape without these nodes: all that places and explains replicas then leaves them out."""
         avoided = tuple(sorted({*self.avoided, *nodes}))
@@ -233,12 +234,17 @@ def replica_shape(
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
     shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
-    if model.description is None:
-        return shape
-    from fleetctl.planner.placement.memory import too_small  # for models that are described
+    return shape if model.description is None else _for_large_cards(shape, model, model.description)
 
-    return shape.avoiding(Avoided(node_id, MODEL_TOO_LARGE, need)
-                          for node_id, need in too_small(model, nodes, policies).items())
+
+def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description) -> ReplicaShape:
+    """Return the shape of a described model, kept off cards that certainly cannot hold it."""
+    from fleetctl.sizing.groups import least_card_of  # for models that are described
+
+    least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
+    return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
+        replace(member, selector=member.selector._replace(least_card=memory)) for member in group.members))
+        for group, memory in zip(shape.groups, least, strict=True)))
 
 
 def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()) -> bool:

@@ -5,89 +5,72 @@ A replica is only kept off where the bound is certain (`sizing/card_bytes.py`), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from fleetctl.documents.fleet import NodePolicy, WorkerGroup
-from fleetctl.documents.inventory import Node
+from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.plan import Note
-from fleetctl.documents.quantity import grouped
+from fleetctl.documents.quantity import grouped, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.placement.policies import policy_of
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.sizing.fit import CardKind, Fit, judge
 from fleetctl.sizing.groups import cards_of, line_of
 
 SHOWN = 5
 
 
-def kinds_of_cards(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> dict[str, CardKind]:
-    """Return the kind of the cards of each node that has any of known memory, by node id.
+def kinds_of_cards(nodes: Iterable[LedgerNode]) -> dict[str, CardKind]:
+    """Return the kind of the cards of each living node that has any of known memory, by node id.
 
     Of different cards on one node the largest counts: what it cannot hold, none can.
     """
-    known = {node.id: (_name(node), memory, len(node.gpus)) for node in nodes
-             if node.state == "ALIVE" and (memory := _memory(node, policies))}
-    alike = grouped(((name, memory), count) for name, memory, count in known.values())
+    known = [(node.id, (_name(node), memory), len(node.gpus)) for node in nodes
+             if node.state == "ALIVE" and (memory := node.largest_card)]
+    alike = grouped((kind, count) for _, kind, count in known)
     kinds = {kind: CardKind(*kind, max(counts), sum(counts)) for kind, counts in alike.items()}
-    return {node_id: kinds[name, memory] for node_id, (name, memory, _) in known.items()}
+    return {node_id: kinds[kind] for node_id, kind, _ in known}
 
 
-def _memory(node: Node, policies: Sequence[NodePolicy]) -> int:
-    return max([card.memory_total or 0 for card in node.gpus] or [0]) or (
-        policy_of(node, policies).gpu_memory or 0 if node.gpus else 0)
-
-
-def _name(node: Node) -> str:
+def _name(node: LedgerNode) -> str:
     label = node.labels.get(ACCELERATOR_LABEL)
     return label or next((card.model for card in node.gpus if card.model), None) or "GPU"
 
 
-def fits(model: ResolvedModel, kinds: Mapping[str, CardKind]) -> Iterator[tuple[str, WorkerGroup, Fit]]:
-    """Yield what is known of each group of a described model on each node with cards, by node id."""
-    if model.description is None:
-        return
-    fleet = tuple(sorted({*kinds.values()}))
-    for group in model.workers:
-        line, cards = line_of(group, model.key), cards_of(group)
-        if not cards:
-            continue
-        known = {kind: judge(model.description, line, cards=cards, card=kind, fleet=fleet) for kind in fleet}
-        yield from ((node_id, group, known[kind]) for node_id, kind in kinds.items())
+def fit_of(model: ResolvedModel, group: WorkerGroup, kind: CardKind, fleet: Iterable[CardKind]) -> Fit | None:
+    """Return what is known of one group on a kind of card; None of a model that is not described, or without cards."""
+    cards = cards_of(group)
+    if model.description is None or not cards:
+        return None
+    return judge(model.description, line_of(group, model.key), cards=cards, card=kind, fleet=sorted({*fleet}))
 
 
-def too_small(model: ResolvedModel, nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> dict[str, str]:
-    """Return the nodes whose cards certainly cannot hold `model`, by id, each with what such a node would need.
-
-    All have the same text, that of the largest cards among them.
+def larger_cards(model: ResolvedModel, group_name: str, nodes: Iterable[LedgerNode]) -> str:
+    """Return what a node would need to hold a group that is certainly too large for some: the arithmetic for the
+    largest of those cards, and the smallest shape that holds it.
     """
-    if not model.blocks_too_large:
-        return {}
-    kinds = kinds_of_cards(nodes, policies)
-    certain = [(kinds[node_id].memory, node_id, fit) for node_id, _, fit in fits(model, kinds)
-               if fit.kind == "certain"]
-    if not certain:
-        return {}
-    _, _, nearest = max(certain, key=lambda row: row[0])
-    return dict.fromkeys([node_id for _, node_id, _ in certain], in_words(nearest))
+    group = next(group for group in model.workers if group.name == group_name)
+    kinds = {*kinds_of_cards(nodes).values()}
+    fits = ((kind.memory, fit) for kind in kinds if (fit := fit_of(model, group, kind, kinds)) is not None)
+    _, nearest = max((known for known in fits if known[1].kind == "certain"), key=lambda known: known[0])
+    return f"larger cards: {nearest.text}{f' ({nearest.remedy})' if nearest.remedy else ''}"
 
 
-def in_words(fit: Fit) -> str:
-    """Return what a node would need to hold it: the arithmetic, and the smallest shape that does."""
-    return f"larger cards: {fit.text}{f' (it would fit on {fit.remedy})' if fit.remedy else ''}"
+def memory_notes(models: Iterable[ResolvedModel], placed: Mapping[tuple[str, str], Set[str]],
+                 nodes: Sequence[LedgerNode]) -> Iterator[Note]:
+    """Yield a warning for each described group that may not fit on cards on which this plan places it.
 
-
-def memory_notes(models: Iterable[ResolvedModel], placed: Mapping[str, set[str]], nodes: Sequence[Node],
-                 policies: Sequence[NodePolicy]) -> Iterator[Note]:
-    """Yield a warning for each described model that may not fit on cards on which this plan places it.
-
-    `placed` = the ids of those nodes by model key.
+    `placed` = the ids of those nodes by model key and name of the group.
     """
-    names = {node.id: node.name for node in nodes}
-    kinds = kinds_of_cards(nodes, policies)
+    names, kinds = {node.id: node.name for node in nodes}, kinds_of_cards(nodes)
     for model in models:
-        chosen = {node_id: kind for node_id, kind in kinds.items() if node_id in placed.get(model.key, ())}
-        by_text = grouped((f"{model.key}: {fit.text}{f'; {fit.remedy}' if fit.remedy else ''}", node_id)
-                          for node_id, _, fit in fits(model, chosen) if fit.kind != "fits")
-        for text, node_ids in by_text.items():
-            yield Note(code="MODEL_MAY_NOT_FIT", level="warning", message=text, node_count=len(node_ids),
-                       nodes=sorted(names[node_id] for node_id in node_ids)[:SHOWN])
+        for group in model.workers if model.description is not None else ():
+            by_kind = grouped((kinds[node_id], names[node_id]) for node_id in placed.get((model.key, group.name), ())
+                              if node_id in kinds)
+            for kind, on in sorted(by_kind.items()):
+                fit = fit_of(model, group, kind, kinds.values())
+                if fit is None or fit.kind == "fits":
+                    continue
+                of = f"group {group.name} " if len(model.workers) > 1 else ""
+                yield Note(code="MODEL_MAY_NOT_FIT", level="warning", model=model.key, node_count=len(on),
+                           nodes=sorted(on)[:SHOWN], message=f"{of}on {some(sorted(on), SHOWN)}: {fit.text}"
+                                                             f"{f'; {fit.remedy}' if fit.remedy else ''}")

@@ -200,7 +200,7 @@ class _Losses:
                 for number, model in enumerate(fleet.models)
                 if (count := missing[model.key] + self.waiting[model.key])]
         left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
-        growing = Growing(fleet, left, ledger)
+        growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
         return (growing.most_on_new(both) - self.waiting) & missing
 
     def _demands(self, lost: Counter[str]) -> Iterable[Demand]:

@@ -53,6 +53,7 @@ OBSERVED = {
     "CREATE": "replicas would be created",
     "PREFETCH": "nodes would fetch weights to keep them on their disks",
     "UNMANAGED": "capacity in use outside this fleet",
+    "MODEL_MAY_NOT_FIT": "a replica of a described model that, by an estimate, does not fit on its cards",
     "CARDS_UNREPORTED": "nodes that do not report all the cards that they offer to Ray",
     "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
     "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that a note or the fleet file overrides",
@@ -181,6 +182,7 @@ PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, 
          **dict.fromkeys(OBSERVED, "docs/plan.md"), **dict.fromkeys(RUN, "docs/history.md"),
          **dict.fromkeys(OUTCOME, "docs/apply.md"), **dict.fromkeys(VERB, "docs/verbs.md"),
          **dict.fromkeys(LEVEL, "docs/weights.md"), **dict.fromkeys(DOCTOR, "docs/doctor.md"),
+         **dict.fromkeys(("MODEL_TOO_LARGE", "MODEL_MAY_NOT_FIT", "FL063"), "docs/memory.md"),
          "INVENTORY_CHANGED": "docs/ci.md"}
 
 

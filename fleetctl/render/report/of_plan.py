@@ -214,7 +214,8 @@ def _notices(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Fin
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
     for note in plan.notes:
-        yield Finding(note.level, note.code, ", ".join(note.nodes), note.message)
+        yield Finding(note.level, note.code, note.model or ", ".join(note.nodes), note.message,
+                      sources.get(note.model or ""))
 
 
 COUNTS = tuple(Column(key, key, numeric=True) for key in ("wanted", "live", "create", "blocked"))
@@ -387,8 +388,11 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
     holds = [(hold.model, *map(str, (hold.wanted, hold.live, hold.surplus))) for hold in plan.holds]
     unmanaged = [(replica_name(one.model, one.replica_id, one.foreign_id), one.state, one.message)
                  for one in plan.unmanaged]
-    notes = [(note.level, note.code, note.message) for note in plan.notes]
+    large = [(note.model, note.message) for note in plan.notes if note.model]
+    notes = [note for note in plan.notes if not note.model]
     return (
+        Table("memory", "May not fit on the cards", (MODEL, WHY), tuple(large), rank=2,
+              signs=("~",) * len(large), line="{model} {message}", limit=LINES_SHOWN),
         Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
               signs=("~",) * len(plan.autoscaler), line="{message}", limit=LINES_SHOWN),
         Table("lost", "Lost", (REPLICA, WHY), tuple(lost), rank=3, meaning="cannot serve, not counted",
@@ -400,6 +404,7 @@ def _beside(plan: Plan) -> tuple[Table, ...]:
         Table("unmanaged", "Unmanaged", (REPLICA, Column("state", "state", name=True), WHY), tuple(unmanaged),
               folded=True, rank=6, meaning="capacity in use, left alone", line="{replica}: {message}",
               limit=LINES_SHOWN),
-        Table("note", "Notes on nodes", (Column("level", "level", name=True), CODE, WHY), tuple(notes), folded=True,
-              rank=6, line="{message}", signs=tuple("~" if note.level == "warning" else "" for note in plan.notes),
+        Table("note", "Notes on nodes", (Column("level", "level", name=True), CODE, WHY),
+              tuple((note.level, note.code, note.message) for note in notes), folded=True,
+              rank=6, line="{message}", signs=tuple("~" if note.level == "warning" else "" for note in notes),
               limit=LINES_SHOWN))

@@ -70,6 +70,16 @@ class LedgerNode:
         """Whether new members may be placed here at all."""
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
+    @property
+    def largest_card(self) -> int:
+        """The memory of its largest card in bytes; 0 = unknown."""
+        known = max((card.memory_total or 0 for card in self.gpus), default=0)
+        return known or (self.policy.gpu_memory or 0 if self.gpus else 0)
+
+    def is_smaller(self, least_card: int) -> bool:
+        """Return whether its largest card is known to have less memory."""
+        return 0 < self.largest_card < least_card
+
 
 @dataclass(slots=True)
 class SpreadCounts:
@@ -287,9 +297,10 @@ class Ledger:
     def selected(self, selector: Selector) -> tuple[int, ...]:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
-            nodes, without = self.nodes, frozenset(selector.without)
-            self._selected[selector] = tuple([index for index in self.labelled(selector.labels)
-                                              if nodes[index].open and nodes[index].id not in without])
+            nodes, without, least = self.nodes, frozenset(selector.without), selector.least_card
+            self._selected[selector] = tuple([
+                index for index in self.labelled(selector.labels) if nodes[index].open
+                and nodes[index].id not in without and not (least and nodes[index].is_smaller(least))])
         return self._selected[selector]
 
     def select(self, selector: Selector, indices: Sequence[int]) -> None:

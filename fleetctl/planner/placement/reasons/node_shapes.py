@@ -16,6 +16,7 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
+from fleetctl.fleetfile.model_numbers import LARGEST_CARD
 from fleetctl.planner.placement.claims import Kind, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger, LedgerNode, SpreadCounts
@@ -66,7 +67,7 @@ class NodeShape:
         labels = {**self.node.labels, **labels}
         policy = effective_policy(policies, labels)
         offer = offer_of(self.node, (), policy)
-        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy), offer)
+        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy, self.node.gpus), offer)
                 for name in (f"added-{number}" for number in range(start, start + count))]
 
 
@@ -92,19 +93,19 @@ class NodeShapes:
                 return NodeShape(empty(best), best.name)
         return None
 
-    def derived(self, shape: ReplicaShape, kind: Kind) -> NodeShape | None:
-        """Return a shape made from the claim of one member; None if no new node could take it, or none is known that
-        holds its model.
-        """
+    def derived(self, kind: Kind) -> NodeShape | None:
+        """Return a shape made from the claim of one member; None if no new node could take it."""
         claim, selector = kind
         policy = self.policy_for(selector)
-        if names_a_node(selector) or policy.cordoned_by is not None or shape.is_too_large:
+        labels = _required_labels(selector)
+        if names_a_node(selector) or policy.cordoned_by is not None or selector.least_card > LARGEST_CARD or (
+                selector.least_card and ACCELERATOR_LABEL in labels):  # the memory of that kind of card is given
             return None
         count = claim.whole_cards or int(claim.wants_card)
-        memory = claim.vram + policy.reserve_vram if claim.vram else None
+        memory = max(claim.vram + policy.reserve_vram if claim.vram else 0, selector.least_card) or None
         cards = [Gpu(index=index, memory_total=memory) for index in range(count)]
         total = Amounts(gpu=count, cpu=claim.cpus / SHARE, memory=claim.memory)
-        return NodeShape(Node(id="", name="", labels=_required_labels(selector),
+        return NodeShape(Node(id="", name="", labels=labels,
                               resources=NodeResources(total=total), gpus=cards), None)
 
     def policy_for(self, selector: Selector) -> EffectivePolicy:

@@ -113,6 +113,8 @@ class NodeTable:
             allowed[self.ledger.labelled(selector.labels)] = True
             if without := frozenset(selector.without):
                 allowed &= np.array([node.id not in without for node in self.ledger.nodes], dtype=bool)
+            if least := selector.least_card:
+                allowed &= np.array([not node.is_smaller(least) for node in self.ledger.nodes], dtype=bool)
             self._selected[selector] = allowed
         return self._selected[selector]
 
@@ -133,11 +135,13 @@ class NodeTable:
         for code, test in ((Code.SPREAD_FULL, placer.has_room(shape)), (Code.SLOTS_FULL, placer.has_slot(shape))):
             if test is not None:
                 found[[place for place in places.tolist() if not test(place)]] = Check(code, need=1)
-        if shape.avoided:
+        if shape.avoided or selector.least_card:
             codes = {one.node_id: one.code for one in shape.avoided}
             places = np.flatnonzero(self.selected(Selector(selector.labels)) & self.alive)
             for place in places[~selected[places]].tolist():
-                found[place] = Check(Code[codes[self.ledger.nodes[place].id]])
+                node = self.ledger.nodes[place]
+                small = selector.least_card and node.is_smaller(selector.least_card)
+                found[place] = Check(Code.MODEL_TOO_LARGE if small else Code[codes[node.id]])
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
@@ -256,9 +260,15 @@ class Shortfall:
             inside = () if self.within is None else ((self.shape.same_label, self.within),)
             labels = (*self.selector.labels, *inside)
             return f"a node with {', '.join(f'{key}={value}' for key, value in labels)}"
-        node_id = self.table.ledger.nodes[place].id
-        avoided = (one.need for one in self.shape.avoided if (one.node_id, one.code) == (node_id, code.name))
-        return next(avoided, None) or need_text(code.name, need, self.claim, card)
+        node_id, avoided = self.table.ledger.nodes[place].id, ""
+        if code == Code.MODEL_TOO_LARGE and self.shape.described is not None:
+            from fleetctl.planner.placement.memory import larger_cards  # for models that are described
+
+            avoided = larger_cards(self.shape.described, self.group.name, self.table.ledger.nodes)
+        elif self.shape.avoided:
+            avoided = next((one.need for one in self.shape.avoided if (one.node_id, one.code) == (node_id, code.name)),
+                           "")
+        return avoided or need_text(code.name, need, self.claim, card)
 
 
 def hardest_member(

@@ -150,7 +150,7 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
         return f"no new node is suggested: its value of {shape.spread.label} is not known"
     if found := _find(missing, blocked, shapes):
         return found
-    if shape.is_too_large:
+    if missing.selector.least_card and not shapes.table.selected(missing.selector).any():
         return "no node of this fleet has cards that hold it, so more of them would not help"
     if policy.cordoned_by is not None:
         return f"a new node would be cordoned too ({policy.cordoned_by})"
@@ -161,7 +161,7 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
 def _find(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
     shape, kind, label = missing.shape, (missing.claim, missing.selector), missing.shape.same_label
     if shape.size == 1:  # a node for each; as none fits on existing nodes, all others need new nodes too
-        for new in (shapes.smallest([kind]), shapes.derived(shape, kind)):
+        for new in (shapes.smallest([kind]), shapes.derived(kind)):
             if new is not None:
                 fresh = new.fresh(1, shapes.policies)
                 if each := count_placed(shape, shapes.table, [], fresh=fresh, replicas=blocked):
@@ -186,7 +186,7 @@ def _parts_to_try(shape: ReplicaShape, missing: Kind, shapes: NodeShapes) -> Ite
     kinds = shape.kinds
     if (one := shapes.smallest(tuple(kinds))) is not None:
         yield [(one, sum(kinds.values()))]
-    each = {kind: shapes.smallest([kind]) or shapes.derived(shape, kind) for kind in kinds}
+    each = {kind: shapes.smallest([kind]) or shapes.derived(kind) for kind in kinds}
     if (first := each[missing]) is not None:
         yield [(first, kinds[missing])]
     known = [(found, kinds[kind]) for kind, found in each.items() if found is not None]
