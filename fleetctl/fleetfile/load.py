@@ -12,7 +12,6 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases, NamedFile, join, use_shapes, with_defaults
 from fleetctl.fleetfile.file_tree import DISK, FileTree
-from fleetctl.fleetfile.model_numbers import read_numbers
 from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
 from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
 from fleetctl.fleetfile.rules import check_fleet, check_model, check_whole
@@ -103,8 +102,11 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
-    known = read_numbers(pairs, tree)
-    if known.problems:
+    known = None
+    if any(model.model is not None for _, fleet in pairs for model in fleet.spec.models):
+        from fleetctl.fleetfile.model_numbers import read_numbers  # for fleets with described models
+
+        known = read_numbers(pairs, tree)
         found.add(known.problems)
         ordered = found.ordered([source.file for source in files])
         if any(problem.severity == "error" for problem in ordered):
