@@ -78,8 +78,8 @@ def measured(folder: Path, kind: str, count: int, mib: int) -> list[dict[str, An
             at = {event["type"]: moment(event["time"]) for event in events}
             newest = json.loads(fleetctl("inventory", "--format", "json"))["starts"][-1]
             said = action.get("readyIn", {})
-            rows.append({"took": newest["seconds"], "created to ready": at["replicaReady"] - at["replicaCreated"],
-                         "weights": newest["weights"], **said})
+            rows.append({"took": newest["seconds"], "created to ready": round(
+                at["replicaReady"] - at["replicaCreated"], 1), "weights": newest["weights"], **said})
             print(rows[-1], flush=True)
         cluster.sweep(namespaces=["bench"])
     return rows
