@@ -101,7 +101,7 @@ def create(replica: Replica) -> CreatedHere:
             max_restarts=-1,  # the actor itself counts them, see budget.py
             scheduling_strategy=NodeAffinitySchedulingStrategy(members[0].node_id, soft=False),
             **options,
-        ).remote(*in_parts(replica))
+        ).remote(*in_parts(replica._replace(created_ms=now_ms)))
     except ValueError as error:
         if name in cluster.taken_names():
             raise Refused("NAME_TAKEN", f"{name} already exists") from None

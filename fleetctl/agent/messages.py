@@ -202,7 +202,8 @@ def seat_of(member: Union[Member, Place, "ReloadMember"]) -> Tuple[str, int, int
 class Replica(NamedTuple):
     """A new replica, as its actor gets it; `op` is create or promote.
 
-    `earlier_tries` = the actors that were given up for their cards.
+    `earlier_tries` = the actors that were given up for their cards; `created_ms` = when its run created it, in
+    milliseconds since the epoch, 0 = unknown.
     """
 
     id: str
@@ -217,6 +218,7 @@ class Replica(NamedTuple):
     fleet: str = ""
     namespace: str = ""
     earlier_tries: Sequence[str] = ()
+    created_ms: int = 0
 
     @property
     def nodes(self) -> List[str]:
@@ -269,7 +271,7 @@ class Mark(NamedTuple):
     """The repr of a replica that is up. WARM ones also have `level`, `made_from` and `locked`.
 
     `restarts_uncounted` = how many of Ray's restarts do not count toward `restart_max`; only of a restarted replica.
-    `started_in` = the seconds from its constructor's begin to readiness; not of a restarted or a promoted one.
+    `started_in` = the seconds from its creation to readiness; not of a restarted or a promoted one.
     """
 
     v: int = 1

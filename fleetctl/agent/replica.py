@@ -38,6 +38,8 @@ ENDED_S = 60.0
 """How much longer than their grace period the engines of a replica may take to end, and their cards to be free."""
 CHECK_S = 3.0
 DEAD_CHECK_S = 60.0
+MOST_BEFORE_S = 60.0
+"""How much of the time before this process counts as part of its start: if it is more, clocks differ, or it waited."""
 MAX_UNPUBLISHED = 2
 """Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
 
@@ -55,7 +57,7 @@ class ReplicaActor:
     _restarted = False
 
     def __init__(self, *parts: bytes) -> None:
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         self._replica = from_parts(Replica, parts)
         self._places: List[Place] = []
         self._ready_at = ""
@@ -77,7 +79,9 @@ class ReplicaActor:
             self._fail(failure, restarted and not isinstance(failure, RestartsUsed))
         self._uncounted = self._restarts.ready()
         if not restarted and self._replica.op != "promote":  # these find their weights where a new replica does not
-            self._started_in = max(0.1, round(time.monotonic() - began, 1))
+            before = began_at - self._replica.created_ms / 1000
+            took = time.monotonic() - began + (before if 0 <= before <= MOST_BEFORE_S else 0)
+            self._started_in = max(0.1, round(took, 1))
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         self._recorder = Recorder(self._replica, self._ready_at, restarted=restarted)

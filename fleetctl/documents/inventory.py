@@ -306,7 +306,7 @@ WEIGHTS_FROM = ("origin", "peer", "disk")
 
 
 class Start(Stored):
-    """How long a new replica took, from the begin of its process to its readiness; restarts and promotions are none."""
+    """How long a new replica took, from its creation to its readiness; restarts and promotions are none."""
 
     model: str
     spec_hash: str | None = None

@@ -35,6 +35,7 @@ HOW = {"origin": "with weights from their origin", "peer": "with weights from an
 """How a start gets its weights, in words. The last two are of members whose file names no weights: what the first start
 on a node downloads, later ones may find there. Without any start of the one kind, the other tells a time, and no range.
 """
+ANY_NODE = ""
 OTHERWISE = {"first": "again", "again": "first"}
 
 
@@ -93,7 +94,9 @@ class _Known:
         holds |= {(cold.artifact, node.id) for node in inventory.nodes for cold in node.cold or ()}
         self._has_run, self._holds = has_run, holds
         self._alike = grouped(((start.model, how), start) for how, start in starts)
-        self._sized = grouped((how, (start, size)) for how, start in starts if (size := self._loaded_by(start)))
+        self._rates = grouped(((how, node_id), size / start.seconds) for how, start in starts
+                              if (size := self._loaded_by(start)) for node_id in {ANY_NODE, *start.node_ids})
+        self._medians: dict[tuple[str, tuple[str, ...]], tuple[float, str]] = {}
 
     def time_of(self, action: dict[str, Any]) -> dict[str, Any] | None:
         """Return the TimeToReady of a create as a document with sorted keys; None if nothing is known."""
@@ -131,16 +134,19 @@ class _Known:
         return dict(sorted(time.items()))
 
     def _from_bytes(self, action: dict[str, Any], how: str) -> dict[str, Any] | None:
-        sized, size = self._sized.get(how, ()), self._to_load(action)
-        if not sized or not size:
+        size, nodes = self._to_load(action), tuple(dict.fromkeys(member["nodeId"] for member in action["members"]))
+        if not size or (how, ANY_NODE) not in self._rates:
             return None
-        nodes = {member["nodeId"] for member in action["members"]}
-        there = [one for one in sized if nodes & set(one[0].node_ids)]
-        rate = statistics.median(loaded / start.seconds for start, loaded in there or sized)
-        where = f"on {', '.join(sorted(self._names.get(node, node) for node in nodes))}" if there else "in this cluster"
-        return {"about": round(size / rate),
-                "why": f"{format_bytes(size)} at {format_bytes(round(rate))}/s, as in "
-                       f"{count_of(len(there or sized), 'start')} of other models {HOW[how]} {where}"}
+        if (how, nodes) not in self._medians:
+            there = [rate for node_id in nodes for rate in self._rates.get((how, node_id), ())]
+            rates = there or self._rates[how, ANY_NODE]
+            names = ", ".join(self._names.get(node_id, node_id) for node_id in nodes)
+            where = f"on {names}" if there else "in this cluster"
+            rate = statistics.median(rates)
+            self._medians[how, nodes] = rate, (f"at {format_bytes(round(rate))}/s, as in "
+                                               f"{count_of(len(rates), 'start')} of other models {HOW[how]} {where}")
+        rate, why = self._medians[how, nodes]
+        return {"about": round(size / rate), "why": f"{format_bytes(size)} {why}"}
 
     def _loaded_by(self, start: Start) -> int:
         """Return how many bytes a start has loaded on the node with most of them; 0 = unknown."""

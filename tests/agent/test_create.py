@@ -132,7 +132,8 @@ def test_a_replica_is_a_named_actor_on_its_first_node_with_the_claim_of_its_own_
     replica = REPLICA._replace(members=tuple(members))
     created = create(replica)
     where = ray.options.pop("scheduling_strategy")
-    assert (ray.kind, where.node_id, where.soft, ray.sent) == (kind, ID, False, replica)
+    assert (ray.kind, where.node_id, where.soft, ray.sent) == (
+        kind, ID, False, replica._replace(created_ms=created.at_ms))
     assert ray.options == {"name": "ModelActor:m:2", "lifetime": "detached", "max_restarts": -1, **claim}
     assert (created.name, created.handle, created.actor_id) == ("ModelActor:m:2", ray.handle, "ab")
     assert (created.free_before, created.at_ms) == (free, 1_234_567)

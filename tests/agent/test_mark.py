@@ -210,13 +210,17 @@ def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pyt
     assert json.loads(repr(made))["members"] == []
 
 
-@pytest.mark.parametrize(("restarted", "op", "said"), [
-    (False, "create", 247.4), (True, "create", None), (False, "promote", None)])
+@pytest.mark.parametrize(("restarted", "op", "created_ms", "said"), [
+    (False, "create", 1_772_625_600_000, 249.9), (False, "create", 0, 247.4), (True, "create", 0, None),
+    (False, "promote", 0, None), (False, "create", 1_772_625_500_000, 247.4),
+    (False, "create", 1_772_625_609_000, 247.4),
+], ids=["new", "of an older run", "restarted", "promoted", "waited", "other clock"])
 def test_a_new_replica_says_how_long_its_start_took_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, restarted: bool, op: str, said: float | None
+    monkeypatch: pytest.MonkeyPatch, restarted: bool, op: str, created_ms: int, said: float | None
 ) -> None:
     now = iter([1_000.0, 1_247.42])
-    monkeypatch.setattr(replica_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(replica_module, "time", SimpleNamespace(
+        monotonic=lambda: next(now), time=lambda: 1_772_625_602.5))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: restarted)
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(path="log"))
     monkeypatch.setattr(replica_module, "Restarts", lambda *_: SimpleNamespace(count=str, ready=lambda: None))
@@ -227,6 +231,6 @@ def test_a_new_replica_says_how_long_its_start_took_and_no_other(
     class Started(replica_module.ReplicaActor):
         _start = _require_nodes = _watch_record = _end_with_engines = _take_step = lambda *_: None  # type: ignore
 
-    report = repr(Started(*in_parts(REPLICA._replace(op=op))))
+    report = repr(Started(*in_parts(REPLICA._replace(op=op, created_ms=created_ms))))
     assert json.loads(report).get("startedIn") == said
     assert read_marks(report).started_in == said

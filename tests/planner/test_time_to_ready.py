@@ -13,7 +13,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.time_to_ready import LEAST_STARTS, MOST_STARTS, range_of
-from fleetctl.planner.weights import MOST_S, with_startup_times
+from fleetctl.planner.weights import MOST_S, startup_notes, with_startup_times
 
 ONE, OTHER, GIB = "1" * 64, "2" * 64, 1 << 30
 NODES = [{"name": "a", "gpus": 1}, {"name": "b", "gpus": 1}]
@@ -193,4 +193,7 @@ def test_the_plan_says_why_a_start_may_take_longer() -> None:
     [action], [row] = plan.actions, plan.models
     assert action.lifecycle.startup_timeout == row.startup_timeout == 3_000
     assert "a start is allowed 50m: 2 times the 25m00s of its longest start" in row.reason
+    assert startup_notes(fleet, short_inventory({"starts": starts(1_500, 1_000)})) == {
+        "m": "allowed 50m: 2 times the 25m00s of its longest start"}
+    assert startup_notes(fleet, short_inventory({"starts": starts(150)})) == {}
     assert action.spec_hash == planned([], fleet).actions[0].spec_hash

@@ -90,14 +90,15 @@ def test_metrics_describe_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
 
 
+def leaves_all_starting(task: ApplyTask) -> RunSummary:
+    rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
+            for one in task.plan.actions]
+    return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
+
+
 def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
     watcher: Watcher, cluster: ClusterStandIn
 ) -> None:
-    def run(task: ApplyTask) -> RunSummary:
-        rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
-                for one in task.plan.actions]
-        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
-
     def turn() -> list[str]:
         done = advance(watcher)
         if any(isinstance(one, StartApply) for one in done):
@@ -106,7 +107,7 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
         return [f"{one.about}: {one.text.partition(': ')[2]}" for one in done
                 if isinstance(one, Notify) and one.about in ("applied", "ended")]
 
-    watcher.run = run
+    watcher.run = leaves_all_starting
     node, spec = cluster.nodes[0]["node_id"], inspect_fleet(watcher.source.paths).sound().models[0].spec_hash
     assert turn() == ["applied: org/m 2 starting"]
     assert (dict(watcher.applies), watcher.state.failures, watcher.state.behind_at) == ({}, 0, None)
@@ -122,12 +123,7 @@ def test_an_apply_counts_once_what_it_has_begun_has_ended_and_its_end_is_news(
 def test_the_news_of_an_apply_tell_when_what_it_has_begun_will_be_ready(
     watcher: Watcher, cluster: ClusterStandIn
 ) -> None:
-    def run(task: ApplyTask) -> RunSummary:
-        rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="starting")
-                for one in task.plan.actions]
-        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
-
-    watcher.run = run
+    watcher.run = leaves_all_starting
     spec = inspect_fleet(watcher.source.paths).sound().models[0].spec_hash
     cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"], gpus=40_000, spec_hash=spec, started_in=250.2)
     advance(watcher)
