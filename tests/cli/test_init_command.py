@@ -288,7 +288,7 @@ CARDS = {"L4": 23, "A10G": 22, "A100": 80, "H100": 80, "H200": 141, "MI300X": 19
 
 
 @pytest.mark.slow
-@settings(max_examples=cases(240), deadline=None)
+@settings(max_examples=cases(90), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(CARDS)), st.integers(1, 8)), min_size=1, max_size=5),
        st.sampled_from(sorted(FACTS)), st.sampled_from(sorted(ENGINES)))
 def test_what_is_written_for_a_described_model_is_placed_on_the_cards_it_was_written_for(
