@@ -22,7 +22,7 @@ from fleetctl.workflow.output_files import write_file
 
 app = command_app(
     "fleetctl model describe hf:Qwen/Qwen3-8B@main --out models/qwen3-8b.json",
-    "fleetctl model describe /models/Qwen3-8B",
+    "fleetctl model describe models/Qwen3-8B",
     exit_codes="0 described, 1 the source is no model or cannot be read, 64 usage")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -162,16 +163,18 @@ def test_an_index_of_weights_tells_the_files_of_a_server_and_names_the_revision(
 
 
 def hub_of(folder: Path, elsewhere: list[str]) -> Answer:
-    """Answer as a hub does, for the one repository org/tiny; with `elsewhere`, files are on another host."""
+    """Answer as a hub does: each repository but org/private is that folder; with `elsewhere`, on another host."""
     def answer(asked: Asked) -> None:
-        if asked.path == "/api/models/org/tiny/revision/main":
+        if "/private/" in asked.path:
+            asked.send(401)
+        elif re.fullmatch(r"/api/models/[^/]+/[^/]+/revision/main", asked.path):
             body = {"sha": COMMIT, "siblings": [{"rfilename": path.name} for path in folder.iterdir()]}
             asked.send(200, json.dumps(body).encode())
-        elif asked.path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
+        elif f"/resolve/{COMMIT}/" in asked.path:
             name = asked.path.rpartition("/")[2]
             asked.send(302, Location=f"{elsewhere[0]}/{name}") if elsewhere else asked.send_file_of(folder)
         else:
-            asked.send(401 if "private" in asked.path else 404)
+            asked.send(404)
 
     return answer
 
