@@ -15,7 +15,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -163,7 +163,7 @@ def moves(stream_is_terminal: bool) -> bool:
 
 
 @contextmanager
-def working(doing: str) -> Iterator[None]:
+def working(doing: str | Callable[[], str]) -> Iterator[None]:
     """Show `doing`, such as "planning 60 models", and the time passed while the block runs; then the line disappears.
 
     Shown on standard error, and only to a person: on a terminal that can move its cursor, not in CI, not with NO_COLOR.
@@ -180,7 +180,8 @@ def working(doing: str) -> Iterator[None]:
 
     def shown() -> RenderableType:
         passed = time.monotonic() - begun
-        spinner.update(text=Text(f"{visible(doing)} {passed:.0f}s", overflow="ellipsis", no_wrap=True))
+        now = doing if isinstance(doing, str) else doing()
+        spinner.update(text=Text(f"{visible(now)} {passed:.0f}s", overflow="ellipsis", no_wrap=True))
         return spinner if passed >= WORKING_AFTER_S else Group()
 
     with Live(get_renderable=shown, console=message_console(), refresh_per_second=8, transient=True,

@@ -1,4 +1,5 @@
-"""`fleetctl weights index FOLDER`: write the index of a model's files; the fleet file names its hash."""
+"""`fleetctl weights index FOLDER`: write the index of a model's files, whose hash the fleet file names; and the
+model's description."""
 
 from __future__ import annotations
 
@@ -9,15 +10,19 @@ from typing import Annotated
 import typer
 
 from fleetctl.agent.weights.index import NAME, WeightsError, write_index
+from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, working, write_document
+from fleetctl.cli.model import describe_at, require_description, write_description
 from fleetctl.documents.quantity import count_of, format_bytes
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.layout import Piece, write_yaml
 from fleetctl.workflow.model_folder import problems_of
+from fleetctl.workflow.output_files import real_path
 
 app = command_app(
     "fleetctl weights index models/Qwen3-8B",
+    "fleetctl weights index models/Qwen3-8B --describe fleets/models/qwen3-8b.json",
     exit_codes="0 written, 1 the folder is not a complete model, cannot be read, or changed in the meantime, 64 usage")
 Seen = dict[str, tuple[int, int]]
 
@@ -29,7 +34,10 @@ def weights() -> None:
 
 @app.command("index")
 def index(folder: Annotated[Path, typer.Argument(
-        metavar="FOLDER", show_default=False, help="Folder with the model's files.")]) -> int:
+        metavar="FOLDER", show_default=False, help="Folder with the model's files.")],
+        description: Annotated[Path | None, flags.option(
+            "--describe", metavar="FILE", dir_okay=False,
+            help="Also write the model's description to FILE, as `fleetctl model describe` does.")] = None) -> int:
     """Index FOLDER, and print the lines for the fleet file.
 
     The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB piece of it. Hidden files
@@ -39,6 +47,10 @@ def index(folder: Annotated[Path, typer.Argument(
     """
     if not folder.is_dir():
         raise FleetctlError(f"{folder} is not a folder")
+    if description is not None and real_path(description).is_relative_to(real_path(folder)):
+        raise UsageError(f"--describe {description}: it would be one of the model's files",
+                         hint="name a file beside the fleet file")
+    require_description(description)
     before = _seen(folder)
     if not before:
         raise FleetctlError(f"{folder} has no files")
@@ -49,6 +61,7 @@ def index(folder: Annotated[Path, typer.Argument(
     if problems:
         say("error", *problems)
         raise FleetctlError(f"{folder} is not a complete model: nothing was indexed")
+    described = describe_at(str(folder)) if description is not None else None
     amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
     try:
         with working(f"reading {amount}"):
@@ -63,6 +76,8 @@ def index(folder: Annotated[Path, typer.Argument(
         raise FleetctlError(f"{folder} changed while it was read: {', '.join(changed[:3])}",
                             hint="run the command again once nothing writes there")
     say("indexed", f"{amount} in all: {folder / NAME}")
+    if described is not None:
+        write_description(described.model_copy(update={"source": f"{described.source}@{artifact}"}), description)
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
     return 0

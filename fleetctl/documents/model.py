@@ -5,7 +5,7 @@ The file is small, is reviewed beside the fleet file, and is the only thing that
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -106,6 +106,10 @@ class Model(Authored):
             raise PydanticCustomError("model_bytes", "its parts have {parts} bytes, and `bytes` says {bytes}: describe "
                                                      "the model again", {"parts": parts, "bytes": self.bytes})
         return self
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it is in its file: camelCase, without what has its default."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
     @property
     def loaded(self) -> int:

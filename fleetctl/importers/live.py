@@ -32,7 +32,7 @@ from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.planner.options import require_complete
 
 NOT_KNOWN = ("The cluster does not know node policies (caps, reserves, cordons), spec.policy, spec.defaults, or the "
-             "labels, update, serving and cold of models: write them again.")
+             "labels, model, update, serving and cold of models: write them again.")
 MAX_NAMED = 5
 """The number of nodes named in a message."""
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from fleetctl.documents.fleet import WEIGHT_BITS
 from fleetctl.importers.draft import PLACEHOLDER, Draft, one_group
 from fleetctl.importers.reading import Reading, is_duplicate
 
 PADDING_FACTOR, PADDING_BIAS = Decimal("0.15"), Decimal(500 << 20)
 """NDIF's defaults: a model with n bytes of weights gets n x (1 + factor) + bias, divided over its cards."""
 
+_WEIGHTS = {None: "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8": "fp8", "int8": "int8"}
+"""NDIF's types of weights whose number follows from their bytes; without one it loads bfloat16."""
 _MIB = 1 << 20
 _LOST = {
     "dtype": "set it in the engine's command",
@@ -70,7 +73,20 @@ def _model(model: Reading, key: str) -> dict[str, Any]:
     if model.text("model_key") is not None:
         model.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
     model.lose_each(_LOST)
-    return {"key": key, "replicas": max(1, replicas or 1), "workers": one_group([member])}
+    return {"key": key, "replicas": max(1, replicas or 1), "model": _numbers(model), "workers": one_group([member])}
+
+
+def _numbers(model: Reading) -> dict[str, str]:
+    """Return what the list tells of the model itself: its number of parameters, from their bytes and their type."""
+    size, dtype = model.peek("size_bytes"), model.peek("dtype")
+    weights = _WEIGHTS.get(dtype.removeprefix("torch.") if isinstance(dtype, str) else dtype and "")
+    if weights is None or not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 50:
+        return {}
+    model.note("size_bytes", "also written as the number of parameters, for plans to compare with the cards; a "
+                             "description by `fleetctl model describe` makes it exact", "changed")
+    parameters = f"{Decimal(size * 8 // WEIGHT_BITS[weights]) / 10 ** 9:f}"
+    return {"parameters": f"{parameters.rstrip('0').rstrip('.') if '.' in parameters else parameters}B",
+            "weights": weights}
 
 
 def _resources(model: Reading) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.documents.model import MOST_LAYERS, Attention, Latent, State
+from fleetctl.sizing.headers import MOST_SHOWN, shown
 
 _MOST = 1 << 40
 _KINDS: dict[str, Attention] = {
@@ -70,10 +71,11 @@ class _Config:
             value = self.values.get(name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
-                raise ConfigError(f"{name} is {value!r}, not a whole number")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or (
+                    isinstance(value, float) and not value.is_integer()):
+                raise ConfigError(f"{name} is {shown(repr(value))}, not a whole number")
             if not 0 <= value <= _MOST:
-                raise ConfigError(f"{name} is {value!r}, which no model has")
+                raise ConfigError(f"{name} is {shown(repr(value))}, which no model has")
             return int(value)
         if default is None:
             raise ConfigError(f"it has no {' or '.join(names)}")
@@ -108,11 +110,11 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         latent = Latent(rank=rank, rope=text.number("qk_rope_head_dim", default=0),
                         index=text.number("index_head_dim", default=0))
     kinds, known = _kinds(text, layers)
-    names = config.get("architectures")
+    names, model_type = config.get("architectures"), text.values.get("model_type")
     quantized = config.get("quantization_config") or text.values.get("quantization_config")
     dtype = next((value for key in ("torch_dtype", "dtype") if isinstance(value := text.values.get(key), str)), "")
     return Architecture(
-        name=str(names[0]) if isinstance(names, list) and names else str(text.values.get("model_type", "unknown")),
+        name=_name(names[0] if isinstance(names, list) and names else model_type),
         hidden=hidden, vocabulary=text.number("vocab_size", default=0), heads=heads, kv_heads=kv_heads,
         positions=text.number("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", default=0),
         key_size=size if latent is None else text.number("qk_nope_head_dim", default=size),
@@ -123,9 +125,14 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         experts=text.number("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", default=0),
         intermediate=text.number("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", default=4 * hidden),
         tied=text.flag("tie_word_embeddings", default=_tied_by_default(text)),
-        quantization=str(quantized.get("quant_method", "unknown")) if isinstance(quantized, Mapping) else None,
+        quantization=_name(quantized.get("quant_method")) if isinstance(quantized, Mapping) else None,
         bits=_packed_bits(quantized) if isinstance(quantized, Mapping) else 0,
         element_bytes=2 if dtype == "" else _TYPES.get(dtype, 2))
+
+
+def _name(value: object) -> str:
+    """Return the name of a class or a method; "unknown" for what is none."""
+    return value if isinstance(value, str) and value.isprintable() and 0 < len(value) <= MOST_SHOWN else "unknown"
 
 
 def _packed_bits(quantized: Mapping[str, Any]) -> int:
@@ -241,7 +248,7 @@ def from_gguf(metadata: Mapping[str, Any], *, tied: bool) -> Architecture:
         (None if not kv_of[index] else "sliding" if window and slides[index] else "full", states[index])
         for index in range(layers)]
     architecture = Architecture(
-        name=name, hidden=hidden, vocabulary=own.number("vocab_size", default=0), heads=heads, kv_heads=kv_heads,
+        name=_name(name), hidden=hidden, vocabulary=own.number("vocab_size", default=0), heads=heads, kv_heads=kv_heads,
         positions=own.number("context_length", default=0), key_size=keys, value_size=values,
         kinds=tuple(kinds), window=window, latent=latent, state=state,
         experts=own.number("expert_count", default=0),

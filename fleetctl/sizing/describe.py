@@ -3,65 +3,97 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import ValidationError
 
 from fleetctl.documents.model import Model
 from fleetctl.sizing.architecture import ConfigError, from_config, from_gguf
-from fleetctl.sizing.headers import HeaderError, Tensor, read_gguf, read_safetensors
-from fleetctl.sizing.origins import MOST_FILES, MOST_INDEX, Origin, OriginError, json_object, opened
+from fleetctl.sizing.headers import HeaderError, RangedFile, Tensor, read_gguf, read_safetensors, shown
+from fleetctl.sizing.origins import (
+    MOST_FILES,
+    MOST_INDEX,
+    Origin,
+    OriginError,
+    json_object,
+    opened,
+    without_secrets,
+)
 from fleetctl.sizing.parts import has_head, model_of
 
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 NO_VARIABLES: Mapping[str, str] = {}
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
+_PART_IN_INDEX = re.compile(rb'"(model-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
+_FIRST_OF_INDEX = 1 << 16
+MOST_OF_NAME = 255
+Progress = Callable[[int, int], None]
+"""Told how many of the files have been read, and how many there are."""
 
 
 class DescribeError(Exception):
     """A source is no model that can be described; the message says why."""
 
 
-def describe(source: str, *, file: str | None = None, variables: Mapping[str, str] = NO_VARIABLES) -> Model:
+def describe(source: str, *, file: str | None = None, variables: Mapping[str, str] = NO_VARIABLES,
+             progress: Progress = lambda _read, _of: None) -> Model:
     """Return the description of the model at `source`; raises DescribeError.
 
     `file` = the one of several GGUF files that is meant; `variables` = the environment, for a hub's address and token.
     """
     try:
         with opened(source, variables) as (origin, named):
-            return _described(origin, file or named)
-    except (OriginError, HeaderError, ConfigError, OSError) as error:
-        raise DescribeError(f"{source}: {error}") from None
+            return _described(origin, file or named, progress)
+    except (OriginError, HeaderError, ConfigError) as error:
+        named = without_secrets(source)
+        raise DescribeError(str(error) if str(error).startswith(named) else f"{named}: {error}") from None
+    except OSError as error:
+        raise DescribeError(f"{error.filename or source} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise DescribeError(f"{without_secrets(source)}: it is no model that can be described: {where}: {first['msg']}"
+                            ) from None
 
 
-def _described(origin: Origin, file: str | None) -> Model:
+def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
     listed = origin.names()
     gguf = [name for name in listed or ([file] if file else []) if name.lower().endswith(".gguf")]
     if file is not None and file.lower().endswith(".gguf"):
-        return _from_gguf(origin, _parts(file))
+        return _from_gguf(origin, _parts(file), progress)
     shards = [file] if file else _shards(origin, listed)
     if not shards and gguf:
         first = [name for name in gguf if not (match := _PART.fullmatch(name)) or match[2] == "00001"]
         if len(first) > 1:
-            raise OriginError(f"it has {len(first)} GGUF files: name one with --file, such as {first[0]}")
-        return _from_gguf(origin, _parts(first[0]))
+            raise OriginError(f"it has {len(first)} GGUF files: name one with --file, such as {shown(first[0])}")
+        return _from_gguf(origin, _parts(first[0] if first else gguf[0]), progress)
+    if not shards and listed is None:
+        raise OriginError(f"it has no {_SINGLE} and no {_INDEX}, and a folder over HTTP cannot be listed: name its "
+                          "GGUF file, or its fleetctl-weights.json")
     if not shards:
         raise OriginError("it has no safetensors and no GGUF files")
     config = origin.small(_CONFIG)
     if config is None:
         raise OriginError(f"it has no {_CONFIG}")
     tensors: list[Tensor] = []
-    for name in shards:
-        found = origin.file(name)
-        if found is None:
-            raise OriginError(f"{name} is missing: the model is not complete")
-        tensors += read_safetensors(found)
+    for number, name in enumerate(shards, start=1):
+        tensors += read_safetensors(_there(origin, name))
+        progress(number, len(shards))
     return model_of(origin.name, _without_twice(tensors), from_config(json_object(config, _CONFIG)))
 
 
 def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
     """Return the names of the safetensors files that the model consists of."""
-    index = origin.small(_INDEX, MOST_INDEX) if listed is None or _INDEX in listed else None
+    if listed is not None:
+        usual = next((name for name in listed if (part := _PART.fullmatch(name)) and part[1] == "model"
+                      and part[2] == "00001" and part[4] == ".safetensors"), None)
+        if usual is not None and {*(parts := _parts(usual))} <= {*listed}:
+            return parts  # what the list of shards says, too, which may have many MiB
+    index = origin.file(_INDEX) if listed is None or _INDEX in listed else None
     if index is not None:
-        files = json_object(index, _INDEX).get("weight_map")
+        if listed is None and (one := _PART_IN_INDEX.search(index.read(0, min(index.size, _FIRST_OF_INDEX)))):
+            return _parts(one[1].decode())
+        files = json_object(origin.small(_INDEX, MOST_INDEX) or b"", _INDEX).get("weight_map")
         names = sorted({*files.values()}) if isinstance(files, dict) and all(
             isinstance(name, str) for name in files.values()) else []
         if not names or len(names) > MOST_FILES:
@@ -85,23 +117,33 @@ def _parts(name: str) -> list[str]:
     return [f"{match[1]}-{number:05}-of-{match[3]}{match[4]}" for number in range(1, count + 1)]
 
 
-def _from_gguf(origin: Origin, names: Sequence[str]) -> Model:
+def _there(origin: Origin, name: str) -> RangedFile:
+    """Return a file that the model consists of; raises OriginError."""
+    if "/" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > MOST_OF_NAME:
+        raise OriginError(f"{shown(name)} is not the name of a file beside the others")
+    found = origin.file(name)
+    if found is None:
+        raise OriginError(f"{shown(name)} is missing: the model is not complete")
+    return found
+
+
+def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Model:
     tensors: list[Tensor] = []
     metadata = None
-    for name in names:
-        found = origin.file(name)
-        if found is None:
-            raise OriginError(f"{name} is missing: the model is not complete")
-        own, stored = read_gguf(found)
+    for number, name in enumerate(names, start=1):
+        own, stored = read_gguf(_there(origin, name))
         metadata = own if metadata is None else metadata
         tensors += stored
+        progress(number, len(names))
     return model_of(origin.name, _without_twice(tensors), from_gguf(metadata or {}, tied=not has_head(tensors)))
 
 
 def _without_twice(tensors: list[Tensor]) -> list[Tensor]:
     names: set[str] = set()
+    if not tensors:
+        raise HeaderError("its files have no tensors")
     for tensor in tensors:
         if tensor.name in names:
-            raise HeaderError(f"{tensor.name} is in two files")
+            raise HeaderError(f"{shown(tensor.name)} is in two files")
         names.add(tensor.name)
     return tensors

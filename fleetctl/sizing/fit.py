@@ -140,8 +140,9 @@ def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple
                 tried = replace(line, tensor=tensor, pipeline=nodes, data=1, experts=min(line.experts, tensor)
                                 ) if has_sizes else line
                 divides = not has_sizes or not model.heads or model.heads % tensor == 0
-                if divides and card_need(model, tried, cards=tensor * nodes, memory=kind.memory).least <= (
-                        card_need(model, tried, cards=1, memory=kind.memory).limit or kind.memory):
+                need = card_need(model, tried, cards=tensor * nodes, memory=kind.memory)
+                room = kind.memory - need.driver if need.limit is None else need.limit
+                if divides and need.least - need.driver <= room:
                     found.append((tensor * nodes * kind.memory, nodes, kind, tensor, nodes))
                     break
             tensor *= 2

@@ -1,22 +1,28 @@
-"""Where a model is read from: a folder, a file, a folder over HTTP, a repository of Hugging Face, a bucket of S3.
+"""Where a model is read from: a folder, a file, a folder over HTTP, a repository of Hugging Face, a bucket of S3; or
+the index of `weights` in one of them.
 
-Only ranges are asked for, and no more than `MOST_READ` bytes in all. Whatever answers is not trusted: a size is taken
-from the answer to a range, and a longer answer than asked for is cut off.
+Only ranges are asked for, and no more than `MOST_READ` bytes in all, within `MOST_S`. Whatever answers is not trusted:
+a size is taken from the answer to a range, and a longer answer than asked for is cut off.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from fleetctl.sizing.headers import HeaderError, RangedFile
+from fleetctl.agent.weights.index import NAME as WEIGHTS_INDEX
+from fleetctl.agent.weights.index import WeightsError, name_of, read_index, real_path
+from fleetctl.agent.weights.proxy import proxy_for
+from fleetctl.sizing.headers import FIRST, HeaderError, RangedFile, parse_json, shown
 
 if TYPE_CHECKING:
     import httpx
@@ -28,11 +34,15 @@ MOST_INDEX = 32 << 20
 MOST_FILES = 4_096
 TIMEOUT_S = 30.0
 """For which a server may send nothing."""
-ANSWER_S = 300.0
+MOST_S = 900.0
+"""For all of it: a server that sends a byte now and then is left."""
 HUB = "https://huggingface.co"
 MODEL_FILES = (".safetensors", ".gguf")
-_REVISION = re.compile(r"[\w./-]{1,200}")
-_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_IN_CACHE = re.compile(r"/models--([\w.-]+--[\w.-]+)/snapshots/([0-9a-f]{40})$", re.ASCII)
+"""A snapshot in a cache of Hugging Face."""
+_REVISION = re.compile(r"[\w./-]{1,200}", re.ASCII)
+_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+Result = TypeVar("Result")
 
 
 class OriginError(Exception):
@@ -47,7 +57,7 @@ class Origin:
         self._left = MOST_READ
 
     def names(self) -> list[str] | None:
-        """Return the names of its files; None if it cannot list them."""
+        """Return the names of its files; None if it cannot list them. Raises OriginError."""
         raise NotImplementedError
 
     def file(self, name: str) -> RangedFile | None:
@@ -61,7 +71,10 @@ class Origin:
             return None
         if found.size > most:
             raise OriginError(f"{name} has {found.size:,} bytes, and at most {most:,} are read")
-        return found.read(0, found.size)
+        text = found.read(0, found.size)
+        if len(text) < found.size:
+            raise OriginError(f"{name} ends after {len(text):,} of {found.size:,} bytes")
+        return text
 
     def _spend(self, count: int) -> None:
         self._left -= count
@@ -70,55 +83,91 @@ class Origin:
 
 
 class FolderOrigin(Origin):
-    """A folder of the file system."""
+    """A folder of the file system. `named` = the file in it that was named, which may be a link to anywhere."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(str(folder))
-        self._folder = folder
+    def __init__(self, folder: Path, named: str | None = None) -> None:
+        cached = _IN_CACHE.search(str(folder.resolve()))
+        super().__init__(f"hf:{cached[1].replace('--', '/', 1)}@{cached[2]}" if cached else str(folder))
+        self._folder, self._named = folder, named
 
     def names(self) -> list[str]:
         """Return the names of its files."""
         return sorted(entry.name for entry in self._folder.iterdir() if entry.is_file())
 
     def file(self, name: str) -> RangedFile | None:
-        """Return a file; None if there is none."""
+        """Return a file; None if there is none, or if it is not a regular file."""
         path = self._folder / name
-        if "/" in name or not path.is_file():
+        if not path.is_file():
             return None
+        if name != self._named and real_path(str(self._folder), name) is None:
+            raise OriginError(f"{name} is a link that leaves the folder")
 
         def read(begin: int, count: int) -> bytes:
             self._spend(count)
-            with path.open("rb") as opened:
+            # what has become a pipe in the meantime would be waited for
+            with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as opened:
+                if not S_ISREG(os.fstat(opened.fileno()).st_mode):
+                    raise OriginError(f"{name} is not a regular file")
                 opened.seek(begin)
                 return opened.read(count)
 
         return RangedFile(name, path.stat().st_size, read)
 
 
+class IndexedOrigin(Origin):
+    """The files that an index of `weights` lists, in the folder `within` that holds it."""
+
+    def __init__(self, within: Origin) -> None:
+        data = within.small(WEIGHTS_INDEX, MOST_INDEX)
+        if data is None:
+            raise OriginError(f"it has no {WEIGHTS_INDEX}")
+        try:
+            parse_json(data)  # bounds what reading it takes
+            files = read_index(data).files
+        except (ValueError, WeightsError) as error:
+            raise OriginError(f"{WEIGHTS_INDEX}: {shown(str(error))}") from None
+        super().__init__(f"{within.name}@{name_of(data)}")
+        self._within, self._sizes = within, {file.path: file.size for file in files if "/" not in file.path}
+
+    def names(self) -> list[str]:
+        """Return the names of the listed files."""
+        return sorted(self._sizes)
+
+    def file(self, name: str) -> RangedFile | None:
+        """Return a file; None if the index does not list it."""
+        found = self._within.file(name) if name in self._sizes else None
+        if found is not None and found.size != self._sizes[name]:
+            raise OriginError(f"{name} has {found.size:,} bytes, and {self._sizes[name]:,} by its index")
+        return found
+
+
 class HttpOrigin(Origin):
     """A folder over HTTP that answers to ranges. `listed` = the names of its files, if they are known."""
 
-    def __init__(self, name: str, url: str, client: httpx.Client, listed: list[str] | None = None) -> None:
+    def __init__(self, name: str, url: str, http: Http, listed: list[str] | None = None) -> None:
         super().__init__(name)
-        self._url, self._client, self._listed = url.rstrip("/"), client, listed
+        self._url, self._http, self._listed = urlsplit(url), http, listed
 
     def names(self) -> list[str] | None:
         """Return the names of its files, if they are known."""
         return self._listed
 
     def file(self, name: str) -> RangedFile | None:
-        """Return a file; None if there is none. Its first byte is asked for, whose answer tells the size."""
+        """Return a file; None if there is none. Its first bytes are asked for, whose answer tells the size."""
         if self._listed is not None and name not in self._listed:
             return None
-        url = f"{self._url}/{quote(name)}"
-        answer = _ranged(self._client, url, 0, 1)
+        url = self._url._replace(path=f"{self._url.path.rstrip('/')}/{quote(name)}").geturl()
+        answer = self._http.ranged(url, 0, FIRST)
         if answer is None:
             return None
-        size, _ = answer
+        size, first = answer
+        self._spend(len(first))
 
         def read(begin: int, count: int) -> bytes:
+            if begin + count <= len(first) or count <= 0:
+                return first[begin:begin + max(0, count)]
             self._spend(count)
-            found = _ranged(self._client, url, begin, count)
+            found = self._http.ranged(url, begin, count)
             if found is None or found[0] != size:
                 raise HeaderError(f"{name} changed while it was read")
             return found[1]
@@ -126,41 +175,122 @@ class HttpOrigin(Origin):
         return RangedFile(name, size, read)
 
 
-def _ranged(client: httpx.Client, url: str, begin: int, count: int) -> tuple[int, bytes] | None:
-    """Return the size of a file and `count` of its bytes; None if it does not exist. Raises OriginError."""
-    import httpx
+class Http:
+    """A client that is cut off after `MOST_S`: the timeout of a socket bounds the wait for a part, not for all of it.
 
-    where = urlsplit(url)._replace(query="").geturl()
-    if not count:
-        return None
-    body, deadline = bytearray(), monotonic() + ANSWER_S
-    try:
-        with client.stream("GET", url, headers={
-                "Range": f"bytes={begin}-{begin + count - 1}", "Accept-Encoding": "identity"}) as answer:
-            if answer.status_code == httpx.codes.NOT_FOUND:
+    `token` is sent to the host that is asked, and to none that it redirects to; `is_hub` = that is a hub's.
+    """
+
+    def __init__(self, token: str | None = None, *, is_hub: bool = False) -> None:
+        import httpx
+
+        routes: dict[str, httpx.HTTPTransport] = {}
+
+        class ByHost(httpx.BaseTransport):  # a redirect may lead to a host with another proxy
+            def handle_request(self, request: httpx.Request) -> httpx.Response:
+                proxy = proxy_for(str(request.url))
+                key = proxy.url if proxy else ""
+                if key not in routes:
+                    routes[key] = httpx.HTTPTransport(proxy=key or None)
+                return routes[key].handle_request(request)
+
+            def close(self) -> None:
+                for route in routes.values():
+                    route.close()
+
+        self._is_hub, token = is_hub, (token or "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise OriginError("HF_TOKEN has characters that no token has")
+        headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._client = httpx.Client(transport=ByHost(), timeout=TIMEOUT_S, follow_redirects=True, max_redirects=5,
+                                    headers=headers)
+        self._sockets: list[socket.socket] = []
+        self._is_overdue = False
+        self._timer = threading.Timer(MOST_S, self._cut_off)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._timer.cancel()
+        self._client.close()
+
+    def _cut_off(self) -> None:
+        self._is_overdue = True
+        for connection in self._sockets:
+            with suppress(OSError):  # of a TLS connection the plain one is gone
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+
+    def ranged(self, url: str, begin: int, count: int) -> tuple[int, bytes] | None:
+        """Return the size of a file and `count` of its bytes; None if it does not exist. Raises OriginError."""
+        with self._answer(url, {"Range": f"bytes={begin}-{begin + count - 1}"}) as answer:
+            if answer.status_code == 404:
                 return None
-            total = re.fullmatch(rf"bytes {begin}-\d{{1,18}}/(\d{{1,18}})", answer.headers.get("Content-Range", ""))
-            if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if answer.status_code == 416:
                 return 0, b""
-            if answer.status_code != httpx.codes.PARTIAL_CONTENT or total is None:
-                raise OriginError(_refusal(where, answer))
-            for piece in answer.iter_raw(1 << 16):
-                body += piece
-                if len(body) >= count:
-                    break
-                if monotonic() > deadline:
-                    raise OriginError(f"{where}: {count:,} bytes did not come within {ANSWER_S:.0f} s")
-    except httpx.HTTPError as error:
-        raise OriginError(f"{where}: {str(error) or error.__class__.__name__}") from None
-    return int(total[1]), bytes(body[:count])
+            total = re.fullmatch(rf"bytes {begin}-\d{{1,18}}/(\d{{1,18}})", answer.headers.get("Content-Range", ""))
+            if answer.status_code != 206 or total is None:
+                raise OriginError(self._refusal(url, answer.status_code))
+            return int(total[1]), _body(answer, count)
+
+    def whole(self, url: str, most: int) -> bytes:
+        """Return an answer of at most `most` bytes; raises OriginError."""
+        with self._answer(url, {}) as answer:
+            if not answer.is_success:
+                raise OriginError(self._refusal(url, answer.status_code))
+            body = _body(answer, most + 1)
+            if len(body) > most:
+                raise OriginError(f"{without_secrets(url)}: more than {most >> 20} MiB")
+            return body
+
+    def _refusal(self, url: str, status: int) -> str:
+        of_hub = {401: "there is no such repository, or it needs a token in HF_TOKEN",
+                  403: "the token in HF_TOKEN may not read it; the terms of a gated model are accepted on its page",
+                  404: "there is no such repository or revision"}
+        why = of_hub.get(status, "") if self._is_hub else "it wants a login" if status in (401, 403) else ""
+        if 200 <= status < 300:
+            why = "it does not answer to ranges, so all of the model would be read; describe it from a folder"
+        return f"{without_secrets(url)}: HTTP status {status}{f': {why}' if why else ''}"
+
+    @contextmanager
+    def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        import httpx
+
+        via = f" through {proxy}" if (proxy := proxy_for(url)) else ""
+        try:
+            if self._is_overdue:
+                raise httpx.ReadTimeout("")
+            with self._client.stream("GET", url, headers=headers, extensions={"trace": self._trace}) as answer:
+                encoding = answer.headers.get("Content-Encoding", "identity")
+                if encoding.lower() not in ("", "identity"):
+                    raise OriginError(f"{without_secrets(url)}: it sends {shown(encoding)}, and plain bytes were "
+                                      "asked for")
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:  # the last two: a proxy
+            why = f"not all of it came within {MOST_S:.0f} s" if self._is_overdue else (
+                " ".join(str(error).split()) or error.__class__.__name__)
+            raise OriginError(f"{without_secrets(url)}{via}: {shown(why)}") from None
 
 
-def _refusal(where: str, answer: httpx.Response) -> str:
-    if answer.status_code in (401, 403):
-        return f"{where}: HTTP status {answer.status_code}; a token in HF_TOKEN is sent to Hugging Face alone"
-    if answer.is_success:
-        return f"{where}: it sends whole files, not ranges, so that all of the model would be read"
-    return f"{where}: HTTP status {answer.status_code}"
+def _body(answer: httpx.Response, most: int) -> bytes:
+    """Return at most `most` bytes of an answer."""
+    body = bytearray()
+    for piece in answer.iter_raw(1 << 16):
+        body += piece
+        if len(body) >= most:
+            break
+    return bytes(body[:most])
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without what may be a secret: a login, a query. Any other text stays."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = re.split("[?#]", rest)[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if mark else url
 
 
 @contextmanager
@@ -170,105 +300,107 @@ def opened(source: str, variables: Mapping[str, str]) -> Iterator[tuple[Origin, 
     `variables` = the environment: HF_ENDPOINT, and HF_TOKEN, which is sent to that hub alone.
     """
     if source.startswith(("http://", "https://")):
-        import httpx
-
-        folder, _, last = source.rstrip("/").rpartition("/")
-        is_file = last.lower().endswith(MODEL_FILES)
-        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True, max_redirects=5) as client:
-            yield HttpOrigin(source, folder if is_file else source, client), last if is_file else None
+        try:
+            url = urlsplit(source)
+        except ValueError as error:
+            raise OriginError(f"it is not a URL: {error}") from None
+        folder, last = _split(url.path)
+        with closing(Http()) as http:
+            url = url._replace(path=folder)
+            yield _read_by(HttpOrigin(without_secrets(url.geturl()), url.geturl(), http), last)
     elif source.startswith("hf:"):
         with _hub(source.removeprefix("hf:"), variables) as origin:
             yield origin, None
     elif source.startswith("s3:"):
-        yield _bucket(source), None
+        folder, last = _split(source.removeprefix("s3:").lstrip("/"))
+        yield _read_by(_SystemOrigin(f"s3://{folder}", "s3", folder), last)
     else:
         path = Path(source)
+        if not path.exists():
+            raise OriginError("no such folder or file; a model may also be at http(s)://HOST/FOLDER, "
+                              "hf:OWNER/NAME@REVISION or s3://BUCKET/FOLDER")
         if path.is_dir():
             yield FolderOrigin(path), None
         elif path.is_file():
-            yield FolderOrigin(path.parent), path.name
+            yield _read_by(FolderOrigin(path.parent, path.name), path.name)
         else:
-            raise OriginError("no such folder or file; a model may also be at http://, https://, "
-                              "hf:OWNER/NAME@REVISION or s3://BUCKET/FOLDER")
+            raise OriginError("it is neither a folder nor a regular file")
+
+
+def _split(path: str) -> tuple[str, str | None]:
+    """Return the folder of a path, and the file in it that the path names, if any."""
+    folder, _, last = path.rstrip("/").rpartition("/")
+    is_file = last == WEIGHTS_INDEX or last.lower().endswith(MODEL_FILES)
+    return (folder, last) if is_file else (path.rstrip("/"), None)
+
+
+def _read_by(origin: Origin, last: str | None) -> tuple[Origin, str | None]:
+    return (IndexedOrigin(origin), None) if last == WEIGHTS_INDEX else (origin, last)
 
 
 @contextmanager
 def _hub(name: str, variables: Mapping[str, str]) -> Iterator[Origin]:
-    import httpx
-
     repository, _, revision = name.partition("@")
     revision = revision or "main"
     if not _REPOSITORY.fullmatch(repository) or not _REVISION.fullmatch(revision) or ".." in name:
         raise OriginError(f"hf:{name} does not name a repository: expected hf:OWNER/NAME@REVISION")
-    hub = variables.get("HF_ENDPOINT", HUB).rstrip("/")
-    token = variables.get("HF_TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True, max_redirects=5, headers=headers) as client:
+    hub = (variables.get("HF_ENDPOINT") or HUB).rstrip("/")
+    with closing(Http(variables.get("HF_TOKEN"), is_hub=True)) as http:
         url = f"{hub}/api/models/{repository}/revision/{quote(revision, safe='')}"
-        try:
-            with client.stream("GET", url) as answer:
-                body = bytearray()
-                for piece in answer.iter_bytes(1 << 16):
-                    body += piece
-                    if len(body) > MOST_INDEX:
-                        raise OriginError(f"{url}: more than {MOST_INDEX >> 20} MiB")
-        except httpx.HTTPError as error:
-            raise OriginError(f"{hub}: {str(error) or error.__class__.__name__}") from None
-        if not answer.is_success:
-            raise OriginError(_refusal(url, answer))
-        about = json_object(bytes(body), url)
-        commit = about.get("sha")
-        if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
-            raise OriginError(f"{url}: the answer names no commit")
-        listed = [file["rfilename"] for file in about.get("siblings", [])[:MOST_FILES]
+        about = json_object(http.whole(url, MOST_INDEX), without_secrets(url))
+        commit, files = about.get("sha"), about.get("siblings")
+        if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit) or not isinstance(files, list):
+            raise OriginError(f"{without_secrets(url)}: the answer names no commit, or no files")
+        listed = [file["rfilename"] for file in files
                   if isinstance(file, dict) and isinstance(file.get("rfilename"), str)]
-        yield HttpOrigin(f"hf:{repository}@{commit}", f"{hub}/{repository}/resolve/{commit}", client, listed)
-
-
-def _bucket(source: str) -> Origin:
-    try:
-        system = import_module("fsspec").filesystem("s3")
-    except ImportError:
-        raise OriginError("needs the Python package s3fs beside fleetctl; or describe the model from a folder or over "
-                          "HTTP") from None
-    return _SystemOrigin(source, system, source.removeprefix("s3:").lstrip("/"))
+        yield HttpOrigin(f"hf:{repository}@{commit}", f"{hub}/{repository}/resolve/{commit}", http, listed)
 
 
 class _SystemOrigin(Origin):
     """A folder in a file system of fsspec."""
 
-    def __init__(self, name: str, system: Any, folder: str) -> None:  # noqa: ANN401  a library without types
+    def __init__(self, name: str, protocol: str, folder: str) -> None:
         super().__init__(name)
-        self._system, self._folder = system, folder
+        try:
+            library = import_module("fsspec")
+            self._system, self._folder = self._call(lambda: library.filesystem(protocol)), folder
+        except ImportError:
+            raise OriginError("needs the Python package s3fs beside fleetctl; or describe the model from a folder or "
+                              "over HTTP") from None
 
     def names(self) -> list[str]:
-        paths = self._call(lambda: self._system.ls(self._folder, detail=False))
-        return sorted(path.rpartition("/")[2] for path in paths)
+        """Return the names of its files."""
+        return self._call(lambda: sorted(str(path).rpartition("/")[2]
+                                         for path in self._system.ls(self._folder, detail=False)))
 
     def file(self, name: str) -> RangedFile | None:
+        """Return a file; None if there is none."""
         path = f"{self._folder}/{name}"
         if not self._call(lambda: self._system.exists(path)):
             return None
 
         def read(begin: int, count: int) -> bytes:
             self._spend(count)
-            return bytes(self._call(lambda: self._system.cat_file(path, start=begin, end=begin + count)))[:count]
+            return self._call(lambda: bytes(self._system.cat_file(path, start=begin, end=begin + count))[:count])
 
-        return RangedFile(name, int(self._call(lambda: self._system.size(path))), read)
+        return RangedFile(name, self._call(lambda: int(self._system.size(path))), read)
 
-    def _call(self, asked: Any) -> Any:  # noqa: ANN401  a library without types
+    def _call(self, asked: Callable[[], Result]) -> Result:
         try:
             return asked()
+        except ImportError:
+            raise
         except Exception as error:  # noqa: BLE001  a library may raise anything
-            raise OriginError(f"{self.name}: {' '.join(str(error).split()) or error.__class__.__name__}") from None
+            why = " ".join(str(error).split()) or error.__class__.__name__
+            raise OriginError(f"{self.name}: {shown(why)}") from None
 
 
 def json_object(text: bytes, name: str) -> dict[str, Any]:
     """Return a JSON object; raises OriginError."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
+        found = parse_json(text)
+    except ValueError as error:
+        raise OriginError(f"{name} is not JSON: {shown(str(error))}") from None
     if not isinstance(found, dict):
         raise OriginError(f"{name} is not a JSON object")
     return found

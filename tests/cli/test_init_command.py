@@ -111,11 +111,11 @@ def test_the_file_made_from_a_snapshot_is_placed_on_it(cli, tmp_path: Path, monk
     text = Path("prod.yaml").read_text()
     assert "#   2 nodes with 8 x NVIDIA H100 of 80Gi, 96 CPUs, 1Ti memory" in text
     assert "name: prod" in text
-    assert "--tensor-parallel-size, '4'" in text
+    assert "--tensor-parallel-size, '8'" in text
     assert cli("fmt", "--check", "prod.yaml").code == 0
     plan = json.loads(cli("plan", "-f", "prod.yaml", "--inventory", "snapshot.json", "--format", "json").out)
     [action] = plan["actions"]
-    assert action["members"][0]["node"] in {"big-1", "big-2"}
+    assert action["members"][0]["node"] == "small", "eight L4 have less memory than four H100"
 
 
 def test_cards_without_reported_memory_count_only_if_there_are_no_others() -> None:
@@ -288,7 +288,7 @@ CARDS = {"L4": 23, "A10G": 22, "A100": 80, "H100": 80, "H200": 141, "MI300X": 19
 
 
 @pytest.mark.slow
-@settings(max_examples=cases(240), deadline=None)
+@settings(max_examples=cases(90), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(CARDS)), st.integers(1, 8)), min_size=1, max_size=5),
        st.sampled_from(sorted(FACTS)), st.sampled_from(sorted(ENGINES)))
 def test_what_is_written_for_a_described_model_is_placed_on_the_cards_it_was_written_for(

@@ -20,6 +20,8 @@ from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, contains_outp
 
 from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
+from tests.sizing.test_describe import write_model
+from tests.sizing.test_origins import hub_of, serving
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
 NOT_RUN = re.compile(
@@ -105,7 +107,7 @@ def write_own_repository(folder: Path) -> None:
         f"key: {MODELS[0]}", f"""key: '{NDIF_KEY.replace("openai-community/gpt2", "EleutherAI/gpt-j-6b")}'"""))
     shutil.copy(ROOT / "fleets" / "research-lab" / "lab.json", folder / "snapshot.json")
     (folder / "models" / "Qwen3-8B").mkdir(parents=True)
-    (folder / "models" / "Qwen3-8B" / "config.json").write_text("{}")
+    write_model(folder / "models" / "Qwen3-8B")
     shutil.copytree(sources / "modelplane-gang", folder / "modelplane")
     shutil.copytree(sources / "lws-gang", folder / "deployments")
     shutil.copy(next((sources / "serve-llm").iterdir()), folder / "serve_config.yaml")
@@ -121,13 +123,22 @@ def git(folder: Path) -> None:
 
 
 @pytest.fixture
-def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Callable[[str, Command], tuple[int, str]]:
+def hub(repositories: Path) -> Iterator[str]:
+    """A hub of models, each of which is the same tiny one."""
+    with serving(hub_of(repositories / "yours" / "models" / "Qwen3-8B", [])) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def type_in(cluster: ClusterStandIn, hub: str, repositories: Path, tmp_path: Path
+            ) -> Callable[[str, Command], tuple[int, str]]:
     """Type a command in "clone" or "yours"; return its exit code and output."""
     shutil.copytree(repositories, tmp_path, dirs_exist_ok=True)
     contexts = tmp_path / ".config" / "fleetctl" / "config.yaml"
     contexts.parent.mkdir(parents=True)
     contexts.write_text(f"contexts: {{staging: {{address: '{cluster.url}'}}}}\n")
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url}
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url,
+           "HF_ENDPOINT": hub}
 
     def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:
         confirmation = ["--yes"] if arguments[0] in CONFIRMED and "--attach" not in arguments else []

@@ -114,7 +114,7 @@ def test_a_folder_and_a_server_give_the_same_description(tmp_path: Path) -> None
 
 def test_a_server_without_ranges_is_left_before_the_model_has_come(tmp_path: Path) -> None:
     write_model(tmp_path)
-    with serving(tmp_path, ranges=False) as (url, _), pytest.raises(DescribeError, match="whole files, not ranges"):
+    with serving(tmp_path, ranges=False) as (url, _), pytest.raises(DescribeError, match="does not answer to ranges"):
         describe(url)
 
 

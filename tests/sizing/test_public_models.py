@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -55,6 +56,15 @@ def test_weights_of_a_rank_are_within_a_hundredth_of_what_was_logged(name: str, 
     need = card_need(described(name), EngineLine("vllm", tensor=ranks), cards=ranks, memory=80 * GIB)
     assert need.weights / GIB == pytest.approx(log["gib"], rel=0.01)
     assert need.bound_weights <= need.weights
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_description_without_its_defaults_is_read_back_equal(name: str) -> None:
+    model = described(name)
+    written = model.as_json()
+    assert Model.model_validate(written) == model
+    assert 0 not in written.values()
+    assert len(json.dumps(written)) < 12_000
 
 
 def test_what_no_engine_loads_is_not_in_the_bound() -> None:
