@@ -15,6 +15,7 @@ PURE = {
     "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
     "scipy.sparse", "shlex", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
     "fleetctl.planner", "fleetctl.problem", "fleetctl.fleetfile", "fleetctl.silence", "fleetctl.agent.weights.views",
+    "fleetctl.sizing.card_bytes", "fleetctl.sizing.fit", "fleetctl.sizing.groups",
 }
 
 
