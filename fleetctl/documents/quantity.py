@@ -63,11 +63,6 @@ def parse_bytes(value: object) -> int:
     return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
-def parse_card_bytes(value: object) -> int | str:
-    """Return a quantity in bytes, or `auto`: what a described model is estimated to take."""
-    return AUTO if value == AUTO else parse_bytes(value)
-
-
 def _parse_share(value: object, allowed: str, kind: str) -> int:
     text = str(value).strip()
     milli = kind == "cpus" and isinstance(value, str) and text.endswith("m")
@@ -207,7 +202,7 @@ Bytes = Annotated[
     WithJsonSchema({"anyOf": _BYTES_SCHEMA, "description": BYTES_ALLOWED}, mode="validation"),
 ]
 CardBytes = Annotated[
-    int | Literal["auto"], BeforeValidator(parse_card_bytes),
+    int | Literal["auto"], BeforeValidator(lambda value: AUTO if value == AUTO else parse_bytes(value)),
     WithJsonSchema({"anyOf": [*_BYTES_SCHEMA, {"const": AUTO}], "description": f"{BYTES_ALLOWED}, or auto"},
                    mode="validation"),
 ]

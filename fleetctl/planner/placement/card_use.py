@@ -6,7 +6,7 @@ The cluster reports what is in use on a card, not by whom: a card counts only if
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
@@ -102,9 +102,10 @@ def _measured(model: ResolvedModel, group: WorkerGroup, seen: Inventory) -> Iter
                     yield taken
 
 
-def _size(node: Node, member: Member, policies: Iterable[NodePolicy]) -> int:
+def _size(node: Node, member: Member, policies: Sequence[NodePolicy]) -> int:
     """Return the memory of the largest card of a node that a member may be on; 0 = it may not, or it is unknown."""
-    if node.state != "ALIVE" or not node.gpus or not matches(member.node_selector, node.all_labels):
+    selector = member.node_selector
+    if node.state != "ALIVE" or not node.gpus or (selector and not matches(selector, node.all_labels)):
         return 0
-    known = max(card.memory_total or 0 for card in node.gpus)
-    return known or policy_of(node, [*policies]).gpu_memory or 0
+    known = max([card.memory_total or 0 for card in node.gpus])
+    return known or policy_of(node, policies).gpu_memory or 0
