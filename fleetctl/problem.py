@@ -103,6 +103,7 @@ CODES: dict[str, str] = {
     "FL089": "environment variables that refer to each other in a circle",
     "FL090": "an argument or a variable that is too long for Linux",
     "FL091": "a model described twice or not at all, or a description that cannot be read",
+    "FL092": "a claim of vram: auto for a model that is not described, or an engine whose memory is not known",
 }
 
 

@@ -17,7 +17,7 @@ from fleetctl.cli.console import end_with_reader, moves, result_console, say, sh
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.inventory import Inventory, Replica, ReplicaMember, dead_node_ids, is_live
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -26,7 +26,7 @@ from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_status import status_report
+from fleetctl.render.report.of_status import CardBytes, status_report
 from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, with_cold_selectors
 
@@ -85,7 +85,7 @@ class Shown:
         hidden = {model.key for model in models if not self.has(model.key)}
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
-                             files=self.files,
+                             files=self.files, on_cards=self._on_cards(seen) if self.wide else None,
                              failed=[failure for failure in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(failure.model)],
                              cooling=[(item.name, item.why) for item in what_cools(self.fleet, seen)
@@ -95,6 +95,18 @@ class Shown:
                              pauses=[pause for pause in seen.pauses
                                      if (self.fleet is None or pause.fleet == self.fleet.name)
                                      and (pause.model is None or self.has(pause.model))])
+
+    def _on_cards(self, seen: Inventory) -> CardBytes:
+        from fleetctl.planner.placement.card_use import CardUse  # for wide tables
+
+        use, models = CardUse(seen), {model.key: model for model in (self.fleet.models if self.fleet else ())}
+
+        def on_cards(replica: Replica, member: ReplicaMember) -> tuple[int | None, int | None]:
+            model = models.get(replica.model)
+            known = model is not None and model.has_spec(replica.spec_hash)
+            return use.estimated(model, member) if model and known else None, use.measured(replica, member)
+
+        return on_cards
 
     def _starting(self, fleet: ResolvedFleet, seen: Inventory) -> Mapping[str, str]:
         """Return how long a start may take, by model, where weights or earlier starts make it longer."""

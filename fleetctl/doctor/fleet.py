@@ -40,8 +40,8 @@ ADVICE = {
     "image": "pull it there as Ray's user, or keep the model off these nodes with nodeSelector; an apply that meets "
              "such a node plans its replica elsewhere",
 }
-RUNS_LARGE = ("give it more cards or a shorter context; if it serves well, its description is of another model, or its "
-              "`model` should be left out")
+RUNS_LARGE = ("give it more cards or a shorter context; if it serves well, it is described wrongly: describe it again "
+              "with `fleetctl model describe`")
 NAMED = 5
 OTHER_STORE = frozenset({"HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CONTAINERS_STORAGE_CONF", "CONTAINER_HOST",
                          "DOCKER_HOST", "DOCKER_CONTEXT"})

@@ -29,7 +29,7 @@ from fleetctl.documents.base import (
     passes,
     refusal,
 )
-from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Parameters, Seconds
+from fleetctl.documents.quantity import Bytes, CardBytes, Cpus, Gpus, GpuSum, Parameters, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 from fleetctl.documents.weights import Ports, Weights
 
@@ -257,7 +257,7 @@ class Resources(Authored):
     """The resources that one member claims on its node; absent = 0."""
 
     gpus: Gpus = Field(0, description="a share of one card below 1, or whole cards")
-    vram: Bytes = Field(0, description="free memory needed on each card")
+    vram: CardBytes = Field(0, description="free memory needed on each card; auto = an estimate, docs/memory.md")
     cpus: Cpus = Field(0, description="CPUs")
     memory: Bytes = Field(0, description="host memory")
 

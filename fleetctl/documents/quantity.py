@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -36,6 +36,7 @@ _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)((?:[KMGTPE]i)|[kM
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
+AUTO: Literal["auto"] = "auto"
 BYTES_ALLOWED = "a byte quantity such as 16Gi, 500M or 1073741824"
 SHARE_ALLOWED = "a number such as 1, 0.5 or 2"
 CPU_ALLOWED = "a number such as 2, 0.5 or 500m"
@@ -194,12 +195,16 @@ def plural(number: float, noun: str) -> str:
     return noun if number == 1 else f"{noun}s"
 
 
+_BYTES_SCHEMA = [{"type": "integer", "minimum": 0},
+                 {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]{1,2})?([KMGTPE]i|[kMGTPE])?$"}]
 Bytes = Annotated[
     int, BeforeValidator(parse_bytes),
-    WithJsonSchema({"anyOf": [
-        {"type": "integer", "minimum": 0},
-        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]{1,2})?([KMGTPE]i|[kMGTPE])?$"},
-    ], "description": BYTES_ALLOWED}, mode="validation"),
+    WithJsonSchema({"anyOf": _BYTES_SCHEMA, "description": BYTES_ALLOWED}, mode="validation"),
+]
+CardBytes = Annotated[
+    int | Literal["auto"], BeforeValidator(lambda value: AUTO if value == AUTO else parse_bytes(value)),
+    WithJsonSchema({"anyOf": [*_BYTES_SCHEMA, {"const": AUTO}], "description": f"{BYTES_ALLOWED}, or auto"},
+                   mode="validation"),
 ]
 Gpus = Annotated[
     int, BeforeValidator(parse_gpus),

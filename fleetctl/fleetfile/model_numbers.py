@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from fleetctl.documents.fleet import FleetDocument, Model, Numbers
+from fleetctl.documents.fleet import FleetDocument, Model, Numbers, WorkerGroup
 from fleetctl.documents.model import Model as Description
-from fleetctl.documents.position import FleetSource
+from fleetctl.documents.position import FleetSource, Path
+from fleetctl.documents.quantity import AUTO
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.extends import NamedFile
 from fleetctl.fleetfile.file_tree import FileTree
@@ -41,9 +42,13 @@ def read_numbers(checked: Sequence[tuple[Document, FleetDocument]], tree: FileTr
     read: dict[str, Description] = {}
     for document, fleet in checked:
         for index, model in enumerate(fleet.spec.models):
+            path = ("spec", "models", index, "model")
+            known.problems += [problem for place, group in enumerate(model.workers) for number, member in enumerate(
+                group.members) if member.resources.vram == AUTO
+                               for problem in _not_estimated(document, (*path[:3], "workers", place, "members", number),
+                                                             model, group)]
             if model.model is None:
                 continue
-            path = ("spec", "models", index, "model")
             description = _described(document, (*path, "description"), model.model, tree, read, known)
             if description is None:
                 continue
@@ -89,6 +94,19 @@ def parse_description(file: str, data: bytes) -> Description:
         raise ValueError(f"{file} is not JSON") from None
 
 
+def _not_estimated(document: Document, path: Path, model: Model, group: WorkerGroup) -> Iterator[Problem]:
+    """Yield why there is no estimate for the member at `path` to claim."""
+    from fleetctl.sizing.groups import line_of
+
+    path = (*path, "resources", "vram")
+    if model.model is None:
+        yield document.problem("FL092", path, "vram: auto is an estimate, and nothing is known of the model",
+                               allowed="model, such as {description: models/NAME.json}; or a quantity such as 16Gi")
+    elif line_of(group, model.key).engine is None:
+        yield document.problem("FL092", path, "vram: auto is an estimate, and the memory of this engine is not known",
+                               allowed="vLLM, SGLang and llama.cpp, without a wrapper; or a quantity such as 16Gi")
+
+
 def _too_large(document: Document, path: tuple[str | int, ...], model: Model, description: Description
                ) -> Iterator[Problem]:
     """Warn of each group whose cards cannot hold what the engine certainly loads: no card is that large, or its
@@ -99,6 +117,7 @@ def _too_large(document: Document, path: tuple[str | int, ...], model: Model, de
 
     for group in model.workers:
         cards, claimed = cards_of(group), first_member(group).resources.vram
+        claimed = 0 if claimed == AUTO else claimed
         if not cards:
             continue
         card = CardKind("the claim" if claimed else "the largest card there is", claimed or LARGEST_CARD, 8, 8)

@@ -125,7 +125,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
 def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Draft:
     """Compare the fleet with what runs: what is missing, what of it is allowed, and what is free."""
-    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies) for model in fleet.models}
+    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies, inventory) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     wanted = [Demand(shapes[model.key], state.models[model.key].to_create(model),
                      len(state.models[model.key].live), model.priority, place)

@@ -85,10 +85,15 @@ def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None)
             lambda tried: request_bytes(model, line, full.layers, tried, in_flight=in_flight) <= room, length)
     takes = None
     if memory is not None and limit is not None:
-        fills = line.engine != "llama.cpp" and not line.cache_bytes
-        takes = min(memory, driver + (limit if fills else weights + working + (line.cache_bytes or context)))
+        own = weights + working + (line.cache_bytes or context)
+        takes = min(memory, driver + (limit if fills_a_share(line) else own))
     return CardNeed(bound[0], bound[1], weights, context if line.context != -1 else 0, working, driver, takes, limit,
                     fits, line.engine is not None and not line.uncertain and _keeps_type(model, line))
+
+
+def fills_a_share(line: EngineLine) -> bool:
+    """Return whether the engine takes a set share of any card, whatever the model leaves of it."""
+    return line.engine in ("vllm", "sglang") and not line.cache_bytes
 
 
 @dataclass(frozen=True, slots=True)

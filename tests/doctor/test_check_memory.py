@@ -50,7 +50,7 @@ def test_a_replica_that_runs_on_a_card_that_is_too_small_by_an_estimate_is_a_war
     (one,) = found("llama-3.1-8b", [], running=True, card_gib=24)
     assert (one.code, one.severity, one.subject) == ("MODEL_MAY_NOT_FIT", "warning", "llama-3.1-8b")
     assert one.message.startswith("it runs on a: 14.96Gi of weights")
-    assert "its description is of another model" in one.advice
+    assert "it is described wrongly" in one.advice
 
 
 def test_nothing_is_found_of_what_fits_or_cannot_be_judged() -> None:

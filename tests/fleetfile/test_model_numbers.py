@@ -104,6 +104,16 @@ def test_a_description_that_nobody_wrote_so_is_a_problem_at_its_name(description
     assert message in problems[0]
 
 
+@pytest.mark.parametrize(("model", "command", "message"), [
+    ("null", "vllm, serve, m", "nothing is known of the model"),
+    ("{parameters: 8B}", "./run.sh, vllm", "the memory of this engine is not known")])
+def test_a_claim_needs_an_estimate_to_be_auto(model: str, command: str, message: str) -> None:
+    text = fleet(model, "{gpus: 1, vram: auto}").replace("vllm, serve, $(FLEETCTL_MODEL)", command)
+    (problem,) = found(text)
+    assert problem.startswith(f"fleet.yaml:12:36: error FL092: vram: auto is an estimate, and {message}")
+    assert found(fleet("{parameters: 8B}", "{gpus: 1, vram: auto}")) == []
+
+
 def test_a_shape_tells_it_for_its_models() -> None:
     text = """\
 apiVersion: fleetctl/v1

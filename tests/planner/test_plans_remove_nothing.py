@@ -15,7 +15,7 @@ PURE = {
     "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
     "scipy.sparse", "shlex", "statistics", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
     "fleetctl.planner", "fleetctl.problem", "fleetctl.fleetfile", "fleetctl.silence", "fleetctl.agent.weights.views",
-    "fleetctl.sizing.fit", "fleetctl.sizing.groups",
+    "fleetctl.sizing.card_bytes", "fleetctl.sizing.fit", "fleetctl.sizing.groups",
 }
 
 

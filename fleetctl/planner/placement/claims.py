@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.documents.fleet import Member, NodePolicy, SameLabel
-from fleetctl.documents.inventory import Node
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.fleet import Member, NodePolicy, SameLabel, WorkerGroup
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.quantity import AUTO, SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
@@ -218,12 +218,16 @@ class ReplicaShape:
 
 
 def replica_shape(
-    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Sequence[NodePolicy] = ()
+    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Sequence[NodePolicy] = (), seen: Inventory | None = None
 ) -> ReplicaShape:
-    """Return the shape of one replica of `model`; `nodes` and their policies tell which share a claim on memory is."""
+    """Return the shape of one replica of `model`; `nodes` and their policies tell which share a claim on memory is.
+
+    `seen` = the cards, and what runs there, for claims of `vram: auto`; None = nothing is known of them.
+    """
     placement, written = model.placement, model.placement.spread
     groups = tuple(GroupShape(group.name, group.copies, tuple(
-        _member_shape(member, dedicated=model.dedicated)
+        _member_shape(member, member.resources.vram if member.resources.vram != AUTO else
+                      _estimated(model, group, member, policies, seen), dedicated=model.dedicated)
         for member in sorted(group.members, key=lambda member: member.role == "Worker"))) for group in model.workers)
     bound = placement.same_label
     if placement.ranks_per_node > 1:
@@ -235,6 +239,13 @@ def replica_shape(
         None if written is None else Spread(written.label, written.max_per_value))
     shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
     return shape if model.description is None else _for_large_cards(shape, model, model.description)
+
+
+def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
+               seen: Inventory | None) -> int:
+    from fleetctl.planner.placement.card_use import auto_vram  # for models that are described
+
+    return auto_vram(model, group, member, policies, seen)
 
 
 def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description) -> ReplicaShape:
@@ -263,8 +274,8 @@ def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: It
     return len(smallest) == 2 and sum(smallest) <= SHARE
 
 
-def _member_shape(member: Member, *, dedicated: bool) -> MemberShape:
+def _member_shape(member: Member, vram: int, *, dedicated: bool) -> MemberShape:
     asked = member.resources
-    gpus = max(asked.gpus, SHARE) if dedicated and (asked.gpus or asked.vram) else asked.gpus
-    claim = Claim(gpus, asked.vram, asked.cpus, asked.memory)
+    gpus = max(asked.gpus, SHARE) if dedicated and (asked.gpus or vram) else asked.gpus
+    claim = Claim(gpus, vram, asked.cpus, asked.memory)
     return MemberShape(member.role, member.count or 1, claim, Selector(tuple(sorted(member.node_selector.items()))))

@@ -61,7 +61,7 @@ class Scenario:
 
     def shapes(self) -> dict[str, ReplicaShape]:
         """Return the shape of one replica by model key."""
-        return {model.key: replica_shape(model, self.inventory.nodes, self.fleet.policies)
+        return {model.key: replica_shape(model, self.inventory.nodes, self.fleet.policies, self.inventory)
                 for model in self.fleet.models}
 
     def sorted_out(self) -> LiveState:

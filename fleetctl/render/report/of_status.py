@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import age_text
 from fleetctl.documents.canonical import short_hash
-from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, is_live
+from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, ReplicaMember, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
@@ -18,6 +18,7 @@ from fleetctl.render.report.of_weights import served_text, wrong_weights
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
+CardBytes = Callable[[Replica, ReplicaMember], tuple[int | None, int | None]]
 STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
 MODEL_ROW = (MODEL, Column("wanted", "wanted", numeric=True),
              *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
@@ -34,7 +35,8 @@ REPLICA_ROW = (REPLICA, Column("status", "status"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
 MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
-              Column("vram", "vram", numeric=True), Column("address", "address", name=True),
+              Column("vram", "vram", numeric=True), Column("estimated", "estimated", numeric=True),
+              Column("measured", "measured", numeric=True), Column("address", "address", name=True),
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (MODEL, Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
@@ -51,13 +53,15 @@ def status_report(
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
     pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None, files: Sequence[str] = (),
+    on_cards: CardBytes | None = None,
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
     `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
     since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
     them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
-    `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f.
+    `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f. `on_cards`
+    returns what a member is estimated and was measured to take of a card, in bytes; None = unknown.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -78,7 +82,7 @@ def status_report(
         Table("model", "Models", MODEL_ROW, tuple(models)),
         Table("replica", "Replicas", columns, rows, beside_from=0),
         Table("cold", "Weights on disks", COLD_ROW, tuple(cold)),
-        Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
+        Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names, on_cards)) if wide else ()),
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
@@ -113,11 +117,14 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
                    starting.get(replica.model, "") if replica.state in STARTING_STATES else ""))
 
 
-def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str], on_cards: CardBytes | None
+                 ) -> Iterator[tuple[Cell, ...]]:
     for replica in replicas:
         for member in replica.members:
             yield (f"{name_of(replica)} {member.group or 'main'}/{member.copy_index} rank {member.rank}",
                    names.get(member.node_id or "", member.node_id or "?"),
                    "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
-                   tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", member.host_port,
+                   tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "",
+                   *(format_bytes(known) if known else ""
+                     for known in (on_cards(replica, member) if on_cards else (None, None))), member.host_port,
                    served_text(member.weights), short_hash(replica.spec_hash))

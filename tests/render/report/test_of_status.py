@@ -66,6 +66,14 @@ def test_serving_members_have_addresses_and_wide_shows_all_members_with_their_ca
     assert {"2, 3", "1Gi", "0123456789ab", "[fd00::7]:7002"} <= set(re.split(r"\s\s+", wide))
 
 
+def test_wide_shows_what_a_member_is_estimated_and_was_measured_to_take() -> None:
+    one = replica(members=[{"nodeId": "a", "gpus": 10_000, "vram": 1 << 30}])
+    known = printed(one, wide=True, on_cards=lambda *_: (2 << 30, 3 << 30))
+    assert re.search(r"VRAM +ESTIMATED +MEASURED", known)
+    assert re.search(r" 1Gi +2Gi +3Gi ", known)
+    assert re.search(r" 1Gi +- +- ", printed(one, wide=True, on_cards=lambda *_: (None, None)))
+
+
 def test_wide_shows_the_weights_that_a_member_serves() -> None:
     def serving(weights: dict[str, Any] | None) -> str:
         return printed(replica(members=[{"nodeId": "a", "weights": weights}]), wide=True)

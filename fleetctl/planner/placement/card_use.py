@@ -1,0 +1,111 @@
+"""What members take of their cards: as measured on cards that one member holds alone, and the claim of `vram: auto`.
+
+The cluster reports what is in use on a card, not by whom: a card counts only if all of its use is that of one member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
+from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices
+from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.selector import matches
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.placement.policies import policy_of
+from fleetctl.sizing.card_bytes import card_need, fills_a_share
+from fleetctl.sizing.fit import CardKind, judge
+from fleetctl.sizing.groups import cards_of, line_of
+
+GIB = 1 << 30
+STEP = GIB // 4
+"""Claims of measured bytes are multiples of this, so that a little more in use does not change every plan."""
+SETTLED_S = 60.0
+"""How long a replica must have been ready: the use of cards may be 20 s old, and engines load until they are ready."""
+
+
+class CardUse:
+    """What is in use on the cards of an inventory, and how many members hold each."""
+
+    def __init__(self, seen: Inventory) -> None:
+        self._observed_at = as_datetime(seen.observed_at)
+        self._cards = {node.id: node.gpus for node in seen.nodes}
+        self._holders = Counter((member.node_id or "", index) for replica in seen.replicas
+                                for member in replica.members for index in self._held(member))
+
+    def measured(self, replica: Replica, member: ReplicaMember) -> int | None:
+        """Return the most that a member has in use on one of its cards, in bytes; None if that is not known of each."""
+        if (replica.ready_at is None or replica.not_ready_since is not None or (
+                self._observed_at - as_datetime(replica.ready_at)).total_seconds() < SETTLED_S):
+            return None
+        held = self._held(member)
+        cards = [card for card in self._cards.get(member.node_id or "", ()) if card.index in held]
+        if not cards or any(self._holders[member.node_id or "", card.index] > 1 or not _is_alone(member, card)
+                            for card in cards):
+            return None
+        return max(card.memory_used or 0 for card in cards)
+
+    def estimated(self, model: ResolvedModel, member: ReplicaMember) -> int | None:
+        """Return what the engine of a described model's member is estimated to take of its card; None if unknown."""
+        group = next((group for group in model.workers if group.name == member.group), None)
+        memory = max((card.memory_total or 0 for card in self._cards.get(member.node_id or "", ())), default=0)
+        if group is None or model.description is None or not memory or not cards_of(group):
+            return None
+        return card_need(model.description, line_of(group, model.key), cards=cards_of(group), memory=memory).takes
+
+    def _held(self, member: ReplicaMember) -> list[int]:
+        return card_indices(member, self._cards.get(member.node_id or "", ()))
+
+
+def _is_alone(member: ReplicaMember, card: Gpu) -> bool:
+    """Return whether nothing but the member may have memory on a card that it holds: no other grant, no other program.
+
+    Its engine is one process on each card; a driver in a container may show none.
+    """
+    own = card.share is not None and round(card.share * SHARE) == min(member.gpus, SHARE)
+    alone = len(card.processes) == 1 or (not card.processes and not card.memory_foreign)
+    return own and alone and bool(card.memory_used) and not card.unified
+
+
+def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
+              seen: Inventory | None) -> int:
+    """Return the bytes of each card that a member of a described model claims with `vram: auto`.
+
+    What equal replicas were measured to take, if the engine does not fill a set share of any card. Else an estimate
+    for the cards that its selector allows and that hold the model: of whole cards, which nothing shares, for the
+    smallest of them; of a share for the largest, since one claim counts on all. `seen` None = no cards are known.
+    """
+    description, line, cards = model.description, line_of(group, model.key), cards_of(group)
+    if description is None:
+        return 0
+    if seen is not None and not fills_a_share(line) and (found := [*_measured(model, group, seen)]):
+        return -(-max(found) // STEP) * STEP
+    sizes = sorted({size for node in (seen.nodes if seen else ()) if (size := _size(node, member, policies))})
+    takes = {size: min(takes, size - max(GIB, size // 50)) for size in sizes
+             if (takes := card_need(description, line, cards=cards, memory=size).takes)}
+    holding = [size for size in takes
+               if judge(description, line, cards=cards, card=CardKind("", size, 1, 1)).kind == "fits"] or [*takes][-1:]
+    if not holding:
+        return card_need(description, line, cards=cards, memory=None).least
+    return takes[holding[0 if model.dedicated or member.resources.gpus >= SHARE else -1]]
+
+
+def _measured(model: ResolvedModel, group: WorkerGroup, seen: Inventory) -> Iterator[int]:
+    use = None
+    for replica in seen.replicas:
+        if replica.model == model.key and replica.level == "HOT" and model.has_spec(replica.spec_hash):
+            use = use or CardUse(seen)
+            for member in replica.members:
+                if member.group == group.name and (taken := use.measured(replica, member)) is not None:
+                    yield taken
+
+
+def _size(node: Node, member: Member, policies: Sequence[NodePolicy]) -> int:
+    """Return the memory of the largest card of a node that a member may be on; 0 = it may not, or it is unknown."""
+    selector = member.node_selector
+    if node.state != "ALIVE" or not node.gpus or (selector and not matches(selector, node.all_labels)):
+        return 0
+    known = max([card.memory_total or 0 for card in node.gpus])
+    return known or policy_of(node, policies).gpu_memory or 0
