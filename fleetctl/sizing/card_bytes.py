@@ -69,7 +69,7 @@ def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None)
     has_context = line.engine in ("vllm", "llama.cpp") and not line.uncertain
     bound = max(((max(0, stage.bound - narrowed), certain_bytes(model, line, stage.layers, tokens) * has_context)
                  for stage in stages), key=sum)
-    in_flight = _batch(line, memory) * (2 if line.engine == "vllm" else 1)
+    in_flight = _batch(line, memory) * (line.pipeline + 1 if line.engine == "vllm" else 1)
     in_cache = (line.sequences or 1) if line.engine == "llama.cpp" else 1
     full = max(stages, key=lambda stage: stage.weights + request_bytes(
         model, line, stage.layers, length or 0, in_flight=in_flight))

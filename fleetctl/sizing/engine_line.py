@@ -56,6 +56,7 @@ class EngineLine:
     quantization: str | None = None
     hybrid_cache: bool = True
     full_sliding_cache: bool = False
+    prefix_cache: bool = True
     text_only: bool = False
     layers_on_cards: int | None = None
     uncertain: tuple[str, ...] = field(default=())
@@ -92,14 +93,14 @@ _VLLM = _Table(
         **dict.fromkeys(("gpu-memory-utilization", "device-memory-utilization"), ("share", "share")),
         "kv-cache-dtype": ("cache_element", "element"), "enforce-eager": ("eager", ""), "dtype": ("dtype", "text"),
         **dict.fromkeys(("quantization", "q"), ("quantization", "text")), "language-model-only": ("text_only", ""),
-        "disable-hybrid-kv-cache-manager": ("hybrid_cache", "off")},
+        "enable-prefix-caching": ("prefix_cache", ""), "disable-hybrid-kv-cache-manager": ("hybrid_cache", "off")},
     switches=_words("""
         headless trust-request-chat-template return-tokens-as-token-ids enable-auto-tool-choice trust-remote-code
         exclude-tools-when-tool-choice-none enable-prompt-tokens-details enable-per-request-metrics
         enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint enable-log-outputs
         enable-log-deltas log-error-stack disable-uvicorn-access-log allow-credentials enable-ssl-refresh
         enable-request-id-headers disable-fastapi-docs enable-offline-docs skip-tokenizer-init use-tqdm-on-load
-        disable-custom-all-reduce enable-prefix-caching no-enable-prefix-caching enable-chunked-prefill
+        disable-custom-all-reduce enable-chunked-prefill
         no-enable-chunked-prefill async-scheduling no-async-scheduling disable-cascade-attn kv-cache-metrics
         cudagraph-metrics enable-mfu-metrics disable-log-stats aggregate-engine-logging disable-log-requests
         enable-log-requests no-enable-log-requests return-sampling-mask numa-bind enable-logging-iteration-details
@@ -223,6 +224,13 @@ def read_engine_line(words: Sequence[str], variables: Mapping[str, str | None]) 
     line = EngineLine(engine, uncertain=tuple(dict.fromkeys(uncertain)))
     line = replace(line, **found)
     return replace(line, value_element=line.value_element if engine == "llama.cpp" else line.cache_element)
+
+
+def flags_of(engine: Engine) -> dict[str, bool]:
+    """Return the flags of an engine's table, each with whether a value follows it."""
+    table = _TABLES[engine]
+    return {**dict.fromkeys(table.switches, False), **dict.fromkeys(table.values, True),
+            **{flag: kind not in ("", "off") for flag, (_, kind) in table.reads.items()}}
 
 
 def _flags(words: Sequence[str], table: _Table) -> Iterator[tuple[str, str, list[str]]]:

@@ -92,15 +92,17 @@ def kinds(layers: Iterable[Layers]) -> Counter[str]:
     return counts
 
 
-def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int) -> int:
+def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int,
+                  block: int = BLOCK) -> int:
     """Return what one request of `tokens` takes on a rank with these layers; `in_flight` = tokens of the steps that
-    vLLM may have scheduled at once (`max_admission_blocks_per_request`).
+    vLLM may have scheduled at once (`max_admission_blocks_per_request`; `MambaSpec.max_memory_usage_bytes`).
     """
     if line.engine == "vllm":
-        size, block, groups = pool(model, line, layers)
+        size, block, groups = pool(model, line, layers, block=block)
         in_window = {"sliding": min(model.window - 1 + in_flight, tokens),
                      "chunked": min(model.window + in_flight, tokens)}
-        blocks = sum(count * (1 if kind == "state" else -(-in_window.get(kind, tokens) // block) + (kind == "sliding"))
+        states = 2 if line.prefix_cache else 1
+        blocks = sum(count * (states if kind == "state" else -(-in_window.get(kind, tokens) // block) + (kind == "sliding"))
                      for kind, count in groups.items())
         return blocks * size
     counts = kinds(layers)
