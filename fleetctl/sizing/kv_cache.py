@@ -19,6 +19,8 @@ SLIDING_SHARE = 0.8
 """SGLang's `--swa-full-tokens-ratio`."""
 _PADDED = 256
 """llama.cpp's cells of a context come in multiples of this."""
+_SEQUENCES = 4
+"""llama.cpp's `--parallel`; they share the cells of one context."""
 
 
 class Pool(NamedTuple):
@@ -101,19 +103,20 @@ def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: 
         size, block, groups = pool(model, line, layers, block=block)
         in_window = {"sliding": min(model.window - 1 + in_flight, tokens),
                      "chunked": min(model.window + in_flight, tokens)}
-        states = 2 if line.prefix_cache else 1
-        blocks = sum(count * (states if kind == "state" else -(-in_window.get(kind, tokens) // block) + (kind == "sliding"))
-                     for kind, count in groups.items())
-        return blocks * size
+        of_kind = {kind: -(-in_window.get(kind, tokens) // block) + (kind == "sliding") for kind in groups}
+        of_kind["state"] = 2 if line.prefix_cache else 1
+        return size * sum(count * of_kind[kind] for kind, count in groups.items())
     counts = kinds(layers)
     of_token = token_bytes(model, line)
     local = counts["sliding"] + counts["chunked"]
     if line.engine == "sglang":
         share = SLIDING_SHARE if line.hybrid_cache else 1.0
         return int(tokens * of_token * (counts["full"] + share * local)) + counts["state"] * state_bytes(model, line)
-    cells = -(-tokens // _PADDED) * _PADDED
-    window = cells if line.full_sliding_cache else min(cells, -(-(model.window + in_flight) // _PADDED) * _PADDED)
-    return int(of_token * (cells * counts["full"] + window * local)) + counts["state"] * state_bytes(model, line)
+    sequences = line.sequences if line.sequences and line.sequences > 0 else _SEQUENCES
+    cells, in_window = (-(-size // _PADDED) * _PADDED for size in (tokens, model.window * sequences + in_flight))
+    window = cells if line.full_sliding_cache else min(cells, in_window)
+    states = counts["state"] * sequences * state_bytes(model, line)
+    return int(of_token * (cells * counts["full"] + window * local)) + states
 
 
 def certain_bytes(model: Model, line: EngineLine, layers: Iterable[Layers], tokens: int) -> int:

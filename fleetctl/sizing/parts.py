@@ -18,7 +18,7 @@ from fleetctl.sizing.headers import Tensor
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|blk|block)\.([0-9]{1,6})\.(.*)")
 _VISION = re.compile(r"(^|\.)(vision|visual|vit|audio|image|multi_modal|multimodal|mm_|mm\.|v\.blk|speech|aligner|"
-                     r"connector|patch_embed|merger)|vision_|_projector\.")
+                     r"connector|patch_embed|merger|talker|token2wav|code2wav|tts)|vision_|_projector\.")
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|token_embd|embeddings?|embed_in|"
                         r"word_embedding)(\.weight|\.word_embeddings\.weight|$)")
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output_layer)\.|^output\.")
@@ -29,6 +29,8 @@ _KEY_VALUE = re.compile(r"(^|\.)(k_proj|v_proj|key_proj|value_proj|wk|wv|k|v|att
 _FUSED = re.compile(r"(^|\.)(qkv_proj|qkv|Wqkv|c_attn|query_key_value|attn_qkv|in_proj_qkv|att_proj)\.")
 _WHOLE = re.compile(r"(norm|ln_|layernorm|layer_norm|q_a_proj|kv_a_proj|attn_q_a|attn_kv_a|router|e_score_correction|"
                     r"(^|\.)gate\.|ffn_gate_inp|shared_expert_gate|indexer|wq_b|weights_proj|wpe)")
+_GPTQ_UNUSED = re.compile(r"\.(qzeros|g_idx)$")
+"""What kernels for GPTQ drop after loading: zeros of symmetric weights, the order of columns."""
 _SCALE = re.compile(r"(scale_inv|scales?|qzeros|g_idx|absmax|quant_map|quant_state.*|_scale|input_scale|"
                     r"weight_scale.*)$")
 
@@ -44,12 +46,17 @@ class _Layer:
 @dataclass(slots=True)
 class _Parts:
     layers: list[_Layer]
+    stack: str
     elsewhere: Counter[str] = field(default_factory=Counter)
 
 
 def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture) -> Model:
     """Return the description of a checkpoint with these tensors."""
-    parts = _Parts([_Layer() for _ in range(architecture.layers)])
+    stacks: Counter[str] = Counter()
+    for tensor in tensors:
+        if (found := _LAYER.search(tensor.name)) and not _VISION.search(tensor.name):
+            stacks[tensor.name[:found.start(1)]] += tensor.size
+    parts = _Parts([_Layer() for _ in range(architecture.layers)], max(stacks, key=stacks.__getitem__, default=""))
     head_is_copy = architecture.tied and has_head(tensors)
     for tensor in tensors:
         _add(parts, tensor, architecture, drop_head=head_is_copy)
@@ -83,11 +90,15 @@ def has_head(tensors: Iterable[Tensor]) -> bool:
 def _add(parts: _Parts, tensor: Tensor, architecture: Architecture, *, drop_head: bool) -> None:
     name, size = tensor.name, tensor.size
     found = _LAYER.search(name)
-    if _UNUSED.search(name):
+    if _UNUSED.search(name) or (architecture.quantization == "gptq" and _GPTQ_UNUSED.search(name)):
         parts.elsewhere["unused"] += size
     elif _VISION.search(name):
         parts.elsewhere["vision"] += size
-    elif _DRAFT.search(name) or (found and int(found[1]) >= len(parts.layers)):
+    elif _DRAFT.search(name):
+        parts.elsewhere["draft"] += size
+    elif found and name[:found.start(1)] != parts.stack:  # another model beside the one that writes text
+        parts.elsewhere["vision"] += size
+    elif found and int(found[1]) >= len(parts.layers):
         parts.elsewhere["draft"] += size
     elif found:
         _add_to(parts.layers[int(found[1])], found[2], size, architecture)
