@@ -73,16 +73,18 @@ def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None)
     def request(stage: _Stage, tokens: int) -> int:
         return request_bytes(model, line, stage.layers, tokens, in_flight=in_flight) // stage.shared_by
 
+    each = narrowed // max(1, line.ranks if line.engine else cards)
     full = max(stages, key=lambda stage: stage.weights + request(stage, length or 0))
-    weights = max(full.weights - narrowed // max(1, line.ranks if line.engine else cards), bound[0])
+    weights = max(full.weights - each, bound[0])
     context = max(bound[1], request(full, length or 0))
     working = _working(model, line, memory) if line.engine else 0
     driver = (DRIVER_OF_MANY if line.ranks > 1 else DRIVER_ALONE) if line.engine else 0
     limit = _limit(line, memory, driver)
     fits = None
     if limit is not None and length:
-        room = limit - weights - working
-        fits = longest(lambda tried: request(full, tried) <= room, length)
+        room = limit - working
+        fits = longest(lambda tried: max(max(stage.weights - each, bound[0]) + request(stage, tried)
+                                         for stage in stages) <= room, length)
     takes = None
     if memory is not None and limit is not None:
         fills = line.engine != "llama.cpp" and not line.cache_bytes

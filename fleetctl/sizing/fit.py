@@ -91,14 +91,17 @@ def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple
     that holds `model`; None if none does.
     """
     found: list[tuple[int, int, CardKind, int, int]] = []
+    layers = sum(run.count for run in model.layers)
     for kind in kinds:
+        limit = card_need(model, line, cards=1, memory=kind.memory).limit or kind.memory
         tensor = 1
-        while tensor <= min(kind.per_node, kind.in_fleet):
-            for nodes in (1,) if 2 * tensor <= kind.per_node else range(1, kind.in_fleet // kind.per_node + 1):
+        while tensor <= min(kind.per_node, kind.in_fleet, MOST_CARDS):
+            least = max(1, model.loaded // (tensor * max(1, limit)))
+            most = 1 if 2 * tensor <= kind.per_node else min(
+                kind.in_fleet // kind.per_node, layers, MOST_CARDS // tensor)
+            for nodes in range(least, most + 1) if not model.heads or model.heads % tensor == 0 else ():
                 tried = replace(line, tensor=tensor, pipeline=nodes, data=1, experts=min(line.experts, tensor))
-                divides = not model.heads or model.heads % tensor == 0
-                if divides and card_need(model, tried, cards=tensor * nodes, memory=kind.memory).least <= (
-                        card_need(model, tried, cards=1, memory=kind.memory).limit or kind.memory):
+                if card_need(model, tried, cards=tensor * nodes, memory=kind.memory).least <= limit:
                     found.append((tensor * nodes * kind.memory, nodes, kind, tensor, nodes))
                     break
             tensor *= 2
