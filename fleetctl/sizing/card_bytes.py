@@ -13,7 +13,7 @@ from math import ceil
 
 from fleetctl.documents.model import Layers, Model
 from fleetctl.sizing.engine_line import EngineLine
-from fleetctl.sizing.kv_cache import certain_bytes, longest, request_bytes
+from fleetctl.sizing.kv_cache import certain_bytes, kinds, longest, request_bytes
 
 GIB = 1 << 30
 VLLM_SHARE = 0.92
@@ -62,7 +62,8 @@ class CardNeed:
 
 def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None) -> CardNeed:
     """Return what `model` takes on the fullest of a replica's `cards`, each of `memory` bytes (None = unknown)."""
-    stages = list(_stages(model, line, cards))
+    alike = {(stage.bound, stage.weights, *kinds(stage.layers).items()): stage for stage in _stages(model, line, cards)}
+    stages = list(alike.values())
     narrowed = _narrowed(model, line)
     length = _length(model, line)
     bound = max(((max(stage.bound - narrowed, _narrowest(model, stage.bound)),

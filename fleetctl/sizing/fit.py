@@ -91,12 +91,12 @@ def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple
     that holds `model`; None if none does.
     """
     found: list[tuple[int, int, CardKind, int, int]] = []
-    layers = sum(run.count for run in model.layers)
+    layers, held = sum(run.count for run in model.layers), sum(run.count * run.bytes.total for run in model.layers)
     for kind in kinds:
         limit = card_need(model, line, cards=1, memory=kind.memory).limit or kind.memory
         tensor = 1
         while tensor <= min(kind.per_node, kind.in_fleet, MOST_CARDS):
-            least = max(1, model.loaded // (tensor * max(1, limit)))
+            least = max(1, held // (tensor * max(1, limit)))
             most = 1 if 2 * tensor <= kind.per_node else min(
                 kind.in_fleet // kind.per_node, layers, MOST_CARDS // tensor)
             for nodes in range(least, most + 1) if not model.heads or model.heads % tensor == 0 else ():

@@ -113,8 +113,9 @@ def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: 
         share = SLIDING_SHARE if line.hybrid_cache else 1.0
         return int(tokens * of_token * (counts["full"] + share * local)) + counts["state"] * state_bytes(model, line)
     sequences = line.sequences if line.sequences and line.sequences > 0 else _SEQUENCES
-    cells, in_window = (-(-size // _PADDED) * _PADDED for size in (tokens, model.window * sequences + in_flight))
-    window = cells if line.full_sliding_cache else min(cells, in_window)
+    cells = -(-tokens // _PADDED) * _PADDED
+    in_one = -(-(model.window * sequences + in_flight) // _PADDED) * _PADDED
+    window = cells if line.full_sliding_cache else min(cells, in_one)
     states = counts["state"] * sequences * state_bytes(model, line)
     return int(of_token * (cells * counts["full"] + window * local)) + states
 
