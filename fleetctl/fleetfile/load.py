@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fleetctl.collector import collector_paused
 from fleetctl.documents.fleet import MAX_SCHEMAS
 from fleetctl.documents.position import FleetSource
+from fleetctl.documents.quantity import AUTO
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases, NamedFile, join, use_shapes, with_defaults
@@ -103,7 +104,8 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
     known = None
-    if any(model.model is not None for _, fleet in pairs for model in fleet.spec.models):
+    if any(model.model is not None or member.resources.vram == AUTO for _, fleet in pairs
+           for model in fleet.spec.models for group in model.workers for member in group.members):
         from fleetctl.fleetfile.model_numbers import read_numbers  # for fleets with described models
 
         known = read_numbers(pairs, tree)

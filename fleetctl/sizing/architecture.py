@@ -7,8 +7,9 @@ can have is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.model import MOST_LAYERS, Attention, Latent, State
@@ -19,6 +20,21 @@ _KINDS: dict[str, Attention] = {
     "full_attention": "full", "attention": "full", "full": "full", "sliding_attention": "sliding",
     "sliding": "sliding", "chunked_attention": "chunked", "deepseek_sparse_attention": "full"}
 _STATES = ("linear_attention", "mamba", "mamba2", "recurrent", "conv")
+_PLAIN = re.compile(
+    r"llama|llama4(_text)?|mistral|mixtral|ministral|qwen(2|2_moe|3|3_moe|3_next|3_5|3_5_moe|2_vl|2_5_vl|3_vl|3_vl_moe)"
+    r"(_text)?|gemma2?|gemma3(_text)?|deepseek_v[23]|kimi_k2|glm4(_moe)?|gpt_oss|phi3?|phimoe|granite(moe)?|jamba|nemotron"
+    r"(_h)?|falcon_h1|(falcon_)?mamba|mamba2|gpt2|gpt_neox|gptj|opt|bloom|starcoder2|cohere2?|olmo[23]?|olmoe|smollm3|"
+    r"stablelm|internlm2|minimax_m2|ernie4_5(_moe)?|seed_oss|apertus|arcee|exaone")
+"""Types whose KV cache is as read here. Others may share it between layers, leave layers out, or hold other heads."""
+_PLAIN_FILES = re.compile(
+    r"llama|qwen(2|2moe|3|3moe|3next|35|35moe)|gemma[23]?|phi3|starcoder2|command-r|cohere2|gpt-oss|deepseek2|glm4(moe)?|"
+    r"granite(moe)?|olmo2|olmoe|stablelm|gpt2|mamba2?|jamba|falcon-h1|nemotron_h|internlm2|minimax-m2|ernie4_5(-moe)?|"
+    r"seed_oss")
+"""The same by the names of llama.cpp."""
+_TIED = re.compile(
+    r"gemma|gpt2|gpt_bigcode|cohere|bloom|falcon(?!_h1)|mpt|opt|lfm2|starcoder2|smollm3|ernie|jetmoe|mamba(?!2)|granite_swa|"
+    r"minicpm3|zamba|recurrent_gemma|vaultgemma|paligemma|hunyuan_vl|qwen2_5_omni|qwen3_vl_moe|t5|bart|whisper|xglm|biogpt")
+"""Types whose head is the embedding unless a file says otherwise, by the defaults of transformers."""
 LayerKind = tuple[Attention | None, bool]
 """The attention of a layer, if it has a KV cache, and whether it keeps a state."""
 _FULL: LayerKind = ("full", False)
@@ -110,16 +126,18 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         latent = Latent(rank=rank, rope=text.number("qk_rope_head_dim", default=0),
                         index=text.number("index_head_dim", default=0))
     kinds, known = _kinds(text, layers)
-    names, model_type = config.get("architectures"), text.values.get("model_type")
+    model = str(text.values.get("model_type", ""))
+    names = config.get("architectures")
     quantized = config.get("quantization_config") or text.values.get("quantization_config")
     dtype = next((value for key in ("torch_dtype", "dtype") if isinstance(value := text.values.get(key), str)), "")
     return Architecture(
-        name=_name(names[0] if isinstance(names, list) and names else model_type),
+        name=_name(names[0] if isinstance(names, list) and names else model),
         hidden=hidden, vocabulary=text.number("vocab_size", default=0), heads=heads, kv_heads=kv_heads,
         positions=text.number("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", default=0),
         key_size=size if latent is None else text.number("qk_nope_head_dim", default=size),
         value_size=text.number("v_head_dim", default=size),
-        kinds=tuple(kinds), latent=latent, known=known,
+        kinds=tuple(kinds), latent=latent, known=known and _PLAIN.fullmatch(model) is not None and (
+            not text.number("num_kv_shared_layers", default=0)),
         window=text.number("attention_chunk_size" if ("chunked", False) in kinds else "sliding_window", default=0),
         state=_state(text) if any(state for _, state in kinds) else None,
         experts=text.number("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", default=0),
@@ -143,7 +161,7 @@ def _packed_bits(quantized: Mapping[str, Any]) -> int:
 
 def _tied_by_default(text: _Config) -> bool:
     """Return what transformers takes if a file of this type says nothing."""
-    return str(text.values.get("model_type", "")).startswith(("gemma", "gpt2", "cohere", "bloom", "falcon_mamba"))
+    return _TIED.match(str(text.values.get("model_type", ""))) is not None
 
 
 def _kinds(text: _Config, layers: int) -> tuple[list[LayerKind], bool]:
@@ -235,6 +253,8 @@ def from_gguf(metadata: Mapping[str, Any], *, tied: bool) -> Architecture:
     heads_of = _each(own, "attention.head_count", layers)
     kv_of = _each(own, "attention.head_count_kv", layers, heads_of)
     heads, kv_heads = max(heads_of, default=0), max(kv_of, default=0)
+    if interval := own.number("full_attention_interval", default=4 if name == "qwen3next" else 0):
+        kv_of = [0 if (index + 1) % interval else heads for index, heads in enumerate(kv_of)]
     hidden = own.number("embedding_length")
     size = hidden // heads if heads else 0
     keys, values = own.number("attention.key_length", default=size), own.number("attention.value_length", default=size)
@@ -247,14 +267,13 @@ def from_gguf(metadata: Mapping[str, Any], *, tied: bool) -> Architecture:
     kinds: list[LayerKind] = [
         (None if not kv_of[index] else "sliding" if window and slides[index] else "full", states[index])
         for index in range(layers)]
-    architecture = Architecture(
+    return Architecture(
         name=_name(name), hidden=hidden, vocabulary=own.number("vocab_size", default=0), heads=heads, kv_heads=kv_heads,
         positions=own.number("context_length", default=0), key_size=keys, value_size=values,
         kinds=tuple(kinds), window=window, latent=latent, state=state,
         experts=own.number("expert_count", default=0),
         intermediate=max(_each(own, "feed_forward_length", layers), default=0), tied=tied, quantization="gguf",
-        known=known)
-    return replace(architecture, known=known and (state is not None or not any(states)))
+        known=known and _PLAIN_FILES.fullmatch(name) is not None and (state is not None or not any(states)))
 
 
 def _each(own: _Config, name: str, layers: int, default: Sequence[int] = ()) -> list[int]:

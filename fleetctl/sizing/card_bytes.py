@@ -13,7 +13,7 @@ from math import ceil
 
 from fleetctl.documents.model import Layers, Model
 from fleetctl.sizing.engine_line import EngineLine
-from fleetctl.sizing.kv_cache import certain_bytes, longest, request_bytes
+from fleetctl.sizing.kv_cache import certain_bytes, kinds, longest, request_bytes
 
 GIB = 1 << 30
 VLLM_SHARE = 0.92
@@ -62,27 +62,30 @@ class CardNeed:
 
 def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None) -> CardNeed:
     """Return what `model` takes on the fullest of a replica's `cards`, each of `memory` bytes (None = unknown)."""
-    stages = list(_stages(model, line, cards))
-    narrowed = _narrowed(model, line) // max(1, line.ranks if line.engine else cards)
+    alike = {(stage.bound, stage.weights, *kinds(stage.layers).items()): stage for stage in _stages(model, line, cards)}
+    stages = list(alike.values())
+    narrowed = _narrowed(model, line)
     length = _length(model, line)
-    tokens = length if length is not None and line.context not in (None, -1) and model.attention_known else 0
-    has_context = line.engine in ("vllm", "llama.cpp") and not line.uncertain
-    bound = max(((max(0, stage.bound - narrowed), certain_bytes(model, line, stage.layers, tokens) * has_context)
+    bound = max(((max(stage.bound - narrowed, _narrowest(model, stage.bound)),
+                  certain_bytes(model, line, stage.layers, _certain_length(model, line)) // stage.shared_by)
                  for stage in stages), key=sum)
-    in_flight = _batch(line, memory) * (2 if line.engine == "vllm" else 1)
-    in_cache = (line.sequences or 1) if line.engine == "llama.cpp" else 1
-    full = max(stages, key=lambda stage: stage.weights + request_bytes(
-        model, line, stage.layers, length or 0, in_flight=in_flight))
-    weights = max(full.weights - (narrowed if line.dtype != "float32" else 0), bound[0])
-    context = max(bound[1], in_cache * request_bytes(model, line, full.layers, length or 0, in_flight=in_flight))
+    in_flight = _batch(line, memory) * (line.pipeline + 1 if line.engine == "vllm" else 1)
+
+    def request(stage: _Stage, tokens: int) -> int:
+        return request_bytes(model, line, stage.layers, tokens, in_flight=in_flight) // stage.shared_by
+
+    each = narrowed // max(1, line.ranks if line.engine else cards)
+    full = max(stages, key=lambda stage: stage.weights + request(stage, length or 0))
+    weights = max(full.weights - each, bound[0])
+    context = max(bound[1], request(full, length or 0))
     working = _working(model, line, memory) if line.engine else 0
     driver = (DRIVER_OF_MANY if line.ranks > 1 else DRIVER_ALONE) if line.engine else 0
     limit = _limit(line, memory, driver)
     fits = None
     if limit is not None and length:
-        room = limit - weights - working
-        fits = longest(
-            lambda tried: request_bytes(model, line, full.layers, tried, in_flight=in_flight) <= room, length)
+        room = limit - working
+        fits = longest(lambda tried: max(max(stage.weights - each, bound[0]) + request(stage, tried)
+                                         for stage in stages) <= room, length)
     takes = None
     if memory is not None and limit is not None:
         own = weights + working + (line.cache_bytes or context)
@@ -98,11 +101,15 @@ def fills_a_share(line: EngineLine) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The layers of one stage of a pipeline, and the bytes of its weights on one rank."""
+    """The layers of one stage of a pipeline, and the bytes of its weights on one rank.
+
+    `bound` and `weights` are of one card, `layers` of `shared_by` cards, which llama.cpp divides by whole layers.
+    """
 
     layers: list[Layers]
     bound: int
     weights: int
+    shared_by: int = 1
 
 
 def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
@@ -174,16 +181,20 @@ def _on_cards(model: Model, line: EngineLine, single: list[Layers], cards: int) 
     layers = single[len(single) + 1 - count:] if count else []
     head = (model.head or model.embedding) if count else 0
     size = ceil((sum(run.bytes.total for run in layers) + head) / cards)
-    on_one = [run for number, run in enumerate(layers) if number % cards == 0]
-    return _Stage(on_one, 0 if wanted is None else size, size)
+    return _Stage(layers, 0 if wanted is None else size, size, cards)
 
 
 def _narrowed(model: Model, line: EngineLine) -> int:
     """Return the bytes by which float32 tensors may shrink on loading: engines take 16 bits unless told otherwise."""
-    if line.dtype == "float32" or line.engine == "llama.cpp":
+    if line.dtype in ("float32", "float") or line.engine == "llama.cpp":
         return 0
     return min(model.types.get("F32", 0) // 2 + model.types.get("F64", 0) * 3 // 4,
                model.loaded * 3 // 4 if "F64" in model.types else model.loaded // 2)
+
+
+def _narrowest(model: Model, size: int) -> int:
+    """Return the bytes that are left at least of `size` bytes of weights, whichever of them are float32."""
+    return size // 4 if "F64" in model.types else size // 2
 
 
 def _keeps_type(model: Model, line: EngineLine) -> bool:
@@ -196,6 +207,15 @@ def _length(model: Model, line: EngineLine) -> int | None:
     if line.context is not None and line.context > 0:
         return line.context
     return model.positions or None
+
+
+def _certain_length(model: Model, line: EngineLine) -> int:
+    """Return the tokens whose context is certainly there: vLLM refuses to start without room for one request of the
+    length that it is told, and llama.cpp allocates it. Either may choose a shorter one if it is not told any.
+    """
+    writes = model.architecture.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel"))
+    has_cache = line.engine == "llama.cpp" or (line.engine == "vllm" and writes)
+    return max(0, line.context or 0) if has_cache and model.attention_known and not line.uncertain else 0
 
 
 def _batch(line: EngineLine, memory: int | None) -> int:

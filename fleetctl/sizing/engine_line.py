@@ -56,6 +56,7 @@ class EngineLine:
     quantization: str | None = None
     hybrid_cache: bool = True
     full_sliding_cache: bool = False
+    prefix_cache: bool = True
     text_only: bool = False
     layers_on_cards: int | None = None
     uncertain: tuple[str, ...] = field(default=())
@@ -68,11 +69,15 @@ class EngineLine:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Flags without hyphens before them. `reads`: flag to field and kind of value; "" as kind = no value follows."""
+    """Flags without hyphens before them. `reads`: flag to field and kind of value; "" as kind = no value follows.
+
+    `only` = flags that leave memory as it is with these values alone.
+    """
 
     reads: Mapping[str, tuple[str, str]]
     switches: frozenset[str]
     values: frozenset[str]
+    only: Mapping[str, frozenset[str]]
     variables: frozenset[str]
     prefixes: tuple[str, ...]
 
@@ -92,34 +97,45 @@ _VLLM = _Table(
         **dict.fromkeys(("gpu-memory-utilization", "device-memory-utilization"), ("share", "share")),
         "kv-cache-dtype": ("cache_element", "element"), "enforce-eager": ("eager", ""), "dtype": ("dtype", "text"),
         **dict.fromkeys(("quantization", "q"), ("quantization", "text")), "language-model-only": ("text_only", ""),
-        "disable-hybrid-kv-cache-manager": ("hybrid_cache", "off")},
+        "enable-prefix-caching": ("prefix_cache", ""), "disable-hybrid-kv-cache-manager": ("hybrid_cache", "off")},
     switches=_words("""
         headless trust-request-chat-template return-tokens-as-token-ids enable-auto-tool-choice trust-remote-code
         exclude-tools-when-tool-choice-none enable-prompt-tokens-details enable-per-request-metrics
         enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint enable-log-outputs
         enable-log-deltas log-error-stack disable-uvicorn-access-log allow-credentials enable-ssl-refresh
         enable-request-id-headers disable-fastapi-docs enable-offline-docs skip-tokenizer-init use-tqdm-on-load
-        disable-custom-all-reduce enable-prefix-caching no-enable-prefix-caching enable-chunked-prefill
+        disable-custom-all-reduce enable-chunked-prefill
         no-enable-chunked-prefill async-scheduling no-async-scheduling disable-cascade-attn kv-cache-metrics
         cudagraph-metrics enable-mfu-metrics disable-log-stats aggregate-engine-logging disable-log-requests
         enable-log-requests no-enable-log-requests return-sampling-mask numa-bind enable-logging-iteration-details
-        data-parallel-hybrid-lb data-parallel-external-lb dph dpe"""),
+        data-parallel-hybrid-lb data-parallel-external-lb dph dpe trust-request-mm-kwargs
+        interleave-mm-strings skip-mm-profiling jit-monitor-verbose enable-flashinfer-autotune
+        enable-layerwise-nvtx-tracing scheduler-reserve-full-isl O0 O1 O2 O3"""),
     values=_words("""
         api-server-count asc chat-template chat-template-content-format default-chat-template-kwargs response-role
         tool-call-parser tool-parser-plugin tool-server max-log-len sse-keep-alive-interval host port grpc-port uds
         uvicorn-log-level disable-access-log-for-endpoints allowed-origins allowed-methods allowed-headers api-key
         ssl-keyfile ssl-certfile ssl-ca-certs ssl-cert-reqs ssl-ciphers root-path middleware model tokenizer
-        tokenizer-mode seed allowed-local-media-path allowed-media-domains revision code-revision tokenizer-revision
+        seed allowed-local-media-path allowed-media-domains revision code-revision tokenizer-revision
         max-logprobs logprobs-mode served-model-name hf-token generation-config override-generation-config
-        download-dir safetensors-load-strategy ignore-patterns attention-backend reasoning-parser
-        reasoning-parser-plugin distributed-executor-backend master-addr master-port nnodes n node-rank r
+        download-dir safetensors-load-strategy safetensors-prefetch-num-threads safetensors-prefetch-block-size
+        ignore-patterns attention-backend mamba-backend moe-backend linear-backend reasoning-parser
+        reasoning-parser-plugin master-addr master-port nnodes n node-rank r
         distributed-timeout-seconds data-parallel-rank dpn data-parallel-start-rank dpr data-parallel-size-local dpl
         data-parallel-address dpa data-parallel-rpc-port dpp data-parallel-backend dpb all2all-backend
         max-parallel-loading-workers prefix-caching-hash-algo limit-mm-per-prompt media-io-kwargs
         mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type log-level logging-config
         show-hidden-metrics-for-version otlp-traces-endpoint collect-detailed-traces scheduling-policy
         stream-interval long-prefill-token-threshold max-num-queued-reqs shutdown-timeout kv-events-config
-        structured-outputs-config block-size task runner renderer-num-workers config-format"""),
+        structured-outputs-config block-size renderer-num-workers compilation-config cc optimization-level O
+        max-cudagraph-capture-size cudagraph-capture-sizes kv-cache-metrics-sample custom-histogram-buckets
+        mm-encoder-tp-mode mm-encoder-attn-backend max-num-queued-tokens numa-bind-nodes numa-bind-cpus
+        cpu-distributed-timeout-seconds tool-strict-level"""),
+    only={
+        "runner": _words("auto generate"), "task": _words("auto generate"), "convert": _words("auto none"),
+        "distributed-executor-backend": _words("mp ray uni external_launcher"),
+        "config-format": _words("auto hf mistral"), "tokenizer-mode": _words("auto hf slow mistral deepseek_v32"),
+        "load-format": _words("auto pt safetensors mistral fastsafetensors runai_streamer instanttensor")},
     variables=_words("""
         VLLM_CACHE_ROOT VLLM_CONFIG_ROOT VLLM_ASSETS_CACHE VLLM_XLA_CACHE_PATH VLLM_LOGGING_LEVEL VLLM_LOGGING_PREFIX
         VLLM_CONFIGURE_LOGGING VLLM_LOGGING_CONFIG_PATH VLLM_LOGGING_STREAM VLLM_LOG_STATS_INTERVAL VLLM_API_KEY
@@ -156,8 +172,9 @@ _SGLANG = _Table(
         log-requests-level log-requests-format decode-log-interval download-dir schedule-policy
         schedule-conservativeness max-queued-requests attention-backend decode-attention-backend
         prefill-attention-backend sampling-backend grammar-backend warmups file-storage-path
-        otlp-traces-endpoint preferred-sampling-params collect-tokens-histogram device max-prefill-tokens
-        page-size"""),
+        otlp-traces-endpoint preferred-sampling-params collect-tokens-histogram max-prefill-tokens page-size
+        cuda-graph-max-bs cuda-graph-bs moe-runner-backend fp8-gemm-backend radix-eviction-policy"""),
+    only={"device": _words("cuda"), "load-format": _words("auto pt safetensors fastsafetensors runai_streamer")},
     variables=_words("""
         SGLANG_HOST_IP SGLANG_PORT SGLANG_LOG_LEVEL SGLANG_LOGGING_CONFIG_PATH SGLANG_USE_MODELSCOPE
         SGLANG_HEALTH_CHECK_TIMEOUT SGLANG_CACHE_DIR SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK"""),
@@ -174,7 +191,7 @@ _LLAMA = _Table(
         "swa-full": ("full_sliding_cache", "")},
     switches=_words("""
         jinja no-jinja metrics slots no-slots props cont-batching no-cont-batching cb nocb mlock no-mmap mmap
-        kv-unified kvu no-kv-unified no-webui webui log-disable log-prefix log-timestamps offline verbose v lv
+        kv-unified kvu no-kv-unified no-webui webui log-disable log-prefix log-timestamps offline verbose v
         no-warmup warmup context-shift no-context-shift embedding embeddings reranking rerank special"""),
     values=_words("""
         model m model-url mu hf-repo hf hfr hf-file hff hf-token hft docker-repo dr alias a host port path api-prefix
@@ -182,12 +199,17 @@ _LLAMA = _Table(
         reasoning-format reasoning-budget threads t threads-batch tb threads-http timeout to batch-size b n-predict n
         predict keep seed s temp temperature top-k top-p min-p repeat-penalty repeat-last-n presence-penalty
         frequency-penalty samplers slot-save-path slot-prompt-similarity sps log-file log-verbosity verbosity cpu-mask
-        C prio poll numa flash-attn fa cache-reuse defrag-thold dt pooling rope-freq-base"""),
+        C prio poll numa flash-attn fa cache-reuse defrag-thold dt pooling rope-freq-base lv log-colors tags
+        cache-ram cram fit-target fitt fit-ctx fitc rope-scaling rope-scale yarn-orig-ctx"""),
+    only={"fit": _words("on off"), **dict.fromkeys(("split-mode", "sm"), _words("layer")),
+          **dict.fromkeys(("load-mode", "lm"), _words("auto none mmap mlock mmap+mlock dio"))},
     variables=_words("LLAMA_CACHE LLAMA_LOG_FILE LLAMA_LOG_COLORS LLAMA_LOG_VERBOSITY LLAMA_API_KEY"),
     prefixes=("LLAMA_", "GGML_"))
 
 _TABLES: dict[Engine, _Table] = {"vllm": _VLLM, "sglang": _SGLANG, "llama.cpp": _LLAMA}
-_ELSEWHERE = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "CUDA_VISIBLE_DEVICES", "PATH")
+_ELSEWHERE = _words("""
+    LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT PYTHONPATH PYTHONHOME PYTHONSTARTUP PATH CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
+    NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GGML_VK_VISIBLE_DEVICES""")
 """Variables that may bring in other code, or other cards."""
 _MODULES: dict[str, Engine] = {
     "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.launchers.api_server": "vllm",
@@ -218,11 +240,20 @@ def read_engine_line(words: Sequence[str], variables: Mapping[str, str | None]) 
         elif name and not is_off and len(values) == 1 and (
                 read := _read(kind, _expanded(values[0], variables))) is not None:
             found[name] = read
-        elif name or flag not in table.switches | table.values | {f"no-{switch}" for switch in table.switches}:
+        elif name or not (
+                all(value in table.only[flag] for value in values) if flag in table.only else
+                flag.partition(".")[0] in table.values or flag.removeprefix("no-") in table.switches):
             uncertain.append(written)
     line = EngineLine(engine, uncertain=tuple(dict.fromkeys(uncertain)))
     line = replace(line, **found)
     return replace(line, value_element=line.value_element if engine == "llama.cpp" else line.cache_element)
+
+
+def flags_of(engine: Engine) -> dict[str, bool]:
+    """Return the flags of an engine's table, each with whether a value follows it."""
+    table = _TABLES[engine]
+    return {**dict.fromkeys(table.switches, False), **dict.fromkeys((*table.values, *table.only), True),
+            **{flag: kind not in ("", "off") for flag, (_, kind) in table.reads.items()}}
 
 
 def _flags(words: Sequence[str], table: _Table) -> Iterator[tuple[str, str, list[str]]]:
@@ -241,7 +272,7 @@ def _flags(words: Sequence[str], table: _Table) -> Iterator[tuple[str, str, list
         values = [value] if has_value else []
         takes_one = table.reads.get(flag, ("", ""))[1] not in ("", "off")
         while not has_value and at < len(words) and not _is_flag(words[at]) and (
-                flag in table.values or (takes_one and not values)):
+                flag.partition(".")[0] in table.values or flag in table.only or (takes_one and not values)):
             values.append(words[at])
             at += 1
         yield written, flag, values

@@ -12,6 +12,7 @@ from fleetctl.documents.quantity import format_bytes, some
 from fleetctl.sizing.card_bytes import CardNeed, card_need
 from fleetctl.sizing.engine_line import Engine, EngineLine
 
+MOST_CARDS = 1_024
 SIZE_FLAGS: dict[Engine, tuple[str, str]] = {
     "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size"), "sglang": ("--tp-size", "--pp-size")}
 LENGTH_FLAGS: dict[Engine, str] = {
@@ -133,16 +134,21 @@ def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple
     """
     has_sizes = line.engine in SIZE_FLAGS
     found: list[tuple[int, int, CardKind, int, int]] = []
+    layers, held = sum(run.count for run in model.layers), sum(run.count * run.bytes.total for run in model.layers)
     for kind in kinds:
+        limit = card_need(model, line, cards=1, memory=kind.memory).limit or kind.memory
         tensor = 1
-        while tensor <= min(kind.per_node, kind.in_fleet):
-            for nodes in (1,) if 2 * tensor <= kind.per_node else range(1, kind.in_fleet // kind.per_node + 1):
+        while tensor <= min(kind.per_node, kind.in_fleet, MOST_CARDS):
+            least = max(1, held // (tensor * max(1, limit)))
+            most = 1 if 2 * tensor <= kind.per_node else min(
+                kind.in_fleet // kind.per_node, layers, MOST_CARDS // tensor)
+            divides = not has_sizes or not model.heads or model.heads % tensor == 0
+            for nodes in range(least, most + 1) if divides else ():
                 tried = replace(line, tensor=tensor, pipeline=nodes, data=1, experts=min(line.experts, tensor)
                                 ) if has_sizes else line
-                divides = not has_sizes or not model.heads or model.heads % tensor == 0
                 need = card_need(model, tried, cards=tensor * nodes, memory=kind.memory)
                 room = kind.memory - need.driver if need.limit is None else need.limit
-                if divides and need.least - need.driver <= room:
+                if need.least - need.driver <= room:
                     found.append((tensor * nodes * kind.memory, nodes, kind, tensor, nodes))
                     break
             tensor *= 2

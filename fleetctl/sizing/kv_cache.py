@@ -19,6 +19,8 @@ SLIDING_SHARE = 0.8
 """SGLang's `--swa-full-tokens-ratio`."""
 _PADDED = 256
 """llama.cpp's cells of a context come in multiples of this."""
+_SEQUENCES = 4
+"""llama.cpp's `--parallel`; they share the cells of one context."""
 
 
 class Pool(NamedTuple):
@@ -92,26 +94,30 @@ def kinds(layers: Iterable[Layers]) -> Counter[str]:
     return counts
 
 
-def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int) -> int:
+def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int,
+                  block: int = BLOCK) -> int:
     """Return what one request of `tokens` takes on a rank with these layers; `in_flight` = tokens of the steps that
-    vLLM may have scheduled at once (`max_admission_blocks_per_request`).
+    vLLM may have scheduled at once (`max_admission_blocks_per_request`; `MambaSpec.max_memory_usage_bytes`).
     """
     if line.engine == "vllm":
-        size, block, groups = pool(model, line, layers)
+        size, block, groups = pool(model, line, layers, block=block)
         in_window = {"sliding": min(model.window - 1 + in_flight, tokens),
                      "chunked": min(model.window + in_flight, tokens)}
-        blocks = sum(count * (1 if kind == "state" else -(-in_window.get(kind, tokens) // block) + (kind == "sliding"))
-                     for kind, count in groups.items())
-        return blocks * size
+        of_kind = {kind: -(-in_window.get(kind, tokens) // block) + (kind == "sliding") for kind in groups}
+        of_kind["state"] = 2 if line.prefix_cache else 1
+        return size * sum(count * of_kind[kind] for kind, count in groups.items())
     counts = kinds(layers)
     of_token = token_bytes(model, line)
     local = counts["sliding"] + counts["chunked"]
     if line.engine == "sglang":
         share = SLIDING_SHARE if line.hybrid_cache else 1.0
         return int(tokens * of_token * (counts["full"] + share * local)) + counts["state"] * state_bytes(model, line)
+    sequences = line.sequences if line.sequences and line.sequences > 0 else _SEQUENCES
     cells = -(-tokens // _PADDED) * _PADDED
-    window = cells if line.full_sliding_cache else min(cells, -(-(model.window + in_flight) // _PADDED) * _PADDED)
-    return int(of_token * (cells * counts["full"] + window * local)) + counts["state"] * state_bytes(model, line)
+    in_one = -(-(model.window * sequences + in_flight) // _PADDED) * _PADDED
+    window = cells if line.full_sliding_cache else min(cells, in_one)
+    states = counts["state"] * sequences * state_bytes(model, line)
+    return int(of_token * (cells * counts["full"] + window * local)) + states
 
 
 def certain_bytes(model: Model, line: EngineLine, layers: Iterable[Layers], tokens: int) -> int:

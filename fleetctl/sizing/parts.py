@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from fleetctl.documents.model import Layers, Model
@@ -18,7 +18,7 @@ from fleetctl.sizing.headers import Tensor
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|blk|block)\.([0-9]{1,6})\.(.*)")
 _VISION = re.compile(r"(^|\.)(vision|visual|vit|audio|image|multi_modal|multimodal|mm_|mm\.|v\.blk|speech|aligner|"
-                     r"connector|patch_embed|merger)|vision_|_projector\.")
+                     r"connector|patch_embed|merger|talker|token2wav|code2wav|tts)|vision_|_projector\.")
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|token_embd|embeddings?|embed_in|"
                         r"word_embedding)(\.weight|\.word_embeddings\.weight|$)")
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output_layer)\.|^output\.")
@@ -29,6 +29,10 @@ _KEY_VALUE = re.compile(r"(^|\.)(k_proj|v_proj|key_proj|value_proj|wk|wv|k|v|att
 _FUSED = re.compile(r"(^|\.)(qkv_proj|qkv|Wqkv|c_attn|query_key_value|attn_qkv|in_proj_qkv|att_proj)\.")
 _WHOLE = re.compile(r"(norm|ln_|layernorm|layer_norm|q_a_proj|kv_a_proj|attn_q_a|attn_kv_a|router|e_score_correction|"
                     r"(^|\.)gate\.|ffn_gate_inp|shared_expert_gate|indexer|wq_b|weights_proj|wpe)")
+_GPTQ_UNUSED = re.compile(r"\.(qzeros|g_idx)$")
+"""What kernels for GPTQ drop after loading: zeros of symmetric weights, the order of columns."""
+_NUMBER = re.compile(r"[0-9]+")
+_OF_LAYERS = frozenset({"split", "key_value", "whole", "experts", "fused"})
 _SCALE = re.compile(r"(scale_inv|scales?|qzeros|g_idx|absmax|quant_map|quant_state.*|_scale|input_scale|"
                     r"weight_scale.*)$")
 
@@ -41,25 +45,29 @@ class _Layer:
     experts: int = 0
 
 
-@dataclass(slots=True)
-class _Parts:
-    layers: list[_Layer]
-    elsewhere: Counter[str] = field(default_factory=Counter)
-
-
 def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture) -> Model:
     """Return the description of a checkpoint with these tensors."""
-    parts = _Parts([_Layer() for _ in range(architecture.layers)])
-    head_is_copy = architecture.tied and has_head(tensors)
-    for tensor in tensors:
-        _add(parts, tensor, architecture, drop_head=head_is_copy)
+    layers = [_Layer() for _ in range(architecture.layers)]
+    elsewhere: Counter[str] = Counter()
+    alike = [_NUMBER.sub("0", tensor.name) for tensor in tensors]  # there are 100,000 names, and some dozens of kinds
+    parts = _parts_of(alike, tensors, architecture)
+    for name, tensor in zip(alike, tensors, strict=True):
+        part = parts[name]
+        found = _LAYER.search(tensor.name) if part in _OF_LAYERS else None
+        if found is None:
+            elsewhere[part] += tensor.size
+        elif int(found[1]) >= len(layers):
+            elsewhere["draft"] += tensor.size
+        else:
+            _add(layers[int(found[1])], part, tensor.size, architecture)
     types: Counter[str] = Counter()
     for tensor in tensors:
         types[tensor.type] += tensor.size
-    elsewhere = parts.elsewhere
+    scales = {name for name in parts if _SCALE.search(name)}
     return Model.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": source, "architecture": architecture.name,
-        "parameters": sum(_elements(tensor, architecture.bits) for tensor in tensors if not _SCALE.search(tensor.name)),
+        "parameters": sum(_elements(tensor, architecture.bits)
+                          for name, tensor in zip(alike, tensors, strict=True) if name not in scales),
         "bytes": sum(types.values()), "types": dict(sorted(types.items())),
         **({"quantization": architecture.quantization} if architecture.quantization else {}),
         "elementBytes": architecture.element_bytes, "positions": architecture.positions,
@@ -71,7 +79,7 @@ def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture)
         **({"state": architecture.state.as_json()} if architecture.state else {}),
         "embedding": elsewhere["embedding"], "head": elsewhere["head"], "outside": elsewhere["outside"],
         "vision": elsewhere["vision"], "draft": elsewhere["draft"], "unused": elsewhere["unused"],
-        "layers": [run.as_json() for run in _runs(parts.layers, architecture.kinds)],
+        "layers": [run.as_json() for run in _runs(layers, architecture.kinds)],
         "attentionKnown": architecture.known})
 
 
@@ -80,39 +88,54 @@ def has_head(tensors: Iterable[Tensor]) -> bool:
     return any(_HEAD.search(tensor.name) for tensor in tensors)
 
 
-def _add(parts: _Parts, tensor: Tensor, architecture: Architecture, *, drop_head: bool) -> None:
-    name, size = tensor.name, tensor.size
+def _parts_of(alike: Sequence[str], tensors: Sequence[Tensor], architecture: Architecture) -> dict[str, str]:
+    """Return the part of each name: one of `_OF_LAYERS`, or what `Model` has beside its layers."""
+    sizes: Counter[str] = Counter()
+    for name, tensor in zip(alike, tensors, strict=True):
+        sizes[name] += tensor.size
+    stacks: Counter[str] = Counter()
+    for name, size in sizes.items():
+        if (found := _LAYER.search(name)) and not _VISION.search(name):
+            stacks[name[:found.start(1)]] += size
+    stack = max(stacks, key=stacks.__getitem__, default="")
+    drop_head = architecture.tied and has_head(tensors)
+    return {name: _part(name, stack, architecture, drop_head=drop_head) for name in sizes}
+
+
+def _part(name: str, stack: str, architecture: Architecture, *, drop_head: bool) -> str:
+    """Return the part of a tensor; `stack` = what is before the number of a layer in the model that writes text."""
     found = _LAYER.search(name)
-    if _UNUSED.search(name):
-        parts.elsewhere["unused"] += size
-    elif _VISION.search(name):
-        parts.elsewhere["vision"] += size
-    elif _DRAFT.search(name) or (found and int(found[1]) >= len(parts.layers)):
-        parts.elsewhere["draft"] += size
-    elif found:
-        _add_to(parts.layers[int(found[1])], found[2], size, architecture)
-    elif _HEAD.search(name):
-        parts.elsewhere["unused" if drop_head else "head"] += size
-    elif _EMBEDDING.search(name):
-        parts.elsewhere["embedding"] += size
-    else:
-        parts.elsewhere["outside"] += size
+    if _UNUSED.search(name) or (architecture.quantization == "gptq" and _GPTQ_UNUSED.search(name)):
+        return "unused"
+    if _VISION.search(name):
+        return "vision"
+    if _DRAFT.search(name):
+        return "draft"
+    if found:
+        return _part_of_layer(found[2], architecture) if name[:found.start(1)] == stack else "vision"
+    if _HEAD.search(name):
+        return "unused" if drop_head else "head"
+    return "embedding" if _EMBEDDING.search(name) else "outside"
 
 
-def _add_to(layer: _Layer, name: str, size: int, architecture: Architecture) -> None:
-    """Count a tensor of a layer, by the name of its module: its scales are divided as it is."""
+def _part_of_layer(name: str, architecture: Architecture) -> str:
+    """Return the part of a layer's tensor, by the name of its module: its scales are divided as it is."""
     if _EXPERTS.search(name):
-        layer.experts += size
-    elif _FUSED.search(name) and architecture.heads:
+        return "experts"
+    if _FUSED.search(name) and architecture.heads:
+        return "fused"
+    if _KEY_VALUE.search(name):
+        return "key_value"
+    return "whole" if _WHOLE.search(name) else "split"
+
+
+def _add(layer: _Layer, part: str, size: int, architecture: Architecture) -> None:
+    if part == "fused":
         values = size * 2 * architecture.kv_heads // (architecture.heads + 2 * architecture.kv_heads)
         layer.key_value += values
         layer.split += size - values
-    elif _KEY_VALUE.search(name):
-        layer.key_value += size
-    elif _WHOLE.search(name):
-        layer.whole += size
     else:
-        layer.split += size
+        setattr(layer, part, getattr(layer, part) + size)
 
 
 def _runs(layers: Iterable[_Layer], kinds: Iterable[LayerKind]) -> list[Layers]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, prod
 from typing import Any
 
-from fleetctl.sizing.headers import SAFETENSORS_BITS, Tensor
+from fleetctl.sizing.headers import GGUF_TYPES, SAFETENSORS_BITS, Tensor
 
 Shape = tuple[int, ...]
 NARROW = {"float16": "F16", "bfloat16": "BF16"}
@@ -14,6 +14,8 @@ NARROW = {"float16": "F16", "bfloat16": "BF16"}
 
 def tensors_of(fact: dict[str, Any]) -> list[Tensor]:
     """Return the stored tensors of a model of models.yaml."""
+    if "gguf" in fact:
+        return list(_gguf(fact["gguf"]))
     config = {**fact["config"], **fact["config"].get("text_config", {})}
     method = config.get("quantization_config", {})
     narrow = NARROW.get(config.get("torch_dtype", ""), "F32" if config["model_type"] == "gpt2" else "BF16")
@@ -241,3 +243,43 @@ def _gpt2(config: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
             yield from ((f"{at}.{name}.weight", (inside, outside)), (f"{at}.{name}.bias", (outside,)))
         for name in ("ln_1", "ln_2"):
             yield from ((f"{at}.{name}.weight", (hidden,)), (f"{at}.{name}.bias", (hidden,)))
+
+
+def _gguf(metadata: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield the tensors of a file in Q4_K_M: some layers' values and down projections, and the head, have Q6_K
+    (`llama_tensor_get_type` of llama.cpp).
+    """
+    kind = metadata["general.architecture"]
+    own = {name.removeprefix(f"{kind}."): value for name, value in metadata.items()}
+    hidden, vocab, layers = own["embedding_length"], own["vocab_size"], own["block_count"]
+    heads, kv_heads, experts = own["attention.head_count"], own["attention.head_count_kv"], own.get("expert_count", 0)
+    size = own.get("attention.key_length", hidden // heads)
+    yield _packed("token_embd.weight", (vocab, hidden), "Q4_K")
+    yield _packed("output.weight", (vocab, hidden), "Q6_K")
+    yield _packed("output_norm.weight", (hidden,), "F32")
+    if kind == "llama":
+        yield _packed("rope_freqs.weight", (size // 2,), "F32")
+    for layer in range(layers):
+        wide = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+        more = "Q6_K" if wide else "Q4_K"
+        shapes: list[tuple[str, Shape, str]] = [
+            ("attn_norm", (hidden,), "F32"), ("ffn_norm", (hidden,), "F32"), ("attn_q", (heads * size, hidden), "Q4_K"),
+            ("attn_k", (kv_heads * size, hidden), "Q4_K"), ("attn_v", (kv_heads * size, hidden), more),
+            ("attn_output", (hidden, heads * size), "Q4_K")]
+        if kind == "qwen3moe":
+            shapes += [("attn_q_norm", (size,), "F32"), ("attn_k_norm", (size,), "F32")]
+        if experts:
+            inner = own["expert_feed_forward_length"]
+            shapes += [("ffn_gate_inp", (experts, hidden), "F32"), ("ffn_gate_exps", (experts, inner, hidden), "Q4_K"),
+                       ("ffn_up_exps", (experts, inner, hidden), "Q4_K"),
+                       ("ffn_down_exps", (experts, hidden, inner), more)]
+        else:
+            inner = own["feed_forward_length"]
+            shapes += [("ffn_gate", (inner, hidden), "Q4_K"), ("ffn_up", (inner, hidden), "Q4_K"),
+                       ("ffn_down", (hidden, inner), more)]
+        yield from (_packed(f"blk.{layer}.{name}.weight", shape, packed) for name, shape, packed in shapes)
+
+
+def _packed(name: str, shape: Shape, kind: str) -> Tensor:
+    elements, size = next(row[1:] for row in GGUF_TYPES.values() if row[0] == kind)
+    return Tensor(name, kind, shape, prod(shape) // elements * size)

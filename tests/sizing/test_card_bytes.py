@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.documents.model import Model
 from fleetctl.sizing.card_bytes import card_need
-from fleetctl.sizing.engine_line import EngineLine
+from fleetctl.sizing.engine_line import ENGINES, Engine, EngineLine
 from fleetctl.sizing.kv_cache import pool
 from tests.sizing.test_public_models import FACTS, GIB, described
 
@@ -21,7 +23,7 @@ LINES = st.builds(
     layers_on_cards=st.sampled_from([None, -1, 0, 7, 99]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(sorted(MODELS)), line=LINES, cards=st.integers(1, 16),
        memory=st.sampled_from([None, 24 * GIB, 80 * GIB]))
 def test_the_bound_is_never_above_the_estimate(name: str, line: EngineLine, cards: int, memory: int | None) -> None:
@@ -31,7 +33,7 @@ def test_the_bound_is_never_above_the_estimate(name: str, line: EngineLine, card
     assert need.bound_weights <= MODELS[name].loaded
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(sorted(MODELS)), engine=st.sampled_from(["vllm", "sglang"]),
        tensor=st.sampled_from([1, 2, 4, 8]), pipeline=st.sampled_from([1, 2, 4]))
 def test_more_ranks_never_need_more_weights_each(name: str, engine: str, tensor: int, pipeline: int) -> None:
@@ -41,6 +43,84 @@ def test_more_ranks_never_need_more_weights_each(name: str, engine: str, tensor:
     one = EngineLine(engine, tensor=tensor, pipeline=pipeline)  # type: ignore[arg-type]
     assert weights(EngineLine(one.engine, tensor=2 * tensor, pipeline=pipeline)) <= weights(one)
     assert weights(EngineLine(one.engine, tensor=tensor, pipeline=2 * pipeline)) <= weights(one)
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.sampled_from(sorted(MODELS)), line=LINES, cards=st.integers(1, 16), more=st.sampled_from(
+    ["tensor", "pipeline", "cards"]))
+def test_more_ranks_need_no_more_context_each(name: str, line: EngineLine, cards: int, more: str) -> None:
+    one = replace(line, data=1, attention_data=False, context=4096)
+    several = one if more == "cards" else replace(one, **{more: 2 * getattr(one, more)})
+    few = card_need(MODELS[name], one, cards=cards, memory=None)
+    many = card_need(MODELS[name], several, cards=2 * cards, memory=None)
+    assert many.bound <= few.bound
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.sampled_from(sorted(MODELS)), engine=st.sampled_from(["vllm", "sglang"]),
+       tensor=st.sampled_from([1, 2, 4, 8, 16, 64]), data=st.sampled_from([1, 2, 8]), by_experts=st.booleans())
+def test_the_bound_is_at_most_an_equal_part_and_what_each_rank_holds(name: str, engine: Engine, tensor: int, data: int,
+                                                                     by_experts: bool) -> None:
+    model = MODELS[name]
+    line = EngineLine(engine, tensor=tensor, data=data, expert_parallel=by_experts, experts=tensor if by_experts else 1)
+    held = sum(run.count * (run.bytes.whole + run.bytes.key_value) for run in model.layers)
+    one_more = sum(run.count * run.bytes.experts for run in model.layers) / max(1, model.experts)
+    bound = card_need(model, line, cards=line.ranks, memory=None).bound_weights
+    assert bound <= model.loaded / tensor + held + one_more * by_experts
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=st.sampled_from(sorted(MODELS)), line=LINES, cards=st.integers(1, 16),
+       memory=st.sampled_from([24 * GIB, 80 * GIB, 141 * GIB]))
+def test_the_length_that_is_said_to_fit_fits_and_no_longer_one(name: str, line: EngineLine, cards: int, memory: int
+                                                               ) -> None:
+    need = card_need(MODELS[name], line, cards=cards, memory=memory)
+    if need.limit is None or need.length is None:
+        return
+
+    def takes(length: int) -> int:
+        told = card_need(MODELS[name], replace(line, context=length), cards=cards, memory=memory)
+        return told.weights + told.working + told.context
+
+    wanted = line.context if line.context and line.context > 0 else MODELS[name].positions
+    assert not need.length or takes(need.length) <= need.limit
+    assert need.length == wanted or takes(need.length + 1) > need.limit
+
+
+def test_vllm_s_share_is_of_the_whole_card_and_sglang_s_of_what_is_free_at_its_start() -> None:
+    model, memory = MODELS["llama-3.1-8b"], 80 * GIB
+    vllm, sglang = (card_need(model, EngineLine(engine, share=0.5), cards=1, memory=memory) for engine in ENGINES[:2])
+    assert (vllm.limit, vllm.takes) == (40 * GIB, 40 * GIB + vllm.driver)
+    assert (sglang.limit, sglang.takes) == ((memory - sglang.driver) // 2, (memory + sglang.driver) // 2)
+
+
+def test_mxfp4_is_bound_by_its_stored_bytes_and_estimated_as_padded() -> None:
+    need = card_need(MODELS["gpt-oss-20b"], EngineLine("vllm"), cards=1, memory=80 * GIB)
+    assert (round(need.bound_weights / GIB, 1), round(need.weights / GIB, 1)) == (12.8, 13.7)
+
+
+def test_a_shortened_type_counts_wherever_its_tensors_lie() -> None:
+    layers = [{"count": 2, "bytes": {"split": 100}}]
+    wide = tiny(bytes=1000, types={"F32": 800, "BF16": 200}, embedding=800, layers=layers)
+    need = card_need(wide, EngineLine("vllm", pipeline=2), cards=2, memory=None)
+    assert need.bound_weights == 500  # of 900 in the first stage, 400 are dropped
+    assert card_need(wide, EngineLine("vllm", pipeline=2, dtype="float"), cards=2, memory=None).bound_weights == 900
+
+
+def test_a_context_that_llama_cpp_may_shorten_or_no_cache_holds_is_not_certain() -> None:
+    model = MODELS["llama-3.1-8b"]
+    lengths = {length: card_need(model, EngineLine("llama.cpp", layers_on_cards=99, context=length), cards=1,
+                                 memory=24 * GIB).bound_context for length in (None, 0, 4096)}
+    assert lengths == {None: 0, 0: 0, 4096: 4096 * 131_072}
+    line = EngineLine("vllm", context=4096)
+    for other in ({"architecture": "BertModel"}, {"attention_known": False}):
+        assert card_need(model.model_copy(update=other), line, cards=1, memory=None).bound_context == 0
+
+
+def test_llama_cpp_s_cells_are_shared_by_its_sequences() -> None:
+    one, four = (card_need(MODELS["llama-3.1-8b"], EngineLine("llama.cpp", context=16_384, sequences=count), cards=1,
+                           memory=24 * GIB).context for count in (1, 4))
+    assert one == four == 2 * GIB
 
 
 def test_405b_does_not_fit_on_one_card_and_fits_on_sixteen() -> None:

@@ -45,7 +45,7 @@ def test_values_that_only_the_node_knows_do_not_matter_where_memory_does_not_dep
 
 @pytest.mark.parametrize("word", [
     "--cpu-offload-gb 4", "--kv-offloading-size 8", "--load-format dummy", "--hf-overrides {}", "--config vllm.yaml",
-    "--speculative-config {}", "--kv-transfer-config {}", "--enable-lora", "--no-such-flag", "--tensor-par 2", "-O3",
+    "--speculative-config {}", "--kv-transfer-config {}", "--enable-lora", "--no-such-flag", "--tensor-par 2", "-tp8",
     "--gpu-memory-utilization 1.5", "--tensor-parallel-size 0", "--tensor-parallel-size two", "--max-model-len",
     "--additional-config {}", "--decode-context-parallel-size 2", "stray"])
 def test_what_may_lower_the_memory_or_is_not_known_is_uncertain(word: str) -> None:
@@ -67,6 +67,49 @@ def test_variables_of_the_engine_are_uncertain_unless_they_are_known_to_leave_me
         "VLLM_CPU_KVCACHE_SPACE", "LD_PRELOAD")
     assert read("llama-server -m x", GGML_CUDA_ENABLE_UNIFIED_MEMORY="1").uncertain == (
         "GGML_CUDA_ENABLE_UNIFIED_MEMORY",)
+
+
+@pytest.mark.parametrize("text", [
+    "vllm serve m -O3", "vllm serve m -O 3 --compilation-config {} --compilation-config.mode=3 -cc.level 3",
+    "vllm serve m --runner generate --load-format safetensors --load_format=runai_streamer --task auto",
+    "vllm serve m --disable-log-requests --override-generation-config.temperature 0 --no-enable-log-requests",
+    "vllm serve m --distributed-executor-backend ray --nnodes 2 --node-rank 1 --headless --master-addr h",
+    "sglang serve --model-path m --device cuda --cuda-graph-max-bs 16", "llama-server -m x -lv 3 --fit off -sm layer"])
+def test_what_leaves_memory_as_it_is_is_known(text: str) -> None:
+    assert read(text).uncertain == ()
+
+
+@pytest.mark.parametrize(("engine", "flags"), [
+    ("vllm serve m", """
+        --runner pooling, --task embed, --convert classify, --load-format bitsandbytes, --load-format dummy,
+        --distributed-executor-backend my.Executor, --hf-overrides.num_hidden_layers 2, --kv-cache-dtype nvfp4,
+        --kv-cache-dtype int4_per_token_head, --kv-cache-dtype-skip-layers 0, --num-gpu-blocks-override 8, -dcp 2,
+        -pcp 2, --enable-sleep-mode, --mm-encoder-only, -sc {}, $(MORE), --speculative-config.method mtp, --enable-eplb,
+        --offload-group-size 2, --quantization-config {}, --worker-cls x.Worker, --model-impl transformers, -tp=8x,
+        --gpu-memory-util 0.9, --swap-space 4, --device cpu"""),
+    ("python3 -m sglang.launch_server --model-path m", """
+        --device cpu, --cpu-offload-gb 20, --moe-dp-size 2, --moe-a2a-backend deepep, --is-embedding, --config s.yaml,
+        --kv-cache-dtype fp4_e2m1, --torchao-config int4wo-128, --enable-unified-memory, --mem-frac 0.9,
+        --json-model-override-args {}, --offload-group-size 2, --kt-num-gpu-experts 8, --load-format layered"""),
+    ("llama-server -m x -ngl 99", """
+        -ngl auto, -ot exps=CPU, --cpu-moe, --n-cpu-moe 8, -ts 3;1, -sm row, -dev none, -nkvo, --rpc h:50052, -ncffn 8,
+        --override-kv llama.block_count=int:2, --models-dir x, --fit maybe, -ngl $(LAYERS)""")])
+def test_what_engines_accept_and_may_lower_the_memory_is_uncertain(engine: str, flags: str) -> None:
+    for flag in flags.split(","):
+        assert read(f"{engine} {flag.strip()}").uncertain, flag
+    assert read(engine).uncertain == ()
+
+
+def test_of_a_flag_that_is_told_twice_the_last_counts() -> None:
+    assert read("vllm serve m -tp 2 --tensor-parallel-size=8").tensor == 8
+    assert read("vllm serve m --enforce-eager --no-enforce-eager").eager is False
+
+
+@pytest.mark.parametrize("name", [
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "VLLM_PP_LAYER_PARTITION", "VLLM_MLA_DISABLE", "LD_AUDIT",
+    "VLLM_PLUGINS"])
+def test_a_variable_that_changes_cards_layers_or_code_is_uncertain(name: str) -> None:
+    assert read("vllm serve m", **{name: "0"}).uncertain == (name,)
 
 
 def test_sglang_and_llama_cpp_have_tables_of_their_own() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fleetctl.documents.model import Model
-from fleetctl.sizing.architecture import from_config
+from fleetctl.sizing.architecture import from_config, from_gguf
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import EngineLine
 from fleetctl.sizing.kv_cache import kinds, state_bytes, token_bytes
@@ -27,7 +27,8 @@ GIB = 1 << 30
 def described(name: str) -> Model:
     """Return the description of a public model."""
     fact = FACTS[name]
-    return model_of(name, tensors_of(fact), from_config(fact["config"]))
+    found = from_gguf(fact["gguf"], tied=False) if "gguf" in fact else from_config(fact["config"])
+    return model_of(name, tensors_of(fact), found)
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -38,6 +39,7 @@ def test_parameters_and_bytes_are_those_published(name: str) -> None:
         stored = sum(prod(tensor.shape) for tensor in tensors_of(fact))
     assert stored == pytest.approx(fact.get("parameters", stored), rel=1e-6)
     assert model.bytes == fact.get("bytes", model.bytes)
+    assert model.bytes == pytest.approx(fact.get("file", model.bytes), rel=0.01)
 
 
 @pytest.mark.parametrize("name", FACTS)
