@@ -190,6 +190,25 @@ def test_a_repository_of_a_hub_is_described_at_its_commit_and_the_token_goes_to_
     assert not any("index.json" in name for name, _, _ in files_asked.seen), "the names of the files are known"
 
 
+def test_a_gguf_file_in_a_folder_of_a_repository_is_named_with_it(tmp_path: Path) -> None:
+    (tmp_path / "Q8_0").mkdir()
+    write_gguf(tmp_path / "Q8_0" / "tiny.gguf", 7)
+
+    def answer(asked: Asked) -> None:
+        if asked.path.startswith("/api/"):
+            names = ("config.json", "Q4_0/tiny.gguf", "Q8_0/tiny.gguf", "vae/model.safetensors")
+            asked.send(200, json.dumps({"sha": COMMIT, "siblings": [{"rfilename": name} for name in names]}).encode())
+        else:
+            asked.send_range((tmp_path / asked.path.partition(COMMIT)[2].lstrip("/")).read_bytes())
+
+    with serving(answer) as (hub, _):
+        variables = {"HF_ENDPOINT": hub}
+        assert "it has 2 GGUF files: name one with --file, such as Q4_0/tiny.gguf" in message(
+            "hf:org/tiny", **variables)
+        assert describe("hf:org/tiny", file="Q8_0/tiny.gguf", variables=variables).vocabulary == 7
+    assert describe(str(tmp_path), file="Q8_0/tiny.gguf").vocabulary == 7
+
+
 def test_what_a_hub_refuses_says_what_may_be_wrong(tmp_path: Path) -> None:
     with serving(hub_of(tmp_path, [])) as (hub, _):
         assert "401: there is no such repository, or it needs a token in HF_TOKEN" in message(
@@ -353,7 +372,8 @@ def test_a_bucket_is_read_by_ranges_and_its_errors_are_one_line(
     artifact = write_index(str(tmp_path))
     assert describe(f"s3://lab/tiny/{NAME}").source == f"s3://lab/tiny@{artifact}"
     assert sum(end - start for path, start, end in bucket.asked if path.endswith(".safetensors")) < 3 * 5_000
-    assert message("s3://other/tiny") == "s3://other/tiny: The specified bucket does not exist"
+    assert message("s3://other/tiny") == (
+        "s3://other/tiny: there is no such folder or file: The specified bucket does not exist")
     monkeypatch.setitem(sys.modules, "fsspec", SimpleNamespace(filesystem={}.__getitem__))
     assert message("s3://lab/tiny").startswith("s3://lab/tiny: ")
     monkeypatch.setitem(sys.modules, "fsspec", None)
@@ -404,5 +424,5 @@ def test_a_list_of_shards_names_files_beside_it(tmp_path: Path, name: str) -> No
     listed: dict[str, Any] = {"weight_map": {"a": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(listed))
     found = message(str(folder))
-    assert "is not the name of a file beside the others" in found or "is missing" in found
+    assert "is not the name of a file beside it" in found
     assert len(found) < 300 + len(str(folder))
