@@ -137,7 +137,8 @@ def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Mode
         metadata = own if metadata is None else metadata
         tensors += stored
         progress(number, len(names))
-    return model_of(origin.name, _without_twice(tensors), from_gguf(metadata or {}, tied=not has_head(tensors)))
+    return model_of(f"{origin.name}/{names[0]}", _without_twice(tensors),  # a folder has files of several quantizations
+                    from_gguf(metadata or {}, tied=not has_head(tensors)))
 
 
 def _without_twice(tensors: list[Tensor]) -> list[Tensor]:

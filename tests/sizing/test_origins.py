@@ -153,7 +153,7 @@ def test_an_index_of_weights_tells_the_files_of_a_server_and_names_the_revision(
     with serving(of_folder(tmp_path)) as (url, _):
         assert "a folder over HTTP cannot be listed" in message(url)
         model = describe(f"{url}/{NAME}")
-        assert model.source == f"{url}@{artifact}"
+        assert model.source == f"{url}@{artifact}/tiny.gguf"
         local = describe(str(tmp_path / NAME))
         assert local.model_copy(update={"source": model.source}) == model
         write_gguf(tmp_path / "tiny.gguf", 8)
