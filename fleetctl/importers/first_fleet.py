@@ -128,7 +128,7 @@ def _members(wanted: FirstFleet, key: str, need: Need | None) -> list[dict[str, 
     args += [engine.file, file] if engine.file and file else []
     selector: dict[str, Any] = {}
     if need is None:
-        weights = weights_bytes(key)
+        weights = wanted.described[key][1].bytes if key in wanted.described else weights_bytes(key)
         claim = {"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB}
     else:
         claim = {"gpus": need.gpus * SHARE, **filled({"vram": need.vram})}

@@ -79,6 +79,16 @@ def test_a_hub_is_named_by_the_environment_and_init_uses_what_was_described(
     assert (len(plan["actions"]), plan["blocked"]) == (1, [])
 
 
+def test_a_token_for_a_hub_over_plain_http_is_warned_about(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    for hub, is_warned in (("http://hub.example.com", True), ("http://127.0.0.1:1", False)):
+        monkeypatch.setenv("HF_ENDPOINT", hub)
+        done = cli("model", "describe", "hf:org/tiny@main")
+        assert (done.code, "sending the token in HF_TOKEN to hub.example.com over plain http" in done.err) == (
+            1, is_warned)
+
+
 def test_an_index_and_a_description_are_written_together(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "fleets" / "models" / "m.json"
     done = cli("weights", "index", folder, "--describe", out)
