@@ -203,7 +203,7 @@ def _about_size(wanted: FirstFleet, key: str, need: Need | None) -> Iterator[str
     yield ("The model's name does not tell its size: check how many cards it needs." if weights is None else
            f"A guess from the model's name, please check: {ceil(weights / GIB)} GiB of weights, plus 20% for the "
            "cache.")
-    yield f"To know it, run `{describe_command(key)}`, and `fleetctl init` again."
+    yield f"To know it, run `{describe_command(key)}`, and `fleetctl init --force` again."
 
 
 def describe_command(key: str, folder: str = ".") -> str:
