@@ -9,8 +9,8 @@ import pytest
 from cli_result import Cli
 
 from fleetctl.fleetfile.model_numbers import parse_description
+from tests.sizing.model_server import hub_of, serving
 from tests.sizing.test_describe import CONFIG, PARAMETERS, write_model
-from tests.sizing.test_origins import hub_of, serving
 
 
 @pytest.fixture

@@ -5,15 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,64 +18,8 @@ import pytest
 from fleetctl.agent.weights.index import NAME, write_index
 from fleetctl.sizing import origins
 from fleetctl.sizing.describe import DescribeError, describe
+from tests.sizing.model_server import COMMIT, Answer, Asked, hub_of, of_folder, serving
 from tests.sizing.test_describe import CONFIG, LLAMA, TENSORS, header_of, write_model, write_safetensors
-
-COMMIT = "0123456789abcdef" * 2 + "01234567"
-Answer = Callable[["Asked"], None]
-
-
-class Asked(BaseHTTPRequestHandler):
-    """One request. `answer` says what becomes of it; each is in `seen`, with the range that it asks for."""
-
-    answer: Answer
-    seen: list[tuple[str, int, int]]
-    headers_seen: list[dict[str, str]]
-
-    def do_GET(self) -> None:
-        begin, _, end = self.headers.get("Range", "bytes=0--1").removeprefix("bytes=").partition("-")
-        self.seen.append((self.path, int(begin), int(end) + 1))
-        self.headers_seen.append(dict(self.headers))
-        type(self).answer(self)
-
-    def send(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content_Length": str(len(body)), **headers}.items():
-            if value:
-                self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def send_range(self, data: bytes, **headers: str) -> None:
-        _, begin, end = self.seen[-1]
-        piece = data[begin:end]
-        self.send(206 if piece else 416, piece, **{
-            "Content_Range": f"bytes {begin}-{begin + len(piece) - 1}/{len(data)}", **headers})
-
-    def send_file_of(self, folder: Path) -> None:
-        path = folder / self.path.partition("?")[0].rpartition("/")[2]
-        self.send_range(path.read_bytes()) if path.is_file() else self.send(404)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(answer: Answer) -> Iterator[tuple[str, type[Asked]]]:
-    """Serve requests with `answer`; yields the address, and the class with what was asked."""
-    handler = type("Handler", (Asked,), {"answer": staticmethod(answer), "seen": [], "headers_seen": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", handler
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def of_folder(folder: Path) -> Answer:
-    return lambda asked: asked.send_file_of(folder)
 
 
 def message(source: str, **variables: str) -> str:
@@ -160,23 +99,6 @@ def test_an_index_of_weights_tells_the_files_of_a_server_and_names_the_revision(
         assert f"tiny.gguf has {(tmp_path / 'tiny.gguf').stat().st_size:,} bytes, and" in message(f"{url}/{NAME}")
         (tmp_path / NAME).write_text("{}")
         assert NAME in message(f"{url}/{NAME}")
-
-
-def hub_of(folder: Path, elsewhere: list[str]) -> Answer:
-    """Answer as a hub does: each repository but org/private is that folder; with `elsewhere`, on another host."""
-    def answer(asked: Asked) -> None:
-        if "/private/" in asked.path:
-            asked.send(401)
-        elif re.fullmatch(r"/api/models/[^/]+/[^/]+/revision/main", asked.path):
-            body = {"sha": COMMIT, "siblings": [{"rfilename": path.name} for path in folder.iterdir()]}
-            asked.send(200, json.dumps(body).encode())
-        elif f"/resolve/{COMMIT}/" in asked.path:
-            name = asked.path.rpartition("/")[2]
-            asked.send(302, Location=f"{elsewhere[0]}/{name}") if elsewhere else asked.send_file_of(folder)
-        else:
-            asked.send(404)
-
-    return answer
 
 
 def test_a_repository_of_a_hub_is_described_at_its_commit_and_the_token_goes_to_the_hub_alone(tmp_path: Path) -> None:
