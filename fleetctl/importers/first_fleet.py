@@ -47,8 +47,8 @@ _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.I
 class EngineKind:
     """The command line of an engine, and its flags for the longest request, a revision and a file of the checkpoint.
 
-    `join` = the flags by which the members of a gang find each other, `worker` = those of a Worker alone; without
-    `join` an engine runs on one node. All engines answer GET /health.
+    `join` and `env` = the flags and variables by which the members of a gang find each other, `worker` = the flags of a
+    Worker alone; without `join` an engine runs on one node. All engines answer GET /health.
     """
 
     command: tuple[str, ...]
@@ -58,6 +58,7 @@ class EngineKind:
     file: str = ""
     join: tuple[str, ...] = ()
     worker: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 _RANKS = ("--nnodes", "$(FLEETCTL_GROUP_SIZE)", "--node-rank", "$(FLEETCTL_RANK)")
@@ -65,7 +66,7 @@ _ADDRESS = ("--host", HOST, "--port", PORT)
 ENGINES: dict[Engine, EngineKind] = {
     "vllm": EngineKind(("vllm", "serve", MODEL), _ADDRESS, "--max-model-len", "--revision", join=(
         *_RANKS, "--master-addr", "$(FLEETCTL_LEADER_ADDRESS)", "--master-port", "$(FLEETCTL_LEADER_PORT)"),
-        worker=("--headless",)),
+        worker=("--headless",), env={"VLLM_HOST_IP": HOST}),
     "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL), _ADDRESS, "--context-length",
                          "--revision", join=(*_RANKS, "--dist-init-addr", "$(FLEETCTL_LEADER_ENDPOINT)"),
                          worker=_ADDRESS),
@@ -142,9 +143,10 @@ def _members(wanted: FirstFleet, key: str, need: Need | None) -> list[dict[str, 
     if need is None or need.nodes == 1:
         return [{**both, "engine": {"command": command, "args": [*engine.args, *args], **ready}}]
     args += engine.join
-    return [{"role": "Leader", **both, "engine": {"command": command, "args": [*engine.args, *args], **ready}},
+    env = filled({"env": engine.env})
+    return [{"role": "Leader", **both, "engine": {"command": command, "args": [*engine.args, *args], **env, **ready}},
             {"role": "Worker", "count": need.nodes - 1, **both, "engine": {
-                "command": command, "args": [*engine.worker, *args]}}]
+                "command": command, "args": [*engine.worker, *args], **env}}]
 
 
 def _header(wanted: FirstFleet) -> Iterator[str]:
