@@ -191,6 +191,7 @@ def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, prob
 
 
 STDOUT = Path("-")
+HOW_TO_DESCRIBE = "`fleetctl model describe` writes the description of a model"
 
 
 @app.command(epilog=epilog(
@@ -246,7 +247,7 @@ def init(
             guess = weights_bytes(key)
             say("note", (f"{key}: its size is a guess from its name, {format_bytes(guess)} of weights" if guess else
                          f"{key}: its name does not tell its size")
-                + f"; to know it, run {describe_command(key, str(folder))}, and init again")
+                + f"; to know it, run {describe_command(key, str(folder))}, and init again with --force")
     if out == STDOUT:
         write_document(text)
     else:
@@ -268,6 +269,8 @@ def _described(given: str, folder: Path) -> tuple[str, Path | None, Model | None
     beside = folder / description_name(given)
     found = next((path for path in (Path(given), beside, beside.with_name(beside.name.lower()))
                  if path.suffix == ".json" and path.is_file()), None)
+    if found is None and given.endswith(".json"):
+        raise FleetctlError(f"{given}: no such file", hint=HOW_TO_DESCRIBE)
     if found is None:
         return given, None, None
     try:
@@ -275,7 +278,7 @@ def _described(given: str, folder: Path) -> tuple[str, Path | None, Model | None
     except OSError as error:
         raise FleetctlError(f"{found} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise FleetctlError(str(error), hint="`fleetctl model describe` writes the description of a model") from None
+        raise FleetctlError(str(error), hint=HOW_TO_DESCRIBE) from None
     return (repository_of(about.source) or found.stem if found == Path(given) else given), found, about
 
 

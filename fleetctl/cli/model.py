@@ -13,6 +13,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, working, write_document
+from fleetctl.cli.process import this_invocation
 from fleetctl.documents.model import Model
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError
@@ -71,7 +72,10 @@ def describe_at(source: str, file: str | None = None) -> Model:
     """Return the description of the model at `source`; raises FleetctlError."""
     from fleetctl.sizing.describe import DescribeError, describe
     from fleetctl.sizing.origins import without_secrets
+    from fleetctl.workflow.dashboard import warn_if_readable
 
+    if source.startswith("hf:") and os.environ.get("HF_TOKEN"):
+        warn_if_readable(this_invocation(), os.environ.get("HF_ENDPOINT", ""), "the token in HF_TOKEN")
     shown = without_secrets(source)
     doing = [f"reading the headers of {shown}"]
 

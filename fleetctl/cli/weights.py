@@ -47,10 +47,6 @@ def index(folder: Annotated[Path, typer.Argument(
     """
     if not folder.is_dir():
         raise FleetctlError(f"{folder} is not a folder")
-    if description is not None and real_path(description).is_relative_to(real_path(folder)):
-        raise UsageError(f"--describe {description}: it would be one of the model's files",
-                         hint="name a file beside the fleet file")
-    require_description(description)
     before = _seen(folder)
     if not before:
         raise FleetctlError(f"{folder} has no files")
@@ -61,7 +57,8 @@ def index(folder: Annotated[Path, typer.Argument(
     if problems:
         say("error", *problems)
         raise FleetctlError(f"{folder} is not a complete model: nothing was indexed")
-    described = describe_at(str(folder)) if description is not None else None
+    if description is not None:
+        _require_describable(folder, description)  # before the hashes, which take long
     amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
     try:
         with working(f"reading {amount}"):
@@ -76,11 +73,20 @@ def index(folder: Annotated[Path, typer.Argument(
         raise FleetctlError(f"{folder} changed while it was read: {', '.join(changed[:3])}",
                             hint="run the command again once nothing writes there")
     say("indexed", f"{amount} in all: {folder / NAME}")
-    if described is not None:
-        write_description(described.model_copy(update={"source": f"{described.source}@{artifact}"}), description)
+    if description is not None:
+        write_description(describe_at(str(folder / NAME)), description)
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
     return 0
+
+
+def _require_describable(folder: Path, description: Path) -> None:
+    """Raise UsageError or FleetctlError if the model cannot be described in that file."""
+    if real_path(description).is_relative_to(real_path(folder)):
+        raise UsageError(f"--describe {description}: it would be one of the model's files",
+                         hint="name a file beside the fleet file")
+    require_description(description)
+    describe_at(str(folder))
 
 
 def _seen(folder: Path) -> Seen:

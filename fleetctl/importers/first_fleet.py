@@ -38,36 +38,39 @@ LENGTHS = (32_768, 4_096)
 """The tokens of one request that the cards must hold at least; the shorter one only where the longer does not fit."""
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", re.IGNORECASE)
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
-_COMMIT = re.compile(r"hf:([^@]*)@([0-9a-f]{40})")
+_READ_FROM = re.compile(r"hf:([^@]*)@([0-9a-f]{40})(?:/(.*))?")
 _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.IGNORECASE)),
            (1.0, re.compile(r"fp8|int8|8bit|w8a8", re.IGNORECASE)))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """The command line of an engine, and its flags for the longest request and for a revision of the checkpoint.
+    """The command line of an engine, and its flags for the longest request, a revision and a file of the checkpoint.
 
-    `join` = the flags by which the members of a gang find each other, `worker` = those of a Worker alone; without
-    `join` an engine runs on one node. All engines answer GET /health.
+    `join` and `env` = the flags and variables by which the members of a gang find each other, `worker` = the flags of a
+    Worker alone; without `join` an engine runs on one node. All engines answer GET /health.
     """
 
     command: tuple[str, ...]
     args: tuple[str, ...]
     length: str
     revision: str = ""
+    file: str = ""
     join: tuple[str, ...] = ()
     worker: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 _RANKS = ("--nnodes", "$(FLEETCTL_GROUP_SIZE)", "--node-rank", "$(FLEETCTL_RANK)")
 _ADDRESS = ("--host", HOST, "--port", PORT)
 ENGINES: dict[Engine, EngineKind] = {
-    "vllm": EngineKind(("vllm", "serve", MODEL), _ADDRESS, "--max-model-len", "--revision", (
+    "vllm": EngineKind(("vllm", "serve", MODEL), _ADDRESS, "--max-model-len", "--revision", join=(
         *_RANKS, "--master-addr", "$(FLEETCTL_LEADER_ADDRESS)", "--master-port", "$(FLEETCTL_LEADER_PORT)"),
-        ("--headless",)),
+        worker=("--headless",), env={"VLLM_HOST_IP": HOST}),
     "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL), _ADDRESS, "--context-length",
-                         "--revision", (*_RANKS, "--dist-init-addr", "$(FLEETCTL_LEADER_ENDPOINT)"), _ADDRESS),
-    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), _ADDRESS, "--ctx-size"),
+                         "--revision", join=(*_RANKS, "--dist-init-addr", "$(FLEETCTL_LEADER_ENDPOINT)"),
+                         worker=_ADDRESS),
+    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), _ADDRESS, "--ctx-size", file="--hf-file"),
 }
 
 
@@ -119,13 +122,14 @@ def _members(wanted: FirstFleet, key: str, need: Need | None) -> list[dict[str, 
     """Return the members of a model's only group: one, or a Leader and its Workers on as many nodes as it needs."""
     engine = ENGINES[wanted.engine]
     command = [(checkpoint_of(key) or word) if word == MODEL else word for word in engine.command]
-    revision = revision_of(key)
-    if key in wanted.described and (read := _COMMIT.fullmatch(wanted.described[key][1].source)):
-        revision = read[2] if read[1] == (checkpoint_of(key) or key) else revision
+    revision, file = revision_of(key), None
+    if key in wanted.described and (read := _READ_FROM.fullmatch(wanted.described[key][1].source)):
+        _, revision, file = read.groups() if read[1] == (checkpoint_of(key) or key) else ("", revision, None)
     args = [engine.revision, revision] if engine.revision and revision else []
+    args += [engine.file, file] if engine.file and file else []
     selector: dict[str, Any] = {}
     if need is None:
-        weights = weights_bytes(key)
+        weights = wanted.described[key][1].bytes if key in wanted.described else weights_bytes(key)
         claim = {"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB}
     else:
         claim = {"gpus": need.gpus * SHARE, **filled({"vram": need.vram})}
@@ -139,9 +143,10 @@ def _members(wanted: FirstFleet, key: str, need: Need | None) -> list[dict[str, 
     if need is None or need.nodes == 1:
         return [{**both, "engine": {"command": command, "args": [*engine.args, *args], **ready}}]
     args += engine.join
-    return [{"role": "Leader", **both, "engine": {"command": command, "args": [*engine.args, *args], **ready}},
+    env = filled({"env": engine.env})
+    return [{"role": "Leader", **both, "engine": {"command": command, "args": [*engine.args, *args], **env, **ready}},
             {"role": "Worker", "count": need.nodes - 1, **both, "engine": {
-                "command": command, "args": [*engine.worker, *args]}}]
+                "command": command, "args": [*engine.worker, *args], **env}}]
 
 
 def _header(wanted: FirstFleet) -> Iterator[str]:
@@ -200,7 +205,7 @@ def _about_size(wanted: FirstFleet, key: str, need: Need | None) -> Iterator[str
     yield ("The model's name does not tell its size: check how many cards it needs." if weights is None else
            f"A guess from the model's name, please check: {ceil(weights / GIB)} GiB of weights, plus 20% for the "
            "cache.")
-    yield f"To know it, run `{describe_command(key)}`, and `fleetctl init` again."
+    yield f"To know it, run `{describe_command(key)}`, and `fleetctl init --force` again."
 
 
 def describe_command(key: str, folder: str = ".") -> str:
@@ -213,7 +218,7 @@ def describe_command(key: str, folder: str = ".") -> str:
 
 def repository_of(source: str) -> str | None:
     """Return the repository of Hugging Face that a description was read from; None if it was another source."""
-    read = _COMMIT.fullmatch(source)
+    read = _READ_FROM.fullmatch(source)
     return read and read[1]
 
 

@@ -98,12 +98,16 @@ def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
             isinstance(name, str) for name in files.values()) else []
         if not names or len(names) > MOST_FILES:
             raise OriginError(f"{_INDEX} names {len(names):,} files")
+        for name in names:
+            if "/" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > MOST_OF_NAME:
+                raise OriginError(f"{_INDEX}: {shown(name)} is not the name of a file beside it")
         return names
     if listed is None:
         return [_SINGLE] if origin.file(_SINGLE) else []
     if _SINGLE in listed:
         return [_SINGLE]
-    return [name for name in listed if name.endswith(".safetensors") and not name.startswith("adapter")]
+    return [name for name in listed if name.endswith(".safetensors") and not name.startswith("adapter")
+            and "/" not in name]
 
 
 def _parts(name: str) -> list[str]:
@@ -119,8 +123,6 @@ def _parts(name: str) -> list[str]:
 
 def _there(origin: Origin, name: str) -> RangedFile:
     """Return a file that the model consists of; raises OriginError."""
-    if "/" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > MOST_OF_NAME:
-        raise OriginError(f"{shown(name)} is not the name of a file beside the others")
     found = origin.file(name)
     if found is None:
         raise OriginError(f"{shown(name)} is missing: the model is not complete")
@@ -135,7 +137,8 @@ def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Mode
         metadata = own if metadata is None else metadata
         tensors += stored
         progress(number, len(names))
-    return model_of(origin.name, _without_twice(tensors), from_gguf(metadata or {}, tied=not has_head(tensors)))
+    return model_of(f"{origin.name}/{names[0]}", _without_twice(tensors),  # a folder has files of several quantizations
+                    from_gguf(metadata or {}, tied=not has_head(tensors)))
 
 
 def _without_twice(tensors: list[Tensor]) -> list[Tensor]:

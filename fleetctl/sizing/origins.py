@@ -392,7 +392,8 @@ class _SystemOrigin(Origin):
             raise
         except Exception as error:  # noqa: BLE001  a library may raise anything
             why = " ".join(str(error).split()) or error.__class__.__name__
-            raise OriginError(f"{self.name}: {shown(why)}") from None
+            there = "there is no such folder or file: " if isinstance(error, FileNotFoundError) else ""
+            raise OriginError(f"{self.name}: {there}{shown(why)}") from None
 
 
 def json_object(text: bytes, name: str) -> dict[str, Any]:

@@ -265,6 +265,15 @@ def test_a_description_makes_the_shape_exact_and_is_named_in_the_file(cli: Cli, 
     assert ([len(action["members"]) for action in plan["actions"]], plan["blocked"], plan["notes"]) == ([2], [], [])
 
 
+def test_llama_cpp_loads_the_file_that_was_described() -> None:
+    source = f"hf:org/tiny-GGUF@{'0123456789' * 4}/Q8_0/tiny.gguf"
+    model = described("qwen3-0.6b").model_copy(update={"source": source})
+    text = first_fleet(FirstFleet("lab", ("org/tiny-GGUF",), "llama.cpp", cards_of([("L4", 1, 23)]),
+                                  described={"org/tiny-GGUF": ("m.json", model)}))
+    [member] = yaml.safe_load(text)["spec"]["models"][0]["workers"][0]["members"]
+    assert member["engine"]["args"][4:] == ["--hf-file", "Q8_0/tiny.gguf"]
+
+
 def test_a_source_in_place_of_a_name_and_a_file_that_is_no_description_are_messages(cli: Cli, tmp_path: Path) -> None:
     given = cli("init", tmp_path / "fleet.yaml", "--model", "hf:Qwen/Qwen3-8B@main")
     assert given.code == 64
@@ -272,6 +281,8 @@ def test_a_source_in_place_of_a_name_and_a_file_that_is_no_description_are_messa
     (tmp_path / "x.json").write_text("{}")
     wrong = cli("init", tmp_path / "fleet.yaml", "--model", tmp_path / "x.json")
     assert (wrong.code, "x.json: apiVersion: Field required" in wrong.err) == (1, True)
+    missing = cli("init", tmp_path / "fleet.yaml", "--model", tmp_path / "y.json")
+    assert (missing.code, "y.json: no such file" in missing.err) == (1, True)
     assert not (tmp_path / "fleet.yaml").exists()
 
 

@@ -9,8 +9,8 @@ import pytest
 from cli_result import Cli
 
 from fleetctl.fleetfile.model_numbers import parse_description
+from tests.sizing.model_server import hub_of, serving
 from tests.sizing.test_describe import CONFIG, PARAMETERS, write_model
-from tests.sizing.test_origins import hub_of, serving
 
 
 @pytest.fixture
@@ -77,6 +77,16 @@ def test_a_hub_is_named_by_the_environment_and_init_uses_what_was_described(
     assert "model: {description: models/tiny.json}" in Path("fleet.yaml").read_text()
     plan = json.loads(cli("plan", "fleet.yaml", "--format", "json").out)
     assert (len(plan["actions"]), plan["blocked"]) == (1, [])
+
+
+def test_a_token_for_a_hub_over_plain_http_is_warned_about(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    for hub, is_warned in (("http://hub.example.com", True), ("http://127.0.0.1:1", False)):
+        monkeypatch.setenv("HF_ENDPOINT", hub)
+        done = cli("model", "describe", "hf:org/tiny@main")
+        assert (done.code, "sending the token in HF_TOKEN to hub.example.com over plain http" in done.err) == (
+            1, is_warned)
 
 
 def test_an_index_and_a_description_are_written_together(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, contains_outp
 
 from fleetctl.demo.cluster import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
+from tests.sizing.model_server import hub_of, serving
 from tests.sizing.test_describe import write_model
-from tests.sizing.test_origins import hub_of, serving
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
 NOT_RUN = re.compile(

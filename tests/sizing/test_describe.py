@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetctl.sizing.describe import DescribeError, describe
+from tests.sizing.model_server import of_folder, serving
 
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
           "vocab_size": 100, "max_position_embeddings": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -60,61 +57,23 @@ def write_model(folder: Path) -> None:
         "metadata": {"total_size": 7}, "weight_map": {name: shard for shard, own in shards.items() for name in own}}))
 
 
-@contextmanager
-def serving(folder: Path, *, ranges: bool = True) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Serve a folder, with ranges or without; yields its URL, and the name and bytes of each answer."""
-    answered: list[tuple[str, int]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = folder / self.path.rpartition("/")[2]
-            if not path.is_file():
-                self.send_error(404)
-                return
-            body = path.read_bytes()
-            size = len(body)
-            if ranges and (asked := self.headers["Range"]):
-                begin, end = (int(number) for number in asked.removeprefix("bytes=").split("-"))
-                body = body[begin:end + 1]
-                self.send_response(206 if body else 416)
-                self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{size}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            answered.append((path.name, len(body)))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/models/tiny", answered
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 def test_a_folder_and_a_server_give_the_same_description(tmp_path: Path) -> None:
     write_model(tmp_path)
     model = describe(str(tmp_path))
-    with serving(tmp_path) as (url, answered):
+    with serving(of_folder(tmp_path)) as (url, asked):
         served = describe(url)
     assert served.model_copy(update={"source": model.source}) == model
     assert (model.parameters, model.bytes, model.types) == (PARAMETERS, 2 * PARAMETERS, {"BF16": 2 * PARAMETERS})
     assert [run.count for run in model.layers] == [2]
     data = model.bytes
-    assert sum(count for name, count in answered if name.endswith(".safetensors")) < sum(
+    assert sum(end - begin for name, begin, end in asked.seen if name.endswith(".safetensors")) < sum(
         path.stat().st_size for path in tmp_path.glob("*.safetensors")) - data + 16
 
 
 def test_a_server_without_ranges_is_left_before_the_model_has_come(tmp_path: Path) -> None:
     write_model(tmp_path)
-    with serving(tmp_path, ranges=False) as (url, _), pytest.raises(DescribeError, match="does not answer to ranges"):
+    with serving(lambda asked: asked.send(200, (tmp_path / asked.path[1:]).read_bytes())) as (url, _), pytest.raises(
+            DescribeError, match="does not answer to ranges"):
         describe(url)
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,64 +18,8 @@ import pytest
 from fleetctl.agent.weights.index import NAME, write_index
 from fleetctl.sizing import origins
 from fleetctl.sizing.describe import DescribeError, describe
+from tests.sizing.model_server import COMMIT, Answer, Asked, hub_of, of_folder, serving
 from tests.sizing.test_describe import CONFIG, LLAMA, TENSORS, header_of, write_model, write_safetensors
-
-COMMIT = "0123456789abcdef" * 2 + "01234567"
-Answer = Callable[["Asked"], None]
-
-
-class Asked(BaseHTTPRequestHandler):
-    """One request. `answer` says what becomes of it; each is in `seen`, with the range that it asks for."""
-
-    answer: Answer
-    seen: list[tuple[str, int, int]]
-    headers_seen: list[dict[str, str]]
-
-    def do_GET(self) -> None:
-        begin, _, end = self.headers.get("Range", "bytes=0--1").removeprefix("bytes=").partition("-")
-        self.seen.append((self.path, int(begin), int(end) + 1))
-        self.headers_seen.append(dict(self.headers))
-        type(self).answer(self)
-
-    def send(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content_Length": str(len(body)), **headers}.items():
-            if value:
-                self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def send_range(self, data: bytes, **headers: str) -> None:
-        _, begin, end = self.seen[-1]
-        piece = data[begin:end]
-        self.send(206 if piece else 416, piece, **{
-            "Content_Range": f"bytes {begin}-{begin + len(piece) - 1}/{len(data)}", **headers})
-
-    def send_file_of(self, folder: Path) -> None:
-        path = folder / self.path.partition("?")[0].rpartition("/")[2]
-        self.send_range(path.read_bytes()) if path.is_file() else self.send(404)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(answer: Answer) -> Iterator[tuple[str, type[Asked]]]:
-    """Serve requests with `answer`; yields the address, and the class with what was asked."""
-    handler = type("Handler", (Asked,), {"answer": staticmethod(answer), "seen": [], "headers_seen": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", handler
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def of_folder(folder: Path) -> Answer:
-    return lambda asked: asked.send_file_of(folder)
 
 
 def message(source: str, **variables: str) -> str:
@@ -153,30 +92,13 @@ def test_an_index_of_weights_tells_the_files_of_a_server_and_names_the_revision(
     with serving(of_folder(tmp_path)) as (url, _):
         assert "a folder over HTTP cannot be listed" in message(url)
         model = describe(f"{url}/{NAME}")
-        assert model.source == f"{url}@{artifact}"
+        assert model.source == f"{url}@{artifact}/tiny.gguf"
         local = describe(str(tmp_path / NAME))
         assert local.model_copy(update={"source": model.source}) == model
         write_gguf(tmp_path / "tiny.gguf", 8)
         assert f"tiny.gguf has {(tmp_path / 'tiny.gguf').stat().st_size:,} bytes, and" in message(f"{url}/{NAME}")
         (tmp_path / NAME).write_text("{}")
         assert NAME in message(f"{url}/{NAME}")
-
-
-def hub_of(folder: Path, elsewhere: list[str]) -> Answer:
-    """Answer as a hub does: each repository but org/private is that folder; with `elsewhere`, on another host."""
-    def answer(asked: Asked) -> None:
-        if "/private/" in asked.path:
-            asked.send(401)
-        elif re.fullmatch(r"/api/models/[^/]+/[^/]+/revision/main", asked.path):
-            body = {"sha": COMMIT, "siblings": [{"rfilename": path.name} for path in folder.iterdir()]}
-            asked.send(200, json.dumps(body).encode())
-        elif f"/resolve/{COMMIT}/" in asked.path:
-            name = asked.path.rpartition("/")[2]
-            asked.send(302, Location=f"{elsewhere[0]}/{name}") if elsewhere else asked.send_file_of(folder)
-        else:
-            asked.send(404)
-
-    return answer
 
 
 def test_a_repository_of_a_hub_is_described_at_its_commit_and_the_token_goes_to_the_hub_alone(tmp_path: Path) -> None:
@@ -188,6 +110,25 @@ def test_a_repository_of_a_hub_is_described_at_its_commit_and_the_token_goes_to_
     assert {headers.get("Authorization") for headers in asked.headers_seen} == {"Bearer hf_x"}
     assert {headers.get("Authorization") for headers in files_asked.headers_seen} == {None}
     assert not any("index.json" in name for name, _, _ in files_asked.seen), "the names of the files are known"
+
+
+def test_a_gguf_file_in_a_folder_of_a_repository_is_named_with_it(tmp_path: Path) -> None:
+    (tmp_path / "Q8_0").mkdir()
+    write_gguf(tmp_path / "Q8_0" / "tiny.gguf", 7)
+
+    def answer(asked: Asked) -> None:
+        if asked.path.startswith("/api/"):
+            names = ("config.json", "Q4_0/tiny.gguf", "Q8_0/tiny.gguf", "vae/model.safetensors")
+            asked.send(200, json.dumps({"sha": COMMIT, "siblings": [{"rfilename": name} for name in names]}).encode())
+        else:
+            asked.send_range((tmp_path / asked.path.partition(COMMIT)[2].lstrip("/")).read_bytes())
+
+    with serving(answer) as (hub, _):
+        variables = {"HF_ENDPOINT": hub}
+        assert "it has 2 GGUF files: name one with --file, such as Q4_0/tiny.gguf" in message(
+            "hf:org/tiny", **variables)
+        assert describe("hf:org/tiny", file="Q8_0/tiny.gguf", variables=variables).vocabulary == 7
+    assert describe(str(tmp_path), file="Q8_0/tiny.gguf").vocabulary == 7
 
 
 def test_what_a_hub_refuses_says_what_may_be_wrong(tmp_path: Path) -> None:
@@ -353,7 +294,8 @@ def test_a_bucket_is_read_by_ranges_and_its_errors_are_one_line(
     artifact = write_index(str(tmp_path))
     assert describe(f"s3://lab/tiny/{NAME}").source == f"s3://lab/tiny@{artifact}"
     assert sum(end - start for path, start, end in bucket.asked if path.endswith(".safetensors")) < 3 * 5_000
-    assert message("s3://other/tiny") == "s3://other/tiny: The specified bucket does not exist"
+    assert message("s3://other/tiny") == (
+        "s3://other/tiny: there is no such folder or file: The specified bucket does not exist")
     monkeypatch.setitem(sys.modules, "fsspec", SimpleNamespace(filesystem={}.__getitem__))
     assert message("s3://lab/tiny").startswith("s3://lab/tiny: ")
     monkeypatch.setitem(sys.modules, "fsspec", None)
@@ -404,5 +346,5 @@ def test_a_list_of_shards_names_files_beside_it(tmp_path: Path, name: str) -> No
     listed: dict[str, Any] = {"weight_map": {"a": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(listed))
     found = message(str(folder))
-    assert "is not the name of a file beside the others" in found or "is missing" in found
+    assert "is not the name of a file beside it" in found
     assert len(found) < 300 + len(str(folder))
