@@ -125,6 +125,12 @@ def test_a_warning_names_the_group_and_the_nodes_where_it_runs() -> None:
     assert note.message.startswith("group small on small: 14.")
 
 
+def test_the_reason_is_about_cards_that_the_selector_allows() -> None:
+    (blocked,) = plan_for(two_groups("--max-model-len", "131072", "--gpu-memory-utilization", "0.5", gpus=1),
+                          short_inventory({"nodes": NODES})).blocked
+    assert "and L4 has 24Gi, of which the engine takes 0.5 (it would fit on 2 x H100" in blocked.message
+
+
 def test_cards_that_its_flags_do_not_use_hold_nothing() -> None:
     (blocked,) = plan("llama-3.1-405b", gpus=8).blocked
     assert "755.96Gi of weights on the one card that its flags use of 8, and H100 has 80Gi" in blocked.message
