@@ -43,7 +43,7 @@ def describe_model(
     file: Annotated[str | None, flags.option(
         "--file", metavar="NAME", help="The one of several GGUF files that is meant.")] = None,
 ) -> int:
-    """Describe a model, from its config.json and the headers of files.
+    """Describe a model from its configuration and headers.
 
     No byte of a tensor is read. Commit the description beside the fleet file, and name it there as `model:
     {description: models/NAME.json}`: plans then compare what the model takes on a card with the card. A token in

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from fleetctl.documents.fleet import ModelDefaults, Restart
 from fleetctl.documents.position import Path, Position
-from fleetctl.documents.quantity import BINARY_UNITS, share_number
+from fleetctl.documents.quantity import AUTO, BINARY_UNITS, share_number
 from fleetctl.documents.record import Lifecycle
 
 Kind = Literal["lost", "changed", "todo"]
@@ -122,7 +122,7 @@ def authored_lifecycle(lifecycle: Lifecycle, priority: int) -> dict[str, Any]:
 def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
     """Return integer resources (1/10000 of a card or CPU, bytes) as numbers and quantities, cards first."""
     usual = {name: resources[name] for name in ("gpus", "vram", "cpus", "memory") if name in resources}
-    return {name: _AMOUNTS[name](amount) if name in _AMOUNTS else amount
+    return {name: _AMOUNTS[name](amount) if name in _AMOUNTS and amount != AUTO else amount
             for name, amount in {**usual, **resources}.items()}
 
 

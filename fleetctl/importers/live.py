@@ -17,7 +17,7 @@ from fleetctl.apply.history import Recorded, SpecOf
 from fleetctl.documents.fleet import DNS_LABEL
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, ReplicaMember, dead_node_ids, is_live, is_lost
 from fleetctl.documents.mask import COMMAND_LINE, MASK, variable_for
-from fleetctl.documents.quantity import count_of, some
+from fleetctl.documents.quantity import AUTO, count_of, some
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.importers.draft import (
     PLACEHOLDER,
@@ -27,6 +27,7 @@ from fleetctl.importers.draft import (
     authored_lifecycle,
     authored_resources,
     authored_workers,
+    bytes_text,
 )
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.planner.options import require_complete
@@ -74,7 +75,7 @@ def live_draft(inventory: Inventory, fleet: str, recorded: Mapping[SpecOf, Recor
     draft.cluster = {**address, "namespace": namespace}
     for key, replicas in _by_model(inventory, fleet).items():
         known = recorded.get((key, replicas[-1].spec_hash or ""))
-        model, losses = recorded_model(key, len(replicas), known) if known else (None, [])
+        model, losses = recorded_model(key, replicas, known) if known else (None, [])
         if model is None:
             model, losses = seen_model(key, replicas)
         if model is None:
@@ -144,18 +145,19 @@ def left_out(inventory: Inventory, fleet: str) -> Iterator[Loss]:
                    f"{'uses' if count == 1 else 'use'} capacity")
 
 
-def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel | None, list[Loss]]:
+def recorded_model(key: str, replicas: Sequence[Replica], known: Recorded) -> tuple[DraftModel | None, list[Loss]]:
     """Return a model in its recorded shape; None if the record is damaged and does not make a valid model."""
     recorded = known.model
     try:
-        value = {"key": key, "replicas": replicas, **authored_lifecycle(recorded.lifecycle, recorded.priority)}
+        value = {"key": key, "replicas": len(replicas), **authored_lifecycle(recorded.lifecycle, recorded.priority)}
         if placement := known.shape.get("placement"):
             value["placement"] = dict(placement)
         value["workers"] = authored_workers(known.shape)
         losses = [] if known.whole else list(_unmask(key, value["workers"]))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        losses += _counted(key, value["workers"], replicas[-1])
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StopIteration):
         return None, []
-    wanted = f", which wanted {count_of(recorded.wanted, 'replica')}" if recorded.wanted != replicas else ""
+    wanted = f", which wanted {count_of(recorded.wanted, 'replica')}" if recorded.wanted != len(replicas) else ""
     model = DraftModel(value, notes=(f"as recorded by {known.job}{wanted}",))
     return (model, losses) if _is_valid(model) else (None, [])
 
@@ -177,6 +179,19 @@ def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
             message = (f"{count_of(len(hidden), 'env value')} unknown to the cluster: {', '.join(hidden)}; until set, "
                        "replicas show as drift")
             yield Loss(None, key, message, "todo", key, (*at, "env"))
+
+
+def _counted(key: str, workers: list[dict[str, Any]], replica: Replica) -> Iterator[Loss]:
+    """Replace each `vram: auto` by what a replica claims, as no record describes its model; reports them."""
+    for number, group in enumerate(workers):
+        for index, member in enumerate(group["members"]):
+            resources, role = member.get("resources", {}), member.get("role", "Standalone")
+            if resources.get("vram") == AUTO:
+                resources["vram"] = bytes_text(next(
+                    seen.vram for seen in replica.members if (seen.group, seen.role) == (group["name"], role)))
+                yield Loss(None, key, "vram: auto needs `model`, which the cluster does not know: this is the claim of "
+                           f"replica {replica.replica_id}; until both are set, replicas show as drift", "todo", key,
+                           ("workers", number, "members", index, "resources", "vram"))
 
 
 def _refer_to_secrets(engine: dict[str, Any]) -> list[str]:

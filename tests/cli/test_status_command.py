@@ -16,6 +16,7 @@ from rich.console import Console
 
 from fleetctl.cli import status
 from fleetctl.documents.schemas import json_schema
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.inventory.engine_log import log_name
 
 
@@ -57,6 +58,33 @@ def test_wide_output_into_a_pipe_wraps_no_row(cli, cluster: ClusterStandIn, monk
     assert "10.0.0.7:7001" in row
     monkeypatch.setenv("COLUMNS", "90")
     assert max(map(len, cli("status", "--format", "wide").out.splitlines())) <= 90
+
+
+def test_wide_shows_what_a_member_is_estimated_and_was_measured_to_take(cli, tmp_path: Path) -> None:
+    fleet, inventory = tmp_path / "fleet.yaml", tmp_path / "inventory.json"
+    fleet.write_text("""\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/one
+    replicas: 2
+    model: {parameters: 8B}
+    workers: [{name: main, members: [{resources: {gpus: 1, vram: auto}, engine: {command: [vllm, serve, m]}}]}]
+""")
+    member = {"group": "main", "nodeId": "a", "gpus": 10_000, "vram": 70 << 30}
+    ready = {"model": "org/one", "fleet": "lab", "specHash": load_fleet([str(fleet)]).models[0].spec_hash,
+             "readyAt": "2026-03-04T11:00:00Z"}
+    cards = [{"index": index, "memoryTotal": 80 << 30, "memoryUsed": 75 << 30, "share": 1.0} for index in range(2)]
+    inventory.write_text(json.dumps({
+        "formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03-04T12:00:00Z", "source": "test",
+        "nodes": [{"id": "a", "name": "node-a", "gpus": cards, "resources": {"total": {"GPU": 2}}}],
+        "replicas": [{**ready, "replicaId": number, "members": [{**member, "gpuIndices": indices}]}
+                     for number, indices in enumerate(([1], []))]}))
+    shown = cli("status", "-f", str(fleet), "--inventory", str(inventory), "--format", "wide").out
+    assert re.search(r"org/one/0 main/0 rank 0 .* 70Gi +74.10Gi +75Gi", shown)
+    assert re.search(r"org/one/1 main/0 rank 0 .* 70Gi +74.10Gi +- ", shown), "its cards are not known"
 
 
 NOON_MS = 1_772_625_600_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_putting_the_masked_value_back_ends_the_drift() -> None:
     inventory, recorded = applied(fleet(model()))
     text = written(live_draft(inventory, "lab", recorded, "fleet"))
     assert drifting(text.replace("env: {", 'env: {TOKEN: "hush-hush", '), inventory) == set()
+
+
+def test_an_estimated_claim_becomes_that_of_the_replica() -> None:
+    auto = {**plain(gpus=1, vram="auto"), "model": {"parameters": "8B"}}
+    auto["workers"][0]["members"][0]["engine"] = {"command": ["vllm", "serve", "m"]}
+    inventory, recorded = applied(fleet(auto))
+    draft = live_draft(inventory, "lab", recorded, "fleet")
+    text = written(draft)
+    [loss] = draft.losses
+    assert loss.kind == "todo"
+    assert "this is the claim of replica 1; until both are set, replicas show as drift" in loss.message
+    assert_empty(text, inventory)
+    again = re.sub(r"vram: [0-9]+", "vram: auto", text)
+    again = again.replace("replicas: 2", "replicas: 2\n    model: {parameters: 8B}")
+    assert drifting(again, inventory) == set()
 
 
 def test_a_real_value_of_three_stars_is_kept() -> None:

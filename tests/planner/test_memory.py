@@ -7,11 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_cases import cases
 from short_forms import plan_for, short_inventory
 
 from fleetctl.documents.fleet import GrowType
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import parse_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.questions.capacity import capacity
 from fleetctl.planner.questions.changes import Changes
 from fleetctl.planner.questions.scenario import Scenario
@@ -125,6 +130,12 @@ def test_a_warning_names_the_group_and_the_nodes_where_it_runs() -> None:
     assert note.message.startswith("group small on small: 14.")
 
 
+def test_the_reason_is_about_cards_that_the_selector_allows() -> None:
+    (blocked,) = plan_for(two_groups("--max-model-len", "131072", "--gpu-memory-utilization", "0.5", gpus=1),
+                          short_inventory({"nodes": NODES})).blocked
+    assert "and L4 has 24Gi, of which the engine takes 0.5 (it would fit on 2 x H100" in blocked.message
+
+
 def test_cards_that_its_flags_do_not_use_hold_nothing() -> None:
     (blocked,) = plan("llama-3.1-405b", gpus=8).blocked
     assert "755.96Gi of weights on the one card that its flags use of 8, and H100 has 80Gi" in blocked.message
@@ -161,3 +172,30 @@ def test_a_model_has_no_room_where_it_is_too_large_and_none_on_more_of_these_nod
     assert what_if(small, Changes(add=("8xH100",))).after.create == 1
     (loss, _) = lose_each(Scenario(wanted, short_inventory({"nodes": NODES})), plan("qwen3-30b-a3b"))
     assert (loss.nodes, [(row.missing, row.code) for row in loss.models]) == (["big"], [(1, "MODEL_TOO_LARGE")])
+
+
+CARDS = {"H200": "141Gi", "H100": "80Gi", "L4": "24Gi", "A10": None}
+Nodes = st.lists(st.builds(
+    lambda kind, gpus: {"gpus": gpus, "vram": CARDS[kind], "labels": {"ray.io/accelerator-type": kind}},
+    st.sampled_from([*CARDS]), st.sampled_from([1, 4, 8])), min_size=1, max_size=4)
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(nodes=Nodes, name=st.sampled_from(["llama-3.1-70b", "qwen3-30b-a3b", "llama-3.1-8b"]),
+       gpus=st.sampled_from([1, 2, 4]), replicas=st.integers(1, 6),
+       args=st.sampled_from([(), ("--max-model-len", "32768"), ("--gpu-memory-utilization", "0.5")]))
+def test_nothing_is_placed_on_smaller_cards_and_what_is_suggested_helps(
+    nodes: list[dict[str, Any]], name: str, gpus: int, replicas: int, args: tuple[str, ...]
+) -> None:
+    wanted = fleet(name, *args, *(("-tp", str(gpus)) if gpus > 1 else ()), gpus=gpus, replicas=replicas)
+    nodes = [{**node, "name": f"n{number}"} for number, node in enumerate(nodes)]
+    found = plan_for(wanted, short_inventory({"nodes": nodes}))
+    least = replica_shape(wanted.models[0]).selectors[0].least_card
+    sizes = {node["name"]: parse_bytes(node["vram"] or "0") for node in nodes}
+    assert all(not sizes[member.node] or sizes[member.node] >= least
+               for action in found.starts for member in action.members)
+    for one in [one for row in found.blocked for one in row.would_fit]:
+        like = next((node for node in nodes if node["name"] == one.like), None)
+        new = like or {"gpus": one.gpus // 10_000, "vram": str(one.vram), "labels": {}}
+        more = [*nodes, *({**new, "name": f"new{number}"} for number in range(one.nodes))]
+        assert len(plan_for(wanted, short_inventory({"nodes": more})).starts) > len(found.starts)

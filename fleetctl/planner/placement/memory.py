@@ -44,15 +44,17 @@ def fit_of(model: ResolvedModel, group: WorkerGroup, kind: CardKind, fleet: Iter
     return judge(model.description, line_of(group, model.key), cards=cards, card=kind, fleet=sorted({*fleet}))
 
 
-def larger_cards(model: ResolvedModel, group_name: str, nodes: Iterable[LedgerNode]) -> str:
-    """Return what a node would need to hold a group that is certainly too large for some: the arithmetic for the
-    largest of those cards, and the smallest shape that holds it.
+def larger_cards(model: ResolvedModel, group_name: str, small: Iterable[LedgerNode], nodes: Iterable[LedgerNode]
+                 ) -> str:
+    """Return what a node would need to hold a group: the arithmetic for the largest of the `small` nodes' cards, which
+    certainly cannot hold it, and the smallest shape that does on the cards of all `nodes`.
     """
     group = next(group for group in model.workers if group.name == group_name)
-    kinds = {*kinds_of_cards(nodes).values()}
-    fits = ((kind.memory, fit) for kind in kinds if (fit := fit_of(model, group, kind, kinds)) is not None)
-    _, nearest = max((known for known in fits if known[1].kind == "certain"), key=lambda known: known[0])
-    return f"larger cards: {nearest.text}{f' ({nearest.remedy})' if nearest.remedy else ''}"
+    nearest = max(kinds_of_cards(small).values(), key=lambda kind: kind.memory, default=None)
+    fit = fit_of(model, group, nearest, kinds_of_cards(nodes).values()) if nearest else None
+    if fit is None:
+        return "larger cards"
+    return f"larger cards: {fit.text}{f' ({fit.remedy})' if fit.remedy else ''}"
 
 
 def memory_notes(models: Iterable[ResolvedModel], placed: Mapping[tuple[str, str], Set[str]],

@@ -264,7 +264,9 @@ class Shortfall:
         if code == Code.MODEL_TOO_LARGE and self.shape.described is not None:
             from fleetctl.planner.placement.memory import larger_cards  # for models that are described
 
-            avoided = larger_cards(self.shape.described, self.group.name, self.table.ledger.nodes)
+            nodes = self.table.ledger.nodes
+            small = [nodes[index] for index in np.flatnonzero(self.codes == code).tolist()]
+            avoided = larger_cards(self.shape.described, self.group.name, small, nodes)
         elif self.shape.avoided:
             avoided = next((one.need for one in self.shape.avoided if (one.node_id, one.code) == (node_id, code.name)),
                            "")
