@@ -22,8 +22,8 @@ from fleetctl.problem import Problem
 
 MOST_BYTES = 1 << 20
 """The most bytes of a description; one of a thousand unequal layers has 200,000."""
-LARGEST_CARD = 288 << 30
-"""The memory of the largest cards there are: AMD's MI355X and NVIDIA's B300."""
+LARGEST_CARD = 432 << 30
+"""The memory of the largest cards there are: AMD's MI455X."""
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ def test_a_size_in_short_is_a_description_without_a_context() -> None:
 def test_validate_warns_of_what_no_card_holds_and_of_a_claim_that_is_too_small() -> None:
     more = "allowed: more cards in resources.gpus and in the engine's flags"
     assert found(fleet("{description: models/large.json}")) == [
-        "fleet.yaml:8:5: warning FL063: main: 755.96Gi of weights on its card, and the largest card has 288Gi; "
+        "fleet.yaml:8:5: warning FL063: main: 755.96Gi of weights on its card, and the largest card has 432Gi; "
         + more]
     assert found(fleet("{parameters: 70B}", "{gpus: 1, vram: 40Gi}")) == [
         "fleet.yaml:8:5: warning FL063: main: 130.39Gi of weights on its card, and the claim has 40Gi; " + more]
