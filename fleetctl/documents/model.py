@@ -21,6 +21,8 @@ class Divided(Authored):
     """Bytes by how tensor parallel engines divide them over ranks."""
 
     split: Count = Field(0, description="divided evenly over the ranks")
+    attention: Count = Field(0, description="of `split`, what belongs to the attention: SGLang divides it over fewer "
+                                            "ranks with `--enable-dp-attention`")
     key_value: Count = Field(0, description="projections of keys and values: divided over at most as many ranks as "
                                             "there are KV heads")
     whole: Count = Field(0, description="on every rank: norms, routers, the down projections of latent attention")

@@ -36,6 +36,8 @@ _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)((?:[KMGTPE]i)|[kM
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
+LARGEST_CARD = 432 << 30
+"""The memory of the largest cards there are: AMD's MI455X."""
 AUTO: Literal["auto"] = "auto"
 BYTES_ALLOWED = "a byte quantity such as 16Gi, 500M or 1073741824"
 SHARE_ALLOWED = "a number such as 1, 0.5 or 2"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fleetctl.documents.fleet import FleetDocument, Model, Numbers, WorkerGroup
 from fleetctl.documents.model import Model as Description
 from fleetctl.documents.position import FleetSource, Path
-from fleetctl.documents.quantity import AUTO
+from fleetctl.documents.quantity import AUTO, LARGEST_CARD
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.extends import NamedFile
 from fleetctl.fleetfile.file_tree import FileTree
@@ -23,8 +23,6 @@ from fleetctl.problem import Problem
 
 MOST_BYTES = 1 << 20
 """The most bytes of a description; one of a thousand unequal layers has 200,000."""
-LARGEST_CARD = 288 << 30
-"""The memory of the largest cards there are: AMD's MI355X and NVIDIA's B300."""
 
 
 @dataclass(slots=True)

@@ -132,6 +132,8 @@ def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
         is_first, is_last = number == 0, number == len(sizes) - 1
         ends = model.embedding * is_first + (model.embedding if model.tied and not is_first else model.head) * is_last
         vision = 0 if line.text_only else model.vision * is_first
+        if line.attention_data and is_first:  # the embedding too is divided over fewer ranks
+            added += model.embedding / _attention_ranks(line) - model.embedding / line.tensor
         yield _Stage(layers, int(own + ends / line.tensor),
                      int(own + added + ends * padded + model.outside * (is_first or is_last) + vision))
 
@@ -146,8 +148,7 @@ def _pipeline(layers: int, stages: int) -> list[int]:
 
 def _layer(model: Model, line: EngineLine, run: Layers) -> float:
     """Return the bytes of one layer on one rank."""
-    heads_over = line.tensor // line.data if line.attention_data else line.tensor
-    kept = max(1, model.kv_heads // max(1, heads_over)) / max(1, model.kv_heads)
+    kept = max(1, model.kv_heads // _attention_ranks(line)) / max(1, model.kv_heads)
     by_experts = line.experts if line.engine == "sglang" else line.tensor * line.data if line.expert_parallel else 1
     if by_experts > 1 and model.experts:
         experts = run.bytes.experts * ceil(model.experts / by_experts) / model.experts
@@ -157,14 +158,20 @@ def _layer(model: Model, line: EngineLine, run: Layers) -> float:
     return run.bytes.split / line.tensor + run.bytes.key_value * kept + run.bytes.whole + experts
 
 
+def _attention_ranks(line: EngineLine) -> int:
+    """Return over how many ranks the attention is divided; SGLang's `--enable-dp-attention` gives each a part."""
+    return max(1, line.tensor // line.data) if line.attention_data else line.tensor
+
+
 def _added(model: Model, line: EngineLine, run: Layers) -> float:
     """Return what loading adds to one layer on a rank: absorbed projections of latent attention
-    (`MLACommonImpl.process_weights_after_loading`), and mxfp4's experts padded for their kernels
-    (`mxfp4_round_up_hidden_size_and_intermediate_size`).
+    (`MLACommonImpl.process_weights_after_loading`), mxfp4's experts padded for their kernels
+    (`mxfp4_round_up_hidden_size_and_intermediate_size`), and attention that SGLang divides over fewer ranks.
     """
-    added = 0.0
+    over = _attention_ranks(line)
+    added = run.bytes.attention / over - run.bytes.attention / line.tensor
     if model.latent is not None and run.attention is not None:
-        added += model.heads / line.tensor * (model.key_size + model.value_size) * model.latent.rank * 2
+        added += model.heads / over * (model.key_size + model.value_size) * model.latent.rank * 2
     if model.quantization == "mxfp4" and model.hidden and model.intermediate:
         inner = model.intermediate / line.tensor
         padded = ceil(model.hidden / 256) * 256 * ceil(inner / 128) * 128 / (model.hidden * inner)

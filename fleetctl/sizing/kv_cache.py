@@ -17,6 +17,8 @@ BLOCK = 16
 """vLLM's tokens of a block on GPUs; a backend may raise it, which only rounds."""
 SLIDING_SHARE = 0.8
 """SGLang's `--swa-full-tokens-ratio`."""
+_NARROWEST = 9 / 16
+"""Bytes of an element in nvfp4, with its scales."""
 _PADDED = 256
 """llama.cpp's cells of a context come in multiples of this."""
 _SEQUENCES = 4
@@ -38,12 +40,12 @@ def token_bytes(model: Model, line: EngineLine, *, certain: bool = False) -> flo
     """Return the bytes of one token in one attention layer, on one rank.
 
     From vLLM's `AttentionSpec` and `MLAAttention.get_kv_cache_spec`, SGLang's `DefaultPoolConfigurator`, llama.cpp's
-    constructor of `llama_kv_cache`. `certain` = never more than an engine takes: a quantized checkpoint may ask for a
-    cache of one byte an element.
+    constructor of `llama_kv_cache`. `certain` = never more than an engine takes: a quantized checkpoint may ask vLLM
+    for a narrow cache (`kv_cache_quant_algo`).
     """
-    own = min(model.element_bytes, 2)
-    if certain and model.quantization and not line.cache_element:
-        own = 1
+    own: float = min(model.element_bytes, 2)
+    if certain and model.quantization and line.engine != "llama.cpp":
+        own = _NARROWEST
     keys, values = line.cache_element or own, line.value_element or own
     if model.latent is not None:
         index = model.latent.index

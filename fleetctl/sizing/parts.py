@@ -27,12 +27,13 @@ _DRAFT = re.compile(r"(^|\.)(mtp|mtp_block|nextn|eagle|medusa|draft)(\.|_)")
 _EXPERTS = re.compile(r"(^|\.)(experts\.|ffn_(gate|up|down|gate_up)_exps|block_sparse_moe\.experts)")
 _KEY_VALUE = re.compile(r"(^|\.)(k_proj|v_proj|key_proj|value_proj|wk|wv|k|v|attn_k|attn_v)\.")
 _FUSED = re.compile(r"(^|\.)(qkv_proj|qkv|Wqkv|c_attn|query_key_value|attn_qkv|in_proj_qkv|att_proj)\.")
+_ATTENTION = re.compile(r"(^|\.)(\w*attn|\w*attention|attn_\w+)\.")
 _WHOLE = re.compile(r"(norm|ln_|layernorm|layer_norm|q_a_proj|kv_a_proj|attn_q_a|attn_kv_a|router|e_score_correction|"
                     r"(^|\.)gate\.|ffn_gate_inp|shared_expert_gate|indexer|wq_b|weights_proj|wpe)")
 _GPTQ_UNUSED = re.compile(r"\.(qzeros|g_idx)$")
 """What kernels for GPTQ drop after loading: zeros of symmetric weights, the order of columns."""
 _NUMBER = re.compile(r"[0-9]+")
-_OF_LAYERS = frozenset({"split", "key_value", "whole", "experts", "fused"})
+_OF_LAYERS = frozenset({"split", "attention", "key_value", "whole", "experts", "fused"})
 _SCALE = re.compile(r"(scale_inv|scales?|qzeros|g_idx|absmax|quant_map|quant_state.*|_scale|input_scale|"
                     r"weight_scale.*)$")
 
@@ -40,6 +41,7 @@ _SCALE = re.compile(r"(scale_inv|scales?|qzeros|g_idx|absmax|quant_map|quant_sta
 @dataclass(slots=True)
 class _Layer:
     split: int = 0
+    attention: int = 0
     key_value: int = 0
     whole: int = 0
     experts: int = 0
@@ -126,7 +128,9 @@ def _part_of_layer(name: str, architecture: Architecture) -> str:
         return "fused"
     if _KEY_VALUE.search(name):
         return "key_value"
-    return "whole" if _WHOLE.search(name) else "split"
+    if _WHOLE.search(name):
+        return "whole"
+    return "attention" if _ATTENTION.search(name) else "split"
 
 
 def _add(layer: _Layer, part: str, size: int, architecture: Architecture) -> None:
@@ -134,6 +138,10 @@ def _add(layer: _Layer, part: str, size: int, architecture: Architecture) -> Non
         values = size * 2 * architecture.kv_heads // (architecture.heads + 2 * architecture.kv_heads)
         layer.key_value += values
         layer.split += size - values
+        layer.attention += size - values
+    elif part == "attention":
+        layer.split += size
+        layer.attention += size
     else:
         setattr(layer, part, getattr(layer, part) + size)
 
@@ -142,8 +150,10 @@ def _runs(layers: Iterable[_Layer], kinds: Iterable[LayerKind]) -> list[Layers]:
     """Return the layers with equal ones in a row as one entry."""
     runs: list[Layers] = []
     for layer, (kind, state) in zip(layers, kinds, strict=True):
-        single = Layers.model_validate({"count": 1, **({"attention": kind} if kind else {}), "state": state, "bytes": {
-            "split": layer.split, "keyValue": layer.key_value, "whole": layer.whole, "experts": layer.experts}})
+        single = Layers.model_validate({
+            "count": 1, **({"attention": kind} if kind else {}), "state": state, "bytes": {
+                "split": layer.split, "attention": layer.attention, "keyValue": layer.key_value, "whole": layer.whole,
+                "experts": layer.experts}})
         if runs and runs[-1].model_copy(update={"count": 1}) == single:
             runs[-1] = runs[-1].model_copy(update={"count": runs[-1].count + 1})
         else:

@@ -67,7 +67,7 @@ def test_validate_warns_of_what_no_card_holds_and_of_a_claim_that_is_too_small()
     more = "allowed: more cards in resources.gpus and in the engine's flags"
     assert found(fleet("{description: models/large.json}")) == [
         "fleet.yaml:8:5: warning FL063: main: 755.96Gi of weights on its card, and the largest card there is has "
-        "288Gi; " + more]
+        "432Gi; " + more]
     assert found(fleet("{parameters: 70B}", "{gpus: 1, vram: 40Gi}")) == [
         "fleet.yaml:8:5: warning FL063: main: 130.39Gi of weights on its card, and the claim has 40Gi; " + more]
     assert found(fleet("{parameters: 70B}", "{gpus: 2, vram: 70Gi}", "[-tp, '2']")) == []

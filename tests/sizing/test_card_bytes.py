@@ -94,6 +94,15 @@ def test_vllm_s_share_is_of_the_whole_card_and_sglang_s_of_what_is_free_at_its_s
     assert (sglang.limit, sglang.takes) == ((memory - sglang.driver) // 2, (memory + sglang.driver) // 2)
 
 
+def test_attention_that_sglang_gives_to_fewer_ranks_is_estimated_whole_and_not_certain() -> None:
+    model, plain = MODELS["deepseek-v3"], EngineLine("sglang", tensor=8, data=1)
+    split, whole = (card_need(model, line, cards=8, memory=141 * GIB)
+                    for line in (plain, replace(plain, data=8, attention_data=True)))
+    attention = sum(run.count * run.bytes.attention for run in model.layers)
+    assert whole.bound_weights == split.bound_weights
+    assert whole.weights - split.weights > (attention + model.embedding) * 7 // 8 > 8 * GIB
+
+
 def test_mxfp4_is_bound_by_its_stored_bytes_and_estimated_as_padded() -> None:
     need = card_need(MODELS["gpt-oss-20b"], EngineLine("vllm"), cards=1, memory=80 * GIB)
     assert (round(need.bound_weights / GIB, 1), round(need.weights / GIB, 1)) == (12.8, 13.7)
@@ -115,6 +124,14 @@ def test_a_context_that_llama_cpp_may_shorten_or_no_cache_holds_is_not_certain()
     line = EngineLine("vllm", context=4096)
     for other in ({"architecture": "BertModel"}, {"attention_known": False}):
         assert card_need(model.model_copy(update=other), line, cards=1, memory=None).bound_context == 0
+
+
+def test_a_quantized_checkpoint_may_ask_vllm_for_a_narrow_cache_and_llama_cpp_for_none() -> None:
+    tokens = 4096
+    fp8, gguf = (card_need(MODELS[name], EngineLine(engine, context=tokens, layers_on_cards=99), cards=1, memory=None)
+                 for name, engine in (("qwen3-30b-a3b-fp8", ENGINES[0]), ("qwen3-30b-a3b-q4_k_m", ENGINES[2])))
+    assert fp8.bound_context == 98_304 * tokens * 9 // 32
+    assert gguf.bound_context == 98_304 * tokens == gguf.context
 
 
 def test_llama_cpp_s_cells_are_shared_by_its_sequences() -> None:

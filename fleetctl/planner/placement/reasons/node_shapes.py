@@ -14,9 +14,8 @@ import numpy as np
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
-from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
+from fleetctl.documents.quantity import LARGEST_CARD, SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
-from fleetctl.fleetfile.model_numbers import LARGEST_CARD
 from fleetctl.planner.placement.claims import Kind, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger, LedgerNode, SpreadCounts
