@@ -39,7 +39,9 @@ _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Deci
 LARGEST_CARD = 432 << 30
 """The memory of the largest cards there are: AMD's MI455X."""
 AUTO: Literal["auto"] = "auto"
+"""In place of the bytes of a card: an estimate."""
 BYTES_ALLOWED = "a byte quantity such as 16Gi, 500M or 1073741824"
+CARD_ALLOWED = f"{BYTES_ALLOWED}, or auto"
 SHARE_ALLOWED = "a number such as 1, 0.5 or 2"
 CPU_ALLOWED = "a number such as 2, 0.5 or 500m"
 DURATION_ALLOWED = "a duration such as 30s, 15m or 1h30m"
@@ -53,12 +55,12 @@ def _absurd(value: object, allowed: str) -> PydanticCustomError:
     return refusal("absurd_quantity", "{found} is out of range; expected {allowed}", value, allowed)
 
 
-def parse_bytes(value: object) -> int:
+def parse_bytes(value: object, allowed: str = BYTES_ALLOWED) -> int:
     """Return a Kubernetes quantity in bytes; fractions round up, as in Kubernetes."""
     text = str(value).strip()
     match = _BYTES.fullmatch(text) if len(text) <= 40 and isinstance(value, (int, str)) else None
     if match is None:  # booleans, too: as text they are no number
-        raise _bad("bytes", value, BYTES_ALLOWED)
+        raise _bad("bytes", value, allowed)
     exact = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     if exact > MAX_BYTES:
         raise _absurd(value, "at most 1Ei")
@@ -204,9 +206,8 @@ Bytes = Annotated[
     WithJsonSchema({"anyOf": _BYTES_SCHEMA, "description": BYTES_ALLOWED}, mode="validation"),
 ]
 CardBytes = Annotated[
-    int | Literal["auto"], BeforeValidator(lambda value: AUTO if value == AUTO else parse_bytes(value)),
-    WithJsonSchema({"anyOf": [*_BYTES_SCHEMA, {"const": AUTO}], "description": f"{BYTES_ALLOWED}, or auto"},
-                   mode="validation"),
+    int | Literal["auto"], BeforeValidator(lambda value: AUTO if value == AUTO else parse_bytes(value, CARD_ALLOWED)),
+    WithJsonSchema({"anyOf": [*_BYTES_SCHEMA, {"const": AUTO}], "description": CARD_ALLOWED}, mode="validation"),
 ]
 Gpus = Annotated[
     int, BeforeValidator(parse_gpus),
