@@ -18,6 +18,7 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
+from fleetctl.planner.questions.new_node import new_nodes
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 FLEETS = Path(__file__).parents[2] / "fleets"
@@ -43,10 +44,10 @@ EXAMPLES = [FLEETS / "demo.yaml", *sorted(FLEETS.glob("*/fleet.yaml"))]
 PARTS = sorted((FLEETS / "environments").glob("*.yaml"))
 
 
-def test_there_are_eight_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
+def test_there_are_nine_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
     assert [path.parent.name for path in EXAMPLES] == [
-        "fleets", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab", "shared-cards",
-        "shared-weights"]
+        "fleets", "described-models", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab",
+        "shared-cards", "shared-weights"]
     assert {path.name for path in PARTS} == {"base.yaml", "prod.yaml", "staging.yaml"}
 
 
@@ -62,6 +63,15 @@ def test_the_snapshot_of_the_lab_matches_its_fleet() -> None:
     plan = make_plan(load_fleet([str(lab / "fleet.yaml")]), Snapshot(str(lab / "lab.json")).read(), PlanOptions(),
                      PlanFacts(tool_version="0"))
     assert (plan.exit_code, plan.drift, plan.unmanaged) == (0, [], [])
+
+
+def test_the_described_models_fit_on_the_nodes_that_the_example_names() -> None:
+    path = FLEETS / "described-models" / "fleet.yaml"
+    inventory = Inventory(observed_at="2026-03-04T12:00:00Z", source="by hand", nodes=[])
+    for shape in ("8xH100 x3", "4xL4"):
+        inventory = inventory.model_copy(update={"nodes": [*inventory.nodes, *new_nodes(shape, inventory)[0]]})
+    plan = make_plan(load_fleet([str(path)]), inventory, PlanOptions(), PlanFacts(tool_version="0"))
+    assert (plan.blocked, plan.notes, plan.summary.create) == ([], [], 4)
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetctl.cli.model import text_of
 from fleetctl.documents.model import Model
 from fleetctl.sizing.architecture import from_config, from_gguf
 from fleetctl.sizing.card_bytes import card_need
@@ -76,3 +77,10 @@ def test_what_no_engine_loads_is_not_in_the_bound() -> None:
     assert draft.draft > 7 * 10 ** 9
     for model in (stored_head, masks, draft):
         assert card_need(model, EngineLine("vllm"), cards=1, memory=None).bound <= model.loaded
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-405b", "qwen3-8b"])
+def test_a_description_in_the_examples_is_what_describe_writes(name: str) -> None:
+    path = Path(__file__).parents[2] / "fleets" / "described-models" / "models" / f"{name}.json"
+    written = json.loads(path.read_text())
+    assert text_of(described(name).model_copy(update={"source": written["source"]})) == path.read_text()
