@@ -54,7 +54,7 @@ class Origin:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._left = MOST_READ
+        self._left, self._lock = MOST_READ, threading.Lock()
 
     def names(self) -> list[str] | None:
         """Return the names of its files; None if it cannot list them. Raises OriginError."""
@@ -77,8 +77,10 @@ class Origin:
         return text
 
     def _spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+        with self._lock:
+            self._left -= count
+            left = self._left
+        if left < 0:
             raise HeaderError(f"the headers of {self.name} have more than {MOST_READ >> 20} MiB")
 
 
@@ -184,14 +186,15 @@ class Http:
     def __init__(self, token: str | None = None, *, is_hub: bool = False) -> None:
         import httpx
 
-        routes: dict[str, httpx.HTTPTransport] = {}
+        routes, lock = dict[str, httpx.HTTPTransport](), threading.Lock()
 
         class ByHost(httpx.BaseTransport):  # a redirect may lead to a host with another proxy
             def handle_request(self, request: httpx.Request) -> httpx.Response:
                 proxy = proxy_for(str(request.url))
                 key = proxy.url if proxy else ""
-                if key not in routes:
-                    routes[key] = httpx.HTTPTransport(proxy=key or None)
+                with lock:
+                    if key not in routes:
+                        routes[key] = httpx.HTTPTransport(proxy=key or None)
                 return routes[key].handle_request(request)
 
             def close(self) -> None:
@@ -211,12 +214,16 @@ class Http:
         self._timer.start()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close its connections, also those on which a thread still waits."""
         self._timer.cancel()
+        self._shut_down()
         self._client.close()
 
     def _cut_off(self) -> None:
         self._is_overdue = True
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         for connection in self._sockets:
             with suppress(OSError):  # of a TLS connection the plain one is gone
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -19,7 +19,7 @@ from fleetctl.agent.weights.index import NAME, write_index
 from fleetctl.sizing import origins
 from fleetctl.sizing.describe import DescribeError, describe
 from tests.sizing.model_server import COMMIT, Answer, Asked, hub_of, of_folder, serving
-from tests.sizing.test_describe import CONFIG, LLAMA, TENSORS, header_of, write_model, write_safetensors
+from tests.sizing.test_describe import CONFIG, LLAMA, PARAMETERS, TENSORS, header_of, write_model, write_safetensors
 
 
 def message(source: str, **variables: str) -> str:
@@ -50,6 +50,32 @@ def test_of_a_model_in_many_shards_only_headers_and_no_byte_of_a_tensor_is_read(
         headers += header
     assert sum(end - begin for _, begin, end in asked.seen) < headers + (1 << 20)
     assert len(asked.seen) == 2 * shards + 4
+
+
+def test_several_files_are_read_at_a_time_and_a_wrong_one_ends_all(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    both = threading.Barrier(2)
+
+    def together(asked: Asked) -> None:
+        if asked.path.endswith(".safetensors") and asked.begin == 0:
+            both.wait(timeout=30)
+        asked.send_file_of(tmp_path)
+
+    with serving(together) as (url, _):
+        assert describe(url).parameters == PARAMETERS
+    is_over = threading.Event()
+
+    def one_hangs(asked: Asked) -> None:
+        if asked.path.endswith("00001-of-00002.safetensors"):
+            asked.send(503)
+        elif asked.path.endswith(".safetensors"):
+            is_over.wait(timeout=30)
+        else:
+            asked.send_file_of(tmp_path)
+
+    with serving(one_hangs) as (url, _):
+        assert "HTTP status 503" in message(url)
+        is_over.set()
 
 
 def write_gguf(path: Path, words: int, *, data: int = 1 << 20) -> int:
@@ -200,8 +226,8 @@ def test_a_file_that_changes_while_it_is_read_or_ends_early_is_a_message(tmp_pat
         assert "changed while it was read" in message(url)
 
     def half(asked: Asked) -> None:
-        _, begin, end = asked.seen[-1]
-        asked.send(206, b"{" * ((end - begin) // 2), Content_Range=f"bytes {begin}-{end - 1}/5000")
+        asked.send(206, b"{" * ((asked.end - asked.begin) // 2),
+                   Content_Range=f"bytes {asked.begin}-{asked.end - 1}/5000")
 
     with serving(half) as (url, _):
         assert "ends after" in message(url)
