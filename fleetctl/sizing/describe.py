@@ -90,11 +90,12 @@ def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
                       and part[2] == "00001" and part[4] == ".safetensors"), None)
         if usual is not None and {*(parts := _parts(usual))} <= {*listed}:
             return parts  # what the list of shards says, too, which may have many MiB
-    index = origin.file(_INDEX) if listed is None or _INDEX in listed else None
-    if index is not None:
-        if listed is None and (one := _PART_IN_INDEX.search(index.read(0, min(index.size, _FIRST_OF_INDEX)))):
-            return _parts(one[1].decode())
-        files = json_object(origin.small(_INDEX, MOST_INDEX) or b"", _INDEX).get("weight_map")
+    elif (there := origin.file(_INDEX)) is None:
+        return [_SINGLE] if origin.file(_SINGLE) else []
+    elif one := _PART_IN_INDEX.search(there.read(0, min(there.size, _FIRST_OF_INDEX))):
+        return _parts(one[1].decode())
+    if (index := origin.small(_INDEX, MOST_INDEX)) is not None:
+        files = json_object(index, _INDEX).get("weight_map")
         names = sorted({*files.values()}) if isinstance(files, dict) and all(
             isinstance(name, str) for name in files.values()) else []
         if not names or len(names) > MOST_FILES:
@@ -103,9 +104,7 @@ def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
             if "/" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > MOST_OF_NAME:
                 raise OriginError(f"{_INDEX}: {shown(name)} is not the name of a file beside it")
         return names
-    if listed is None:
-        return [_SINGLE] if origin.file(_SINGLE) else []
-    if _SINGLE in listed:
+    if listed is None or _SINGLE in listed:
         return [_SINGLE]
     return [name for name in listed if name.endswith(".safetensors") and not name.startswith("adapter")
             and "/" not in name]

@@ -38,6 +38,9 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_range(self, data: bytes, **headers: str) -> None:
+        if "Range" not in self.headers:
+            self.send(200, data, **headers)
+            return
         piece = data[self.begin:self.end]
         self.send(206 if piece else 416, piece, **{
             "Content_Range": f"bytes {self.begin}-{self.begin + len(piece) - 1}/{len(data)}", **headers})
