@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -27,6 +29,8 @@ _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
 _PART_IN_INDEX = re.compile(rb'"(model-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
 _FIRST_OF_INDEX = 1 << 16
 MOST_OF_NAME = 255
+READERS = 8
+Read = TypeVar("Read")
 Progress = Callable[[int, int], None]
 """Told how many of the files have been read, and how many there are."""
 
@@ -75,10 +79,7 @@ def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
     config = origin.small(_CONFIG)
     if config is None:
         raise OriginError(f"it has no {_CONFIG}")
-    tensors: list[Tensor] = []
-    for number, name in enumerate(shards, start=1):
-        tensors += read_safetensors(_there(origin, name))
-        progress(number, len(shards))
+    tensors = [tensor for read in _each(origin, shards, read_safetensors, progress) for tensor in read]
     return model_of(origin.name, _without_twice(tensors), from_config(json_object(config, _CONFIG)))
 
 
@@ -89,11 +90,12 @@ def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
                       and part[2] == "00001" and part[4] == ".safetensors"), None)
         if usual is not None and {*(parts := _parts(usual))} <= {*listed}:
             return parts  # what the list of shards says, too, which may have many MiB
-    index = origin.file(_INDEX) if listed is None or _INDEX in listed else None
-    if index is not None:
-        if listed is None and (one := _PART_IN_INDEX.search(index.read(0, min(index.size, _FIRST_OF_INDEX)))):
-            return _parts(one[1].decode())
-        files = json_object(origin.small(_INDEX, MOST_INDEX) or b"", _INDEX).get("weight_map")
+    elif (there := origin.file(_INDEX)) is None:
+        return [_SINGLE] if origin.file(_SINGLE) else []
+    elif one := _PART_IN_INDEX.search(there.read(0, min(there.size, _FIRST_OF_INDEX))):
+        return _parts(one[1].decode())
+    if (index := origin.small(_INDEX, MOST_INDEX)) is not None:
+        files = json_object(index, _INDEX).get("weight_map")
         names = sorted({*files.values()}) if isinstance(files, dict) and all(
             isinstance(name, str) for name in files.values()) else []
         if not names or len(names) > MOST_FILES:
@@ -102,9 +104,7 @@ def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
             if "/" in name or name.startswith(".") or not name.isprintable() or len(name.encode()) > MOST_OF_NAME:
                 raise OriginError(f"{_INDEX}: {shown(name)} is not the name of a file beside it")
         return names
-    if listed is None:
-        return [_SINGLE] if origin.file(_SINGLE) else []
-    if _SINGLE in listed:
+    if listed is None or _SINGLE in listed:
         return [_SINGLE]
     return [name for name in listed if name.endswith(".safetensors") and not name.startswith("adapter")
             and "/" not in name]
@@ -129,16 +129,23 @@ def _there(origin: Origin, name: str) -> RangedFile:
     return found
 
 
+def _each(origin: Origin, names: Sequence[str], read: Callable[[RangedFile], Read], progress: Progress) -> list[Read]:
+    """Return what `read` finds in each file, several at a time: a model may have hundreds on a distant server."""
+    pool, found = ThreadPoolExecutor(READERS), list[Read]()
+    try:
+        for reading in [pool.submit(lambda name: read(_there(origin, name)), name) for name in names]:
+            found.append(reading.result())
+            progress(len(found), len(names))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # what still waits for an answer ends with the connections
+    return found
+
+
 def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Model:
-    tensors: list[Tensor] = []
-    metadata = None
-    for number, name in enumerate(names, start=1):
-        own, stored = read_gguf(_there(origin, name))
-        metadata = own if metadata is None else metadata
-        tensors += stored
-        progress(number, len(names))
+    parts = _each(origin, names, read_gguf, progress)
+    metadata, tensors = parts[0][0], [tensor for _, stored in parts for tensor in stored]
     return model_of(f"{origin.name}/{names[0]}", _without_twice(tensors),  # a folder has files of several quantizations
-                    from_gguf(metadata or {}, tied=not has_head(tensors)))
+                    from_gguf(metadata, tied=not has_head(tensors)))
 
 
 def _without_twice(tensors: list[Tensor]) -> list[Tensor]:

@@ -54,7 +54,7 @@ class Origin:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._left = MOST_READ
+        self._left, self._lock = MOST_READ, threading.Lock()
 
     def names(self) -> list[str] | None:
         """Return the names of its files; None if it cannot list them. Raises OriginError."""
@@ -77,8 +77,10 @@ class Origin:
         return text
 
     def _spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+        with self._lock:
+            self._left -= count
+            left = self._left
+        if left < 0:
             raise HeaderError(f"the headers of {self.name} have more than {MOST_READ >> 20} MiB")
 
 
@@ -136,9 +138,18 @@ class IndexedOrigin(Origin):
     def file(self, name: str) -> RangedFile | None:
         """Return a file; None if the index does not list it."""
         found = self._within.file(name) if name in self._sizes else None
-        if found is not None and found.size != self._sizes[name]:
-            raise OriginError(f"{name} has {found.size:,} bytes, and {self._sizes[name]:,} by its index")
+        self._compare(name, None if found is None else found.size)
         return found
+
+    def small(self, name: str, most: int = MOST_SMALL) -> bytes | None:
+        """Return a whole small file; None if the index does not list it."""
+        text = self._within.small(name, most) if name in self._sizes else None
+        self._compare(name, None if text is None else len(text))
+        return text
+
+    def _compare(self, name: str, size: int | None) -> None:
+        if size is not None and size != self._sizes[name]:
+            raise OriginError(f"{name} has {size:,} bytes, and {self._sizes[name]:,} by its index")
 
 
 class HttpOrigin(Origin):
@@ -156,7 +167,7 @@ class HttpOrigin(Origin):
         """Return a file; None if there is none. Its first bytes are asked for, whose answer tells the size."""
         if self._listed is not None and name not in self._listed:
             return None
-        url = self._url._replace(path=f"{self._url.path.rstrip('/')}/{quote(name)}").geturl()
+        url = self._url_of(name)
         answer = self._http.ranged(url, 0, FIRST)
         if answer is None:
             return None
@@ -174,6 +185,19 @@ class HttpOrigin(Origin):
 
         return RangedFile(name, size, read)
 
+    def small(self, name: str, most: int = MOST_SMALL) -> bytes | None:
+        """Return a whole small file; None if there is none. It is not asked for by ranges, which a hub may not have for
+        files that it keeps in git.
+        """
+        if self._listed is not None and name not in self._listed:
+            return None
+        text = self._http.whole(self._url_of(name), most)
+        self._spend(len(text or b""))
+        return text
+
+    def _url_of(self, name: str) -> str:
+        return self._url._replace(path=f"{self._url.path.rstrip('/')}/{quote(name)}").geturl()
+
 
 class Http:
     """A client that is cut off after `MOST_S`: the timeout of a socket bounds the wait for a part, not for all of it.
@@ -184,14 +208,15 @@ class Http:
     def __init__(self, token: str | None = None, *, is_hub: bool = False) -> None:
         import httpx
 
-        routes: dict[str, httpx.HTTPTransport] = {}
+        routes, lock = dict[str, httpx.HTTPTransport](), threading.Lock()
 
         class ByHost(httpx.BaseTransport):  # a redirect may lead to a host with another proxy
             def handle_request(self, request: httpx.Request) -> httpx.Response:
                 proxy = proxy_for(str(request.url))
                 key = proxy.url if proxy else ""
-                if key not in routes:
-                    routes[key] = httpx.HTTPTransport(proxy=key or None)
+                with lock:
+                    if key not in routes:
+                        routes[key] = httpx.HTTPTransport(proxy=key or None)
                 return routes[key].handle_request(request)
 
             def close(self) -> None:
@@ -211,12 +236,16 @@ class Http:
         self._timer.start()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close its connections, also those on which a thread still waits."""
         self._timer.cancel()
+        self._shut_down()
         self._client.close()
 
     def _cut_off(self) -> None:
         self._is_overdue = True
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         for connection in self._sockets:
             with suppress(OSError):  # of a TLS connection the plain one is gone
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
@@ -237,10 +266,12 @@ class Http:
                 raise OriginError(self._refusal(url, answer.status_code))
             return int(total[1]), _body(answer, count)
 
-    def whole(self, url: str, most: int) -> bytes:
-        """Return an answer of at most `most` bytes; raises OriginError."""
+    def whole(self, url: str, most: int, *, is_there: bool = False) -> bytes | None:
+        """Return an answer of at most `most` bytes; None if it does not exist, unless it must. Raises OriginError."""
         with self._answer(url, {}) as answer:
-            if not answer.is_success:
+            if answer.status_code == 404 and not is_there:
+                return None
+            if answer.status_code != 200:
                 raise OriginError(self._refusal(url, answer.status_code))
             body = _body(answer, most + 1)
             if len(body) > most:
@@ -347,7 +378,7 @@ def _hub(name: str, variables: Mapping[str, str]) -> Iterator[Origin]:
     hub = (variables.get("HF_ENDPOINT") or HUB).rstrip("/")
     with closing(Http(variables.get("HF_TOKEN"), is_hub=True)) as http:
         url = f"{hub}/api/models/{repository}/revision/{quote(revision, safe='')}"
-        about = json_object(http.whole(url, MOST_INDEX), without_secrets(url))
+        about = json_object(http.whole(url, MOST_INDEX, is_there=True) or b"", without_secrets(url))
         commit, files = about.get("sha"), about.get("siblings")
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit) or not isinstance(files, list):
             raise OriginError(f"{without_secrets(url)}: the answer names no commit, or no files")

@@ -16,7 +16,7 @@ Answer = Callable[["Asked"], None]
 
 
 class Asked(BaseHTTPRequestHandler):
-    """One request. `answer` says what becomes of it; each is in `seen`, with the range that it asks for."""
+    """One request for the bytes from `begin` to `end`. `answer` says what becomes of it; each is in `seen`."""
 
     answer: Answer
     seen: list[tuple[str, int, int]]
@@ -24,7 +24,8 @@ class Asked(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         begin, _, end = self.headers.get("Range", "bytes=0--1").removeprefix("bytes=").partition("-")
-        self.seen.append((self.path, int(begin), int(end) + 1))
+        self.begin, self.end = int(begin), int(end) + 1
+        self.seen.append((self.path, self.begin, self.end))
         self.headers_seen.append(dict(self.headers))
         type(self).answer(self)
 
@@ -37,10 +38,12 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_range(self, data: bytes, **headers: str) -> None:
-        _, begin, end = self.seen[-1]
-        piece = data[begin:end]
+        if "Range" not in self.headers:
+            self.send(200, data, **headers)
+            return
+        piece = data[self.begin:self.end]
         self.send(206 if piece else 416, piece, **{
-            "Content_Range": f"bytes {begin}-{begin + len(piece) - 1}/{len(data)}", **headers})
+            "Content_Range": f"bytes {self.begin}-{self.begin + len(piece) - 1}/{len(data)}", **headers})
 
     def send_file_of(self, folder: Path) -> None:
         path = folder / self.path.partition("?")[0].rpartition("/")[2]

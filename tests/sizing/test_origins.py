@@ -19,7 +19,7 @@ from fleetctl.agent.weights.index import NAME, write_index
 from fleetctl.sizing import origins
 from fleetctl.sizing.describe import DescribeError, describe
 from tests.sizing.model_server import COMMIT, Answer, Asked, hub_of, of_folder, serving
-from tests.sizing.test_describe import CONFIG, LLAMA, TENSORS, header_of, write_model, write_safetensors
+from tests.sizing.test_describe import CONFIG, LLAMA, PARAMETERS, TENSORS, header_of, write_model, write_safetensors
 
 
 def message(source: str, **variables: str) -> str:
@@ -49,7 +49,33 @@ def test_of_a_model_in_many_shards_only_headers_and_no_byte_of_a_tensor_is_read(
         assert max(end for name, _, end in asked.seen if name == f"/{path.name}") == header
         headers += header
     assert sum(end - begin for _, begin, end in asked.seen) < headers + (1 << 20)
-    assert len(asked.seen) == 2 * shards + 4
+    assert len(asked.seen) == 2 * shards + 3
+
+
+def test_several_files_are_read_at_a_time_and_a_wrong_one_ends_all(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    both = threading.Barrier(2)
+
+    def together(asked: Asked) -> None:
+        if asked.path.endswith(".safetensors") and asked.begin == 0:
+            both.wait(timeout=30)
+        asked.send_file_of(tmp_path)
+
+    with serving(together) as (url, _):
+        assert describe(url).parameters == PARAMETERS
+    is_over = threading.Event()
+
+    def one_hangs(asked: Asked) -> None:
+        if asked.path.endswith("00001-of-00002.safetensors"):
+            asked.send(503)
+        elif asked.path.endswith(".safetensors"):
+            is_over.wait(timeout=30)
+        else:
+            asked.send_file_of(tmp_path)
+
+    with serving(one_hangs) as (url, _):
+        assert "HTTP status 503" in message(url)
+        is_over.set()
 
 
 def write_gguf(path: Path, words: int, *, data: int = 1 << 20) -> int:
@@ -131,6 +157,14 @@ def test_a_gguf_file_in_a_folder_of_a_repository_is_named_with_it(tmp_path: Path
     assert describe(str(tmp_path), file="Q8_0/tiny.gguf").vocabulary == 7
 
 
+def test_a_hub_that_sends_its_small_files_whole_is_read(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    of_hub = hub_of(tmp_path, [])
+    with serving(lambda asked: asked.send(200, (tmp_path / "config.json").read_bytes())
+                 if asked.path.endswith("config.json") else of_hub(asked)) as (hub, _):
+        assert describe("hf:org/tiny", variables={"HF_ENDPOINT": hub}).parameters == PARAMETERS
+
+
 def test_what_a_hub_refuses_says_what_may_be_wrong(tmp_path: Path) -> None:
     with serving(hub_of(tmp_path, [])) as (hub, _):
         assert "401: there is no such repository, or it needs a token in HF_TOKEN" in message(
@@ -149,7 +183,7 @@ def test_what_a_hub_refuses_says_what_may_be_wrong(tmp_path: Path) -> None:
 
 def zeros(asked: Asked) -> None:
     """Send a body without an end."""
-    asked.send(206, Content_Length="", Content_Range="bytes 0-7/99999999")
+    asked.send(206 if asked.end else 200, Content_Length="", Content_Range="bytes 0-7/99999999")
     try:
         while True:
             asked.wfile.write(bytes(1 << 16))
@@ -171,12 +205,12 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "a redirect to nowhere": (lambda asked: asked.send(302, Location="http://[::1"), "URL"),
     "another range": (lambda asked: asked.send(206, b"x" * 8, Content_Range="bytes 9-16/99"), "answer to ranges"),
     "no size": (lambda asked: asked.send(206, b"x" * 8, Content_Range="bytes 0-7/*"), "answer to ranges"),
-    "a huge size": (lambda asked: asked.send_range(b"x" * 8, Content_Range=f"bytes 0-7/{10 ** 18 - 1}"), "at most"),
+    "a huge size": (lambda asked: asked.send_range(b"x" * 8, Content_Range=f"bytes 0-7/{10 ** 18 - 1}"), "JSON"),
     "a size of many digits": (lambda asked: asked.send(206, b"x", Content_Range=f"bytes 0-7/{'9' * 5000}"),
                               "answer to ranges"),
     "packed bytes": (lambda asked: asked.send_range(gzip.compress(bytes(1 << 20)), Content_Encoding="gzip"),
                      "it sends gzip, and plain bytes were asked for"),
-    "no end": (zeros, "at most"), "a body cut off": (cut_off, "peer closed connection"),
+    "no end": (zeros, "more than 32 MiB"), "a body cut off": (cut_off, "peer closed connection"),
     "no HTTP": (lambda asked: asked.wfile.write(b"SSH-2.0\r\n\r\n"), "illegal status line"),
     "headers without end": (lambda asked: asked.wfile.write(b"HTTP/1.1 206 OK\r\n" + b"A: b\r\n" * 99_999),
                             "Receive buffer"),
@@ -200,11 +234,12 @@ def test_a_file_that_changes_while_it_is_read_or_ends_early_is_a_message(tmp_pat
         assert "changed while it was read" in message(url)
 
     def half(asked: Asked) -> None:
-        _, begin, end = asked.seen[-1]
-        asked.send(206, b"{" * ((end - begin) // 2), Content_Range=f"bytes {begin}-{end - 1}/5000")
+        asked.send_file_of(tmp_path) if asked.begin < 8 else asked.send_range(
+            (tmp_path / asked.path[1:]).read_bytes()[:asked.end // 2], Content_Range=(
+                f"bytes {asked.begin}-{asked.end - 1}/{(tmp_path / asked.path[1:]).stat().st_size}"))
 
     with serving(half) as (url, _):
-        assert "ends after" in message(url)
+        assert "ends within its header" in message(url)
 
 
 def test_a_server_that_sends_a_byte_now_and_then_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
