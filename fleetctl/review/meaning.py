@@ -11,16 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex, short_hash
 from fleetctl.documents.fleet import HttpReload, WorkerGroup
-from fleetctl.documents.model import Model as Description
 from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import NOT_HASHED, ResolvedFleet, ResolvedModel, shape_as_set, spec_document
+
+if TYPE_CHECKING:
+    from fleetctl.documents.model import Model as Description
 
 Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""

@@ -8,7 +8,7 @@ BLOCKED = {
     "NO_NODES": "no node is alive",
     "NODE_SELECTOR_MISMATCH": "no node has the labels that the selector requires",
     "CORDONED": "the nodes are cordoned, by a note or by a node policy of the fleet file",
-    "MODEL_TOO_LARGE": "the nodes' cards certainly cannot hold the model",
+    "MODEL_TOO_LARGE": "the nodes' cards certainly cannot hold the model; `memoryCheck: warn` lifts the block",
     "NODE_COOLING": "replicas on the nodes have failed several times in a row",
     "NODE_DRAINING": "the nodes are draining",
     "SLOTS_FULL": "the nodes already have as many replicas of this model as their slot cap allows",
