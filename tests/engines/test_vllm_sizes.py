@@ -1,7 +1,7 @@
-"""vLLM's own numbers against those of `sizing/`: blocks of the cache, the longest request, and its flags.
+"""vLLM's own numbers against those of `sizing/`: blocks of the cache, the longest request, weights, and its flags.
 
 Five kinds of architectures, tiny, are made on the spot, loaded by vLLM's CPU build, and described by
-`fleetctl model describe`. This tests the arithmetic of the cache. It says nothing of a GPU's memory.
+`fleetctl model describe`. This tests arithmetic. It says nothing of what else a GPU's memory holds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from vllm_world import ENV
 
 from fleetctl.documents.model import Model
+from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import flags_of, read_engine_line
 from fleetctl.sizing.kv_cache import longest, pool, request_bytes
 
@@ -59,8 +60,20 @@ MODELS: dict[str, dict[str, Any]] = {
     "parallel": {
         "architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "num_hidden_layers": 3,
         "mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_ssm": 512, "mamba_n_groups": 1, "mamba_d_state": 64,
-        "mamba_d_conv": 4, "mamba_expand": 2}}
-"""The five kinds, and a sixth: attention and a state side by side in each layer."""
+        "mamba_d_conv": 4, "mamba_expand": 2},
+    "chunked": {
+        "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "num_hidden_layers": 8,
+        "attention_chunk_size": 256, "no_rope_layers": [1, 1, 1, 0] * 2, "num_local_experts": 4,
+        "num_experts_per_tok": 1, "interleave_moe_layer_step": 1, "intermediate_size_mlp": 512},
+    "sinks": {
+        "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": 5, "sliding_window": 128,
+        "num_local_experts": 4, "num_experts_per_tok": 2},
+    "mamba": {
+        "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 8, "attn_layer_period": 4,
+        "attn_layer_offset": 2, "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 4,
+        "num_experts_per_tok": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 16,
+        "use_mamba_kernels": False}}
+"""The five kinds, and more of each: attention and a state side by side, windows that jump, sinks, Mamba 1."""
 RUNS: dict[str, tuple[str, list[str]]] = {
     **{name: (name, []) for name in MODELS},
     "all layers full": ("sliding", ["--disable-hybrid-kv-cache-manager"]),
@@ -75,6 +88,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.model_executor.model_loader import base_loader
 from vllm.model_executor.models import ModelRegistry
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core import kv_cache_utils
@@ -92,6 +106,15 @@ for name, config in models.items():
         json.dump(config, file)
     for architecture in config["architectures"]:  # else vLLM asks a process of its own about each, for 20 s
         ModelRegistry.register_model(architecture, ModelRegistry.models[architecture].load_model_cls())
+loaded, prepare = [], base_loader.process_weights_after_loading
+
+
+def counted(model, *rest, **more):  # kernels of CPUs store the weights anew, in memory of their own
+    loaded.append(sum(weight.nbytes for weight in model.parameters()))
+    return prepare(model, *rest, **more)
+
+
+base_loader.process_weights_after_loading = counted
 parser = make_arg_parser(FlexibleArgumentParser())
 told = {"flags": {option: action.nargs != 0 for action in parser._actions for option in action.option_strings}}
 for run, words in runs.items():
@@ -101,6 +124,7 @@ for run, words in runs.items():
     cache, model = config.cache_config, config.model_config
     told[run] = {
         "blocks": cache.num_gpu_blocks, "block_tokens": cache.block_size,
+        "weights": loaded.pop(),
         "in_flight": config.max_in_flight_tokens,
         "request": kv_cache_utils._max_memory_usage_bytes_from_groups(config, groups)}
     model.max_model_len = 4096
@@ -149,8 +173,9 @@ def test_the_cache_of_a_tiny_model_is_predicted_exactly(run: str, told: dict[str
     assert (CACHE // shared.block_bytes, shared.block_tokens) == (told[run]["blocks"], told[run]["block_tokens"])
 
     if name == "parallel" and line.prefix_cache:  # vLLM keeps one more state of Mamba 2, where a prompt's blocks end
-        told[run]["request"] -= shared.block_bytes
-        told[run]["longest"] = told[run]["longest"][shared.block_bytes >> ROOM_BITS:]
+        one_more = shared.groups["state"] * shared.block_bytes
+        told[run]["request"] -= one_more
+        told[run]["longest"] = told[run]["longest"][one_more >> ROOM_BITS:]
 
     def request(tokens: int) -> int:
         return request_bytes(model, line, model.layers, tokens, in_flight=told[run]["in_flight"], block=block)
@@ -159,6 +184,11 @@ def test_the_cache_of_a_tiny_model_is_predicted_exactly(run: str, told: dict[str
     found = [longest(lambda tokens, room=room: request(tokens) <= room << ROOM_BITS, LONGEST)  # type: ignore[misc]
              for room in range(len(told[run]["longest"]))]
     assert found == told[run]["longest"]
+    need = card_need(model, line, cards=1, memory=None)
+    absorbed = 4 * model.heads * (model.key_size + model.value_size) * model.latent.rank * 2 if model.latent else 0
+    assert need.is_certain
+    assert need.bound_weights <= told[run]["weights"] == pytest.approx(need.weights - absorbed, rel=0.01)
+    assert need.bound_context <= told[run]["request"]
 
 
 def test_each_flag_of_the_table_is_one_of_vllm_with_a_value_or_without(told: dict[str, Any]) -> None:

@@ -43,6 +43,16 @@ def test_parameters_and_bytes_are_those_published(name: str) -> None:
     assert model.bytes == pytest.approx(fact.get("file", model.bytes), rel=0.01)
 
 
+def test_twenty_and_more_models_of_all_kinds_are_there_with_where_their_figures_are_from() -> None:
+    models = [described(name) for name in FACTS]
+    kinds_of = {kind for model in models for kind in kinds(model.layers)}
+    assert all(fact["from"] for fact in FACTS.values())
+    assert len(models) >= 20
+    assert kinds_of == {"full", "sliding", "chunked", "state"}
+    assert {model.quantization for model in models} == {None, "fp8", "awq", "mxfp4", "gguf"}
+    assert {bool(model.latent) for model in models} == {bool(model.experts) for model in models} == {True, False}
+
+
 @pytest.mark.parametrize("name", FACTS)
 def test_a_token_and_a_state_take_what_the_engine_says(name: str) -> None:
     fact, model, line = FACTS[name], described(name), EngineLine("vllm")
