@@ -142,9 +142,9 @@ class _Known:
             rates = there or self._rates[how, ANY_NODE]
             names = ", ".join(self._names.get(node_id, node_id) for node_id in nodes)
             where = f"on {names}" if there else "in this cluster"
-            rate = statistics.median(rates)
-            self._medians[how, nodes] = rate, (f"at {format_bytes(round(rate))}/s, as in "
-                                               f"{count_of(len(rates), 'start')} of other models {HOW[how]} {where}")
+            rate, others = statistics.median(rates), f"{count_of(len(rates), 'start')} of other models"
+            alike = f"{others} {HOW[how]}" if how in WEIGHTS_FROM else others
+            self._medians[how, nodes] = rate, f"at {format_bytes(round(rate))}/s, as in {alike} {where}"
         rate, why = self._medians[how, nodes]
         return {"about": round(size / rate), "why": f"{format_bytes(size)} {why}"}
 

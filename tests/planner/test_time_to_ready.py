@@ -14,6 +14,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.time_to_ready import LEAST_STARTS, MOST_STARTS, range_of
 from fleetctl.planner.weights import MOST_S, startup_notes, with_startup_times
+from tests.sizing.test_public_models import described
 
 ONE, OTHER, GIB = "1" * 64, "2" * 64, 1 << 30
 NODES = [{"name": "a", "gpus": 1}, {"name": "b", "gpus": 1}]
@@ -170,6 +171,17 @@ def test_without_a_start_of_the_model_its_bytes_and_the_speed_of_the_node_count(
         165, "3 starts of other models with weights from another replica on b")
     unknown = plan_for(with_weights(key="k", index="3" * 64), faster)
     assert time_in(unknown) is None, "nobody knows how large its weights are"
+
+
+def test_a_described_model_is_told_from_the_speed_of_other_described_ones() -> None:
+    fleet = short_fleet({"models": [{"key": key, "replicas": replicas, "gpus": 1, "hash": "now"}
+                                    for key, replicas in (("m", 1), ("k", 0))]})
+    sizes = {"m": described("qwen3-30b-a3b"), "k": described("llama-3.1-8b")}
+    with_sizes = replace(fleet, models=tuple(replace(one, description=sizes[one.key]) for one in fleet.models))
+    time = time_in(planned(starts(100, model="k"), with_sizes))
+    assert time.about == round(100 * sizes["m"].loaded / sizes["k"].loaded)
+    assert time.why.endswith("as in 1 start of other models on a")
+    assert time_in(planned(starts(100, model="k"), fleet)) is None
 
 
 def test_a_startup_timeout_by_default_is_at_least_twice_the_longest_start_known() -> None:
