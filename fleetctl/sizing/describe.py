@@ -26,7 +26,7 @@ from fleetctl.sizing.parts import has_head, model_of
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 NO_VARIABLES: Mapping[str, str] = {}
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
-_PART_IN_INDEX = re.compile(rb'"(model-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
+_PART_IN_INDEX = re.compile(rb'"(model(?:\.safetensors)?-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
 _FIRST_OF_INDEX = 1 << 16
 MOST_OF_NAME = 255
 READERS = 8
@@ -86,8 +86,8 @@ def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
 def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
     """Return the names of the safetensors files that the model consists of."""
     if listed is not None:
-        usual = next((name for name in listed if (part := _PART.fullmatch(name)) and part[1] == "model"
-                      and part[2] == "00001" and part[4] == ".safetensors"), None)
+        usual = next((name for name in listed if (part := _PART.fullmatch(name)) and part[2] == "00001"
+                      and part[1] in ("model", _SINGLE) and part[4] == ".safetensors"), None)
         if usual is not None and {*(parts := _parts(usual))} <= {*listed}:
             return parts  # what the list of shards says, too, which may have many MiB
     elif (there := origin.file(_INDEX)) is None:
