@@ -22,7 +22,7 @@ from fleetctl.workflow.output_files import real_path
 
 app = command_app(
     "fleetctl weights index models/Qwen3-8B",
-    "fleetctl weights index models/Qwen3-8B --describe fleets/models/qwen3-8b.json",
+    "fleetctl weights index models/Qwen3-8B --describe fleets/qwen3-8b.json",
     exit_codes="0 written, 1 the folder is not a complete model, cannot be read, or changed in the meantime, 64 usage")
 Seen = dict[str, tuple[int, int]]
 
