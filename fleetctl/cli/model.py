@@ -43,11 +43,11 @@ def describe_model(
     file: Annotated[str | None, flags.option(
         "--file", metavar="NAME", help="The one of several GGUF files that is meant.")] = None,
 ) -> int:
-    """Describe a model from its configuration and headers.
+    """Describe the model at SOURCE from the headers of its files.
 
-    No byte of a tensor is read. Commit the description beside the fleet file, and name it there as `model:
-    {description: models/NAME.json}`: plans then compare what the model takes on a card with the card. A token in
-    HF_TOKEN is sent to Hugging Face alone, or to the hub at HF_ENDPOINT.
+    Its config.json is read, too, and no byte of a tensor. Commit the description beside the fleet file, and name it
+    there as `model: {description: models/NAME.json}`: plans then compare what the model takes on a card with the card.
+    A token in HF_TOKEN is sent to Hugging Face alone, or to the hub at HF_ENDPOINT.
     """
     out = None if str(out) == "-" else out
     require_description(out)

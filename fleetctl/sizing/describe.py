@@ -13,6 +13,7 @@ from fleetctl.documents.model import Model
 from fleetctl.sizing.architecture import ConfigError, from_config, from_gguf
 from fleetctl.sizing.headers import HeaderError, RangedFile, Tensor, read_gguf, read_safetensors, shown
 from fleetctl.sizing.origins import (
+    MODEL_FILES,
     MOST_FILES,
     MOST_INDEX,
     Origin,
@@ -26,7 +27,7 @@ from fleetctl.sizing.parts import has_head, model_of
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 NO_VARIABLES: Mapping[str, str] = {}
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.[A-Za-z0-9]+)")
-_PART_IN_INDEX = re.compile(rb'"(model-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
+_PART_IN_INDEX = re.compile(rb'"(model(?:\.safetensors)?-[0-9]{5}-of-[0-9]{5}\.safetensors)"')
 _FIRST_OF_INDEX = 1 << 16
 MOST_OF_NAME = 255
 READERS = 8
@@ -61,6 +62,8 @@ def describe(source: str, *, file: str | None = None, variables: Mapping[str, st
 
 
 def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
+    if file is not None and not file.lower().endswith(MODEL_FILES):
+        raise OriginError(f"{shown(file)} is neither a safetensors nor a GGUF file")
     listed = origin.names()
     gguf = [name for name in listed or ([file] if file else []) if name.lower().endswith(".gguf")]
     if file is not None and file.lower().endswith(".gguf"):
@@ -86,10 +89,10 @@ def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
 def _shards(origin: Origin, listed: list[str] | None) -> list[str]:
     """Return the names of the safetensors files that the model consists of."""
     if listed is not None:
-        usual = next((name for name in listed if (part := _PART.fullmatch(name)) and part[1] == "model"
-                      and part[2] == "00001" and part[4] == ".safetensors"), None)
-        if usual is not None and {*(parts := _parts(usual))} <= {*listed}:
-            return parts  # what the list of shards says, too, which may have many MiB
+        usual = next((name for name in listed if (part := _PART.fullmatch(name)) and part[2] == "00001"
+                      and part[1] in ("model", _SINGLE) and part[4] == ".safetensors"), None)
+        if usual is not None and (_INDEX not in listed or {*_parts(usual)} <= {*listed}):
+            return _parts(usual)  # what the list of shards says, too, which may have many MiB
     elif (there := origin.file(_INDEX)) is None:
         return [_SINGLE] if origin.file(_SINGLE) else []
     elif one := _PART_IN_INDEX.search(there.read(0, min(there.size, _FIRST_OF_INDEX))):

@@ -236,8 +236,8 @@ def test_the_color_flag_overrides_no_color_and_force_color(
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
     """The help of every command, 80 columns wide."""
-    commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show", "weights index",
-                *(f"context {name}" for name in ("list", "set", "show", "unset", "use")),
+    commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show", "model describe",
+                "weights index", *(f"context {name}" for name in ("list", "set", "show", "unset", "use")),
                 *(f"propose {name}" for name in ("from-live", "from-metrics", "scale"))]
     results = {command: run_here(*command.split(), "--help", env={"COLUMNS": "80"}) for command in commands}
     assert {command: done.stderr for command, done in results.items() if done.returncode} == {}

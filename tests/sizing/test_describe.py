@@ -170,6 +170,24 @@ def test_a_configuration_of_no_model_is_a_message(config: bytes, tmp_path: Path)
         describe(str(tmp_path))
 
 
+def test_a_model_without_one_of_its_shards_is_not_described(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").rename(tmp_path / "other.safetensors")
+    with pytest.raises(DescribeError, match=r"model-00001-of-00002\.safetensors is missing"):
+        describe(str(tmp_path))
+    (tmp_path / "other.safetensors").replace(tmp_path / "model-00001-of-00002.safetensors")
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").unlink()
+    with pytest.raises(DescribeError, match=r"model-00002-of-00002\.safetensors is missing"):
+        describe(str(tmp_path))
+
+
+def test_a_file_that_is_no_models_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_text("mine")
+    with pytest.raises(DescribeError, match=r"fleet\.yaml is neither a safetensors nor a GGUF file"):
+        describe(str(tmp_path / "fleet.yaml"))
+
+
 def test_a_source_that_is_not_there_names_what_is_possible(tmp_path: Path) -> None:
     for source, words in {str(tmp_path / "none"): "hf:OWNER/NAME@REVISION", "hf:no-owner": "hf:OWNER/NAME@REVISION",
                           "hf:a/b@../../x": "does not name", str(tmp_path): "no safetensors"}.items():
