@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -282,12 +282,16 @@ def _rows(
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
     from fleetctl.planner.placement.memory import memory_notes  # for models that are described
 
-    placed: dict[tuple[str, str], set[str]] = {}
-    for replica, _ in draft.placed:
-        for member in replica.assignments:
-            placed.setdefault((replica.demand.shape.key, member.seat.group), set()).add(
-                draft.ledger.nodes[member.node].id)
-    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes)
+    placed, ready = defaultdict[tuple[str, str], set[str]](set), defaultdict[tuple[str, str], set[str]](set)
+    for new, _ in draft.placed:
+        for assigned in new.assignments:
+            placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
+    for model in draft.fleet.models:
+        for replica in draft.state.models[model.key].live:
+            if replica.ready_at and model.has_spec(replica.spec_hash):
+                for member in replica.members:
+                    ready[model.key, member.group or ""].add(member.node_id or "")
+    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, ready)
 
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:

@@ -23,6 +23,12 @@ def line_of(group: WorkerGroup, key: str) -> EngineLine:
                             {**variables, "FLEETCTL_MODEL": key, "FLEETCTL_GROUP_SIZE": str(size)})
 
 
+def least_card_of(group: WorkerGroup, key: str, model: Model) -> int:
+    """Return the memory that each card of a group must have so that it may hold `model`; 0 if that is not certain."""
+    cards = cards_of(group)
+    return least_card(model, line_of(group, key), cards=cards) if cards else 0
+
+
 def cards_of(group: WorkerGroup) -> int:
     """Return the number of cards of which one copy of a group claims at least a share."""
     return sum((member.count or 1) * cards_of_member(member) for member in group.members)
@@ -31,12 +37,6 @@ def cards_of(group: WorkerGroup) -> int:
 def cards_of_member(member: Member) -> int:
     """Return the number of cards of which a member claims at least a share."""
     return -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
-
-
-def least_card_of(group: WorkerGroup, key: str, model: Model) -> int:
-    """Return the memory that each card of a group must have so that it may hold `model`; 0 if that is not certain."""
-    cards = cards_of(group)
-    return least_card(model, line_of(group, key), cards=cards) if cards else 0
 
 
 _LAYERS = 1_680

@@ -91,6 +91,23 @@ def test_a_context_that_does_not_fit_is_a_warning_with_the_length_that_does() ->
     assert "one request of 131,072 tokens takes 16Gi; it would fit with --max-model-len " in note.message
 
 
+def test_cards_on_which_the_same_spec_is_ready_have_proven_large_enough() -> None:
+    wanted = fleet("llama-3.1-8b", replicas=2)
+    for spec_hash, ready, warnings in ((wanted.models[0].spec_hash, "5m", 0), (wanted.models[0].spec_hash, None, 1),
+                                       ("other", "5m", 1)):
+        running = {"model": "llama-3.1-8b", "id": 0, "node": "small", "hash": spec_hash, "ready": ready}
+        found = plan_for(wanted, short_inventory({"nodes": NODES[1:], "replicas": [running]}))
+        assert (len(found.actions), len(found.notes)) == (1, warnings)
+
+
+def test_cards_on_which_the_same_spec_is_ready_are_not_refused() -> None:
+    wanted = fleet("qwen3-30b-a3b", "--max-model-len", "4096", replicas=2)
+    for spec_hash, created in ((wanted.models[0].spec_hash, 1), ("other", 0)):
+        running = {"model": "qwen3-30b-a3b", "id": 0, "node": "small", "hash": spec_hash, "ready": "5m"}
+        found = plan_for(wanted, short_inventory({"nodes": NODES[1:], "replicas": [running]}))
+        assert (len(found.actions), found.notes) == (created, [])
+
+
 def test_cards_of_unknown_memory_are_not_judged() -> None:
     found = plan("llama-3.1-405b", nodes=[{"name": "a", "gpus": 1}])
     assert len(found.actions) == 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import policy_of
@@ -67,6 +67,19 @@ def _is_alone(member: ReplicaMember, card: Gpu) -> bool:
     own = card.share is not None and round(card.share * SHARE) == min(member.gpus, SHARE)
     alone = len(card.processes) == 1 or (not card.processes and not card.memory_foreign)
     return own and alone and bool(card.memory_used) and not card.unified
+
+
+def proven_cards(model: ResolvedModel, seen: Inventory) -> dict[str, int]:
+    """Return the memory of the smallest cards on which each group of a model's spec is ready: whatever is computed of
+    it, such cards hold it. Groups that are not ready anywhere are left out.
+    """
+    ready = [replica for replica in seen.replicas
+             if replica.model == model.key and replica.ready_at is not None and model.has_spec(replica.spec_hash)]
+    sizes = {node.id: max((card.memory_total or 0 for card in node.gpus), default=0)
+             for node in (seen.nodes if ready else ())}
+    on = grouped((member.group or "", sizes.get(member.node_id or "", 0)) for replica in ready
+                 for member in replica.members)
+    return {group: least for group, found in on.items() if (least := min(filter(None, found), default=0))}
 
 
 def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],

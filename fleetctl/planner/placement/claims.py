@@ -238,7 +238,7 @@ def replica_shape(
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
     shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
-    return shape if model.description is None else _for_large_cards(shape, model, model.description)
+    return shape if model.description is None else _for_large_cards(shape, model, model.description, seen)
 
 
 def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
@@ -248,14 +248,17 @@ def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policie
     return auto_vram(model, group, member, policies, seen)
 
 
-def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description) -> ReplicaShape:
+def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description, seen: Inventory | None
+                     ) -> ReplicaShape:
     """Return the shape of a described model, kept off cards that certainly cannot hold it."""
-    from fleetctl.sizing.groups import least_card_of  # for models that are described
+    from fleetctl.planner.placement.card_use import proven_cards  # for models that are described
+    from fleetctl.sizing.groups import least_card_of
 
     least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
+    proven = proven_cards(model, seen) if seen is not None and any(least) else {}
     return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
-        replace(member, selector=member.selector._replace(least_card=memory)) for member in group.members))
-        for group, memory in zip(shape.groups, least, strict=True)))
+        replace(member, selector=member.selector._replace(least_card=min(memory, proven.get(group.name, memory))))
+        for member in group.members)) for group, memory in zip(shape.groups, least, strict=True)))
 
 
 def may_share_a_card(group: GroupShape, nodes: Iterable[Node] = (), policies: Iterable[NodePolicy] = ()) -> bool:

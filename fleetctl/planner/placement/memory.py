@@ -17,6 +17,9 @@ from fleetctl.sizing.fit import CardKind, Fit, judge
 from fleetctl.sizing.groups import cards_of, line_of
 
 SHOWN = 5
+GroupNodes = Mapping[tuple[str, str], Set[str]]
+"""Ids of nodes, by model key and name of a worker group."""
+NOWHERE: GroupNodes = {}
 
 
 def kinds_of_cards(nodes: Iterable[LedgerNode]) -> dict[str, CardKind]:
@@ -57,18 +60,19 @@ def larger_cards(model: ResolvedModel, group_name: str, small: Iterable[LedgerNo
     return f"larger cards: {fit.text}{f' ({fit.remedy})' if fit.remedy else ''}"
 
 
-def memory_notes(models: Iterable[ResolvedModel], placed: Mapping[tuple[str, str], Set[str]],
-                 nodes: Sequence[LedgerNode]) -> Iterator[Note]:
-    """Yield a warning for each described group that may not fit on cards on which this plan places it.
+def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Sequence[LedgerNode],
+                 ready: GroupNodes = NOWHERE) -> Iterator[Note]:
+    """Yield a warning for each described group that may not fit on the cards of the nodes on which it is `placed`.
 
-    `placed` = the ids of those nodes by model key and name of the group.
+    `ready` = where the same spec is ready: such cards have proven large enough.
     """
     names, kinds = {node.id: node.name for node in nodes}, kinds_of_cards(nodes)
     for model in models:
         for group in model.workers if model.description is not None else ():
             by_kind = grouped((kinds[node_id], names[node_id]) for node_id in placed.get((model.key, group.name), ())
                               if node_id in kinds)
-            for kind, on in sorted(by_kind.items()):
+            proven = {kinds.get(node_id) for node_id in ready.get((model.key, group.name), ())}
+            for kind, on in sorted(item for item in by_kind.items() if item[0] not in proven):
                 fit = fit_of(model, group, kind, kinds.values())
                 if fit is None or fit.kind == "fits":
                     continue
