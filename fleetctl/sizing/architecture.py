@@ -22,8 +22,9 @@ _KINDS: dict[str, Attention] = {
 _STATES = ("linear_attention", "mamba", "mamba2", "recurrent", "conv")
 _PLAIN = re.compile(
     r"llama|llama4(_text)?|mistral|mixtral|ministral|qwen(2|2_moe|3|3_moe|3_next|3_5|3_5_moe|2_vl|2_5_vl|3_vl|3_vl_moe)"
-    r"(_text)?|gemma2?|gemma3(_text)?|deepseek_v[23]|kimi_k2|glm4(_moe)?|gpt_oss|phi3?|phimoe|granite(moe)?|jamba|nemotron"
-    r"(_h)?|falcon_h1|(falcon_)?mamba|mamba2|gpt2|gpt_neox|gptj|opt|bloom|starcoder2|cohere2?|olmo[23]?|olmoe|smollm3|"
+    r"(_text)?|gemma2?|gemma3(_text)?|deepseek_v[23]|kimi_k2|glm4(_moe)?|gpt_oss|phi3?|phimoe|granite(moe|moehybrid)?|"
+    r"jamba|nemotron(_h)?|falcon_h1|(falcon_)?mamba|mamba2|gpt2|gpt_neox|gptj|opt|bloom|starcoder2|cohere2?|olmo[23]?|"
+    r"olmoe|smollm3|"
     r"stablelm|internlm2|minimax_m2|ernie4_5(_moe)?|seed_oss|apertus|arcee|exaone")
 """Types whose KV cache is as read here. Others may share it between layers, leave layers out, or hold other heads."""
 _PLAIN_FILES = re.compile(

@@ -159,6 +159,6 @@ def _halved(model: Model) -> Model:
     """Return the model with its layers' bytes at half: what a checkpoint in fp8 has, about."""
     def half(run: Layers) -> Layers:
         return run.model_copy(update={"bytes": run.bytes.model_copy(update={
-            part: ceil(getattr(run.bytes, part) / 2) for part in ("split", "key_value", "experts")})})
+            part: ceil(getattr(run.bytes, part) / 2) for part in ("split", "attention", "key_value", "experts")})})
 
     return model.model_copy(update={"layers": [half(run) for run in model.layers], "quantization": "fp8"})

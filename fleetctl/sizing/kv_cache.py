@@ -17,6 +17,8 @@ BLOCK = 16
 """vLLM's tokens of a block on GPUs; a backend may raise it, which only rounds."""
 SLIDING_SHARE = 0.8
 """SGLang's `--swa-full-tokens-ratio`."""
+_MAMBA_2 = ("FalconH1", "GraniteMoeHybrid", "Mamba2", "NemotronH", "Zamba2")
+"""Architectures with `MambaMixer2`, which keeps a state more where prefixes are cached: one inside a prompt."""
 _NARROWEST = 9 / 16
 """Bytes of an element in nvfp4, with its scales."""
 _PADDED = 256
@@ -73,10 +75,10 @@ def pool(model: Model, line: EngineLine, layers: Iterable[Layers], *, block: int
         counts["full"] += counts.pop("sliding", 0) + counts.pop("chunked", 0)
     of_token = token_bytes(model, line)
     page = of_token * block
-    if counts.get("state") and of_token:
+    if counts["state"] and len(counts) > 1 and page:
         block *= max(1, -int(-state_bytes(model, line) // page))
         page = of_token * block
-    elif counts.get("state"):
+    elif counts["state"]:
         page = state_bytes(model, line)
     if not counts:
         return Pool(0, block, Counter())
@@ -106,7 +108,8 @@ def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: 
         in_window = {"sliding": min(model.window - 1 + in_flight, tokens),
                      "chunked": min(model.window + in_flight, tokens)}
         of_kind = {kind: -(-in_window.get(kind, tokens) // block) + (kind == "sliding") for kind in groups}
-        of_kind["state"] = 2 if line.prefix_cache else 1
+        caches_prefixes = line.prefix_cache and len(groups) > 1  # it does not without attention
+        of_kind["state"] = 1 + caches_prefixes * (1 + model.architecture.startswith(_MAMBA_2))
         return size * sum(count * of_kind[kind] for kind, count in groups.items())
     counts = kinds(layers)
     of_token = token_bytes(model, line)

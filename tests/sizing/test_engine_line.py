@@ -5,8 +5,12 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fleetctl.sizing.engine_line import EngineLine, read_engine_line
+from fleetctl.sizing.engine_line import ENGINES, EngineLine, flags_of, read_engine_line
+from fleetctl.sizing.fit import CardKind, judge
+from tests.sizing.test_public_models import described
 
 SET = {"FLEETCTL_PORT": None, "FLEETCTL_HOST": None, "FLEETCTL_GROUP_SIZE": "2"}
 
@@ -122,3 +126,19 @@ def test_sglang_and_llama_cpp_have_tables_of_their_own() -> None:
     assert read("llama-server -m x -ngl all").layers_on_cards == -1
     assert read("llama-server -m x -ngl auto").uncertain == ("-ngl",)
     assert read("llama-server -m x --n-cpu-moe 4").uncertain
+
+
+WORDS = st.sampled_from([f"{hyphens}{flag}{value}" for engine in ENGINES for flag in flags_of(engine)
+                         for hyphens in ("-", "--", "--no-") for value in ("", "=8", "=auto")])
+VALUES = st.sampled_from(["8", "-1", "0", "auto", "1.5k", "9999999999999999t", "0.9", "1e9", "fp8", "", "-", "--", "=",
+                          "$(X)", "$(", "{}", "all", "\x00", "\u0662"])
+
+
+@given(engine=st.sampled_from(["vllm serve", "sglang serve", "llama-server", "python -m sglang.launch_server"]),
+       words=st.lists(WORDS | VALUES | st.text(max_size=9), max_size=12), value=st.none() | st.text(max_size=5))
+def test_any_words_are_read_and_the_model_is_judged(engine: str, words: list[str], value: str | None) -> None:
+    line = read_engine_line([*engine.split(), *words], {**SET, "X": value})
+    assert min(line.tensor, line.pipeline, line.data, line.experts) >= 1
+    fit = judge(described("qwen3-0.6b"), line, cards=1, card=CardKind("L4", 24 << 30, 8, 8))
+    assert fit.need.bound <= fit.need.least or line.context == -1
+    assert fit.kind != "certain" or line.uncertain == ()
