@@ -34,10 +34,10 @@ ALLOWED = {
     "fleetfile/rule_process.py": {
         "_answer": "its own process, once the house rules are checked",
     },
-    "sizing/describe.py": {"_each": "its own threads, which read headers, when one has failed"},
+    "sizing/describe.py": {"_each": "its own threads, which read the headers of a model's files"},
     "sizing/origins.py": {
-        "Http.close": "its own timer, with its connections",
-        "Http._shut_down": "its own connections, when a description takes too long",
+        "Http.close": "its own connections to where a model's files are, once their headers are read",
+        "Http._shut_down": "its own connections to where a model's files are, also after a quarter of an hour",
     },
     "agent/__main__.py": {"<module>": "the job's own process, when its summary is written"},
     "agent/attempt.py": {

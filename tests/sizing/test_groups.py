@@ -19,9 +19,8 @@ def test_the_bound_of_a_size_in_short_is_never_above_what_the_described_model_ta
     line = read_engine_line(["vllm", "serve", "m", *words.split()], {})
     for name in FACTS:
         model = described(name)
-        size, weights = (4, "fp32") if "F32" in model.types and len(model.types) == 1 else (2, "bf16")
-        kept = model.loaded if size == 4 else model.loaded - model.types.get("F32", 0) // 2  # as engines load them
-        short = in_short(Numbers.model_construct(parameters=kept // size, weights=weights))
+        as_bf16 = model.loaded - min(model.types.get("F32", 0), model.loaded) // 2  # engines load it as 16 bits
+        short = in_short(Numbers.model_construct(parameters=as_bf16 // 2, weights="bf16"))
         cards = line.ranks
         assert card_need(short, line, cards=cards, memory=None).bound <= card_need(
             model, line, cards=cards, memory=None).weights, name
