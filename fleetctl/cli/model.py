@@ -23,7 +23,7 @@ app = command_app(
 
 @app.callback()
 def model() -> None:
-    """Describe a model, so that plans know what it takes on a card."""
+    """Describe a model as numbers, for plans that know what it takes on a card."""
 
 
 @app.command("describe")
@@ -35,7 +35,7 @@ def describe_model(
     file: Annotated[str | None, typer.Option(
         "--file", metavar="NAME", help="The one of several GGUF files that is meant.")] = None,
 ) -> int:
-    """Describe a model from its configuration and headers.
+    """Describe the model at SOURCE, from its config.json and the headers of its files.
 
     No byte of a tensor is read. Commit the description beside the fleet file, and name it there as `model:
     {description: models/NAME.json}`: plans then compare what the model takes on a card with the card. A token in

@@ -39,7 +39,7 @@ UNKNOWN = {
     "drain": [f"nope {FLEET} --yes"],
     "prefetch": [f"org/nope {FLEET}", f"org/one {FLEET} --node nope"],
     "prune": ["-f nope.yaml --yes", f"{FLEET} --nodes pool=nope --yes"],
-    "weights": ["index nope"], "model": ["describe nope"],
+    "weights": ["index nope"],
     "propose": [f"scale org/nope --replicas 2 {FLEET}"],
     "explain": ["nope", "models.nope", "FL999", "INSUFFICENT_GPU"], "schema": ["nope"],
     "context": ["use nope", "show nope", "unset nope"],
