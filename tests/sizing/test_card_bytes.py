@@ -47,9 +47,9 @@ def test_more_ranks_never_need_more_weights_each(name: str, engine: str, tensor:
 
 @settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(sorted(MODELS)), line=LINES, cards=st.integers(1, 16), more=st.sampled_from(
-    ["tensor", "pipeline", "cards"]))
+    ["tensor", "pipeline", "data", "cards"]))
 def test_more_ranks_need_no_more_context_each(name: str, line: EngineLine, cards: int, more: str) -> None:
-    one = replace(line, data=1, attention_data=False, context=4096)
+    one = replace(line, attention_data=False, context=4096)
     several = one if more == "cards" else replace(one, **{more: 2 * getattr(one, more)})
     few = card_need(MODELS[name], one, cards=cards, memory=None)
     many = card_need(MODELS[name], several, cards=2 * cards, memory=None)
