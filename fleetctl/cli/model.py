@@ -29,7 +29,7 @@ app = command_app(
 
 @app.callback()
 def model() -> None:
-    """Describe a model as numbers, for plans that know what it takes on a card."""
+    """Describe a model, so that plans know what it takes on a card."""
 
 
 @app.command("describe")

@@ -258,7 +258,7 @@ def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureF
 
 
 def test_the_help_lists_last_what_a_first_evening_does_not_need(capsys: pytest.CaptureFixture[str]) -> None:
-    later = ("propose", "schema", "slots", "release-nodes", "weights", "prefetch", "prune", "completion")
+    later = ("propose", "schema", "slots", "release-nodes", "model", "weights", "prefetch", "prune", "completion")
     assert entry.run(["--help"]) == 0
     before, _, last = capsys.readouterr().out.partition("\nNot needed at first:\n")
     assert [name for name in later if f"\n  {name} " in before or f"\n  {name} " not in f"\n{last}"] == []
