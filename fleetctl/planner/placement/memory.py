@@ -61,18 +61,18 @@ def larger_cards(model: ResolvedModel, group_name: str, small: Iterable[LedgerNo
 
 
 def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Sequence[LedgerNode],
-                 ready: GroupNodes = NOWHERE) -> Iterator[Note]:
+                 proven: GroupNodes = NOWHERE) -> Iterator[Note]:
     """Yield a warning for each described group that may not fit on the cards of the nodes on which it is `placed`.
 
-    `ready` = where the same spec is ready: such cards have proven large enough.
+    `proven` = where the same spec is ready, or was: such cards are large enough.
     """
     names, kinds = {node.id: node.name for node in nodes}, kinds_of_cards(nodes)
     for model in models:
         for group in model.workers if model.description is not None else ():
             by_kind = grouped((kinds[node_id], names[node_id]) for node_id in placed.get((model.key, group.name), ())
                               if node_id in kinds)
-            proven = {kinds.get(node_id) for node_id in ready.get((model.key, group.name), ())}
-            for kind, on in sorted(item for item in by_kind.items() if item[0] not in proven):
+            large = {kinds.get(node_id) for node_id in proven.get((model.key, group.name), ())}
+            for kind, on in sorted(item for item in by_kind.items() if item[0] not in large):
                 fit = fit_of(model, group, kind, kinds.values())
                 if fit is None or fit.kind == "fits":
                     continue
