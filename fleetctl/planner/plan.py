@@ -280,17 +280,14 @@ def _rows(
 
 
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
-    from fleetctl.planner.placement.card_use import proven_on  # for models that are described
-    from fleetctl.planner.placement.memory import memory_notes
+    from fleetctl.planner.placement.memory import memory_notes  # for models that are described
 
     placed = defaultdict[tuple[str, str], set[str]](set)
     for new, _ in draft.placed:
         for assigned in new.assignments:
             if assigned.seat.claim.wants_card:
                 placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
-    proven = {(model.key, group): node_ids for model in draft.fleet.models if model.description is not None
-              for group, node_ids in proven_on(model, draft.inventory).items()}
-    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, proven)
+    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, draft.inventory)
 
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:

@@ -148,8 +148,8 @@ def _pipeline(layers: int, stages: int) -> list[int]:
 def _cut(runs: Sequence[Layers], sizes: Iterable[int]) -> Iterator[list[Layers]]:
     """Yield the next layers for each of these sizes, equal ones in a row as one."""
     left = [*reversed(runs)]
-    for size in sizes:
-        taken: list[Layers] = []
+    for wanted in sizes:
+        size, taken = wanted, list[Layers]()
         while size and left:
             run = left.pop()
             now = min(size, run.count)

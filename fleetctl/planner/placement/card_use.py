@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices
-from fleetctl.documents.quantity import SHARE, grouped
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import policy_of

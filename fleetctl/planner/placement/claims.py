@@ -255,7 +255,9 @@ def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Des
     from fleetctl.sizing.groups import least_card_of
 
     least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
-    proven = proven_cards(model, seen) if seen is not None and any(least) else {}
+    sizes = {card.memory_total or 0 for node in (seen.nodes if seen is not None and any(least) else ())
+             for card in node.gpus}
+    proven = proven_cards(model, seen) if seen is not None and any(0 < size < max(least) for size in sizes) else {}
     return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
         replace(member, selector=member.selector._replace(
             least_card=min(memory, proven.get(group.name, memory)) if member.claim.wants_card else 0))
