@@ -86,7 +86,8 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
         if (replica.fleet == fleet.name and replica.level == "HOT" and replica.state in LIVE_STATES
                 and replica.model in models and models[replica.model].has_spec(replica.spec_hash)):
             for member in replica.members:
-                running[replica.model, member.group or ""].add(member.node_id or "")
+                if member.gpus or member.vram:
+                    running[replica.model, member.group or ""].add(member.node_id or "")
     for note in memory_notes(fleet.models, running, nodes):
         yield Diagnosed(code=note.code, severity="warning", area="fleet", subject=note.model or "",
                         message=f"it runs {note.message}", advice=RUNS_LARGE)

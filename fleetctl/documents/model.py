@@ -102,6 +102,9 @@ class Model(Authored):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Model:
+        if (count := sum(run.count for run in self.layers)) > MOST_LAYERS:
+            raise PydanticCustomError("model_layers", "it has {count} layers, and at most {most} are read",
+                                      {"count": count, "most": MOST_LAYERS})
         parts = (self.embedding + self.head + self.outside + self.vision + self.draft + self.unused
                  + sum(run.count * run.bytes.total for run in self.layers))
         if parts != self.bytes:

@@ -282,16 +282,12 @@ def _rows(
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
     from fleetctl.planner.placement.memory import memory_notes  # for models that are described
 
-    placed, ready = defaultdict[tuple[str, str], set[str]](set), defaultdict[tuple[str, str], set[str]](set)
+    placed = defaultdict[tuple[str, str], set[str]](set)
     for new, _ in draft.placed:
         for assigned in new.assignments:
-            placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
-    for model in draft.fleet.models:
-        for replica in draft.state.models[model.key].live:
-            if replica.ready_at and model.has_spec(replica.spec_hash):
-                for member in replica.members:
-                    ready[model.key, member.group or ""].add(member.node_id or "")
-    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, ready)
+            if assigned.seat.claim.wants_card:
+                placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
+    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, draft.inventory)
 
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:

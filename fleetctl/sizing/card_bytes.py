@@ -7,7 +7,8 @@ bound takes stored bytes, without padding and without what an engine may drop; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -113,9 +114,9 @@ class _Stage:
 
 
 def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
-    single = [layer for run in model.layers for layer in [run.model_copy(update={"count": 1})] * run.count]
+    count = sum(run.count for run in model.layers)
     if line.engine == "llama.cpp":
-        yield _on_cards(model, line, single, max(1, cards))
+        yield _on_cards(model, line, count, max(1, cards))
         return
     if line.engine is None:
         part = ceil(model.loaded / max(1, cards))
@@ -123,18 +124,16 @@ def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
         return
     rows = -(-model.vocabulary // 64) * 64
     padded = -(-rows // line.tensor) / model.vocabulary if model.vocabulary else 1 / line.tensor
-    at = 0
-    sizes = _pipeline(len(single), line.pipeline)
-    for number, size in enumerate(sizes):
-        layers, at = single[at:at + size], at + size
-        own = sum(_layer(model, line, run) for run in layers)
-        added = sum(_added(model, line, run) for run in layers)
+    sizes = _pipeline(count, min(line.pipeline, count + 2))  # further stages have no layers either
+    for number, layers in enumerate(_cut(model.layers, sizes)):
+        own = sum(run.count * _layer(model, line, run) for run in layers)
+        added = sum(run.count * _added(model, line, run) for run in layers)
         is_first, is_last = number == 0, number == len(sizes) - 1
         ends = model.embedding * is_first + (model.embedding if model.tied and not is_first else model.head) * is_last
         vision = 0 if line.text_only else model.vision * is_first
         if line.attention_data and is_first:  # the embedding too is divided over fewer ranks
             added += model.embedding / _attention_ranks(line) - model.embedding / line.tensor
-        yield _Stage(layers, int(own + ends / line.tensor),
+        yield _Stage(_by_kind(layers), int(own + ends / line.tensor),
                      int(own + added + ends * padded + model.outside * (is_first or is_last) + vision))
 
 
@@ -144,6 +143,30 @@ def _pipeline(layers: int, stages: int) -> list[int]:
     for number in range(2, layers % stages + 2):
         sizes[-number if number <= stages else 0] += 1
     return sizes
+
+
+def _cut(runs: Sequence[Layers], sizes: Iterable[int]) -> Iterator[list[Layers]]:
+    """Yield the next layers for each of these sizes, equal ones in a row as one."""
+    left = [*reversed(runs)]
+    for wanted in sizes:
+        size, taken = wanted, list[Layers]()
+        while size and left:
+            run = left.pop()
+            now = min(size, run.count)
+            if now < run.count:
+                left.append(run.model_copy(update={"count": run.count - now}))
+                run = run.model_copy(update={"count": now})
+            taken.append(run)
+            size -= now
+        yield taken
+
+
+def _by_kind(runs: Sequence[Layers]) -> list[Layers]:
+    """Return the layers with those of one kind as one run, for what their context takes: their bytes mean nothing."""
+    alike, counts = {(run.attention, run.state): run for run in runs}, Counter[object]()
+    for run in runs:
+        counts[run.attention, run.state] += run.count
+    return [run.model_copy(update={"count": counts[kind]}) for kind, run in alike.items()]
 
 
 def _layer(model: Model, line: EngineLine, run: Layers) -> float:
@@ -179,16 +202,16 @@ def _added(model: Model, line: EngineLine, run: Layers) -> float:
     return added
 
 
-def _on_cards(model: Model, line: EngineLine, single: list[Layers], cards: int) -> _Stage:
+def _on_cards(model: Model, line: EngineLine, layers: int, cards: int) -> _Stage:
     """Return what llama.cpp puts on the fullest card: the embedding stays in the host's memory, the last layers
     and the head go to the cards. Without a number of layers it puts there what fits, so nothing is certain.
     """
     wanted = line.layers_on_cards
-    count = len(single) + 1 if wanted in (None, -1) else min(wanted or 0, len(single) + 1)
-    layers = single[len(single) + 1 - count:] if count else []
+    count = layers + 1 if wanted in (None, -1) else min(wanted or 0, layers + 1)
+    _, runs = _cut(model.layers, (layers + 1 - max(1, count), max(1, count) - 1))
     head = (model.head or model.embedding) if count else 0
-    size = ceil((sum(run.bytes.total for run in layers) + head) / cards)
-    return _Stage(layers, 0 if wanted is None else size, size, cards)
+    size = ceil((sum(run.count * run.bytes.total for run in runs) + head) / cards)
+    return _Stage(_by_kind(runs), 0 if wanted is None else size, size, cards)
 
 
 def _narrowed(model: Model, line: EngineLine) -> int:

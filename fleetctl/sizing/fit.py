@@ -75,9 +75,9 @@ def _least_memory(need: CardNeed, line: EngineLine) -> int:
     """Return the memory of the smallest card with room for the bound, in the share of it that the engine takes."""
     if not _limits_itself(line):
         return need.bound
-    memory = ceil(need.bound / (line.share or 1))
-    while int(memory * (line.share or 1)) < need.bound:
-        memory += 1
+    memory, more = ceil(need.bound / (line.share or 1)), 1
+    while int(memory * (line.share or 1)) < need.bound:  # of numbers that no card has, fractions are far apart
+        memory, more = memory + more, 2 * more
     return memory
 
 

@@ -95,6 +95,7 @@ def test_a_model_that_is_not_told_right_is_a_problem_at_its_place(model: str, me
 @pytest.mark.parametrize(("description", "message"), [
     ("{", "models/large.json is not JSON"), ("[" * 100_000, "is not JSON"), ("7", "models/large.json: "),
     ({**LLAMA, "kind": "Fleet"}, "kind: "), ({**LLAMA, "bytes": 7}, "describe the model again"),
+    ({**LLAMA, "layers": LLAMA["layers"] * 200}, "at most 4096 are read"),
     ({**LLAMA, "layers": LLAMA["layers"] * 5000}, "layers: "), ({**LLAMA, "hidden": -1}, "hidden: "),
     ({**LLAMA, "unknown": 1}, "unknown: "), (" " * (1 << 20) + "{}", "larger than 1 MiB")])
 def test_a_description_that_nobody_wrote_so_is_a_problem_at_its_name(description: Any, message: str) -> None:

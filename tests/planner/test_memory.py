@@ -108,6 +108,36 @@ def test_cards_on_which_the_same_spec_is_ready_are_not_refused() -> None:
         assert (len(found.actions), found.notes) == (created, [])
 
 
+def test_cards_on_which_the_same_spec_was_ready_are_not_refused_when_its_replica_has_ended() -> None:
+    wanted = fleet("qwen3-30b-a3b", "--max-model-len", "4096", replicas=2)
+    for spec_hash, created in ((wanted.models[0].spec_hash, 2), ("other", 0)):
+        ended = {"model": "qwen3-30b-a3b", "hash": spec_hash, "node": "small", "seconds": 60, "ago": "5m"}
+        found = plan_for(wanted, short_inventory({"nodes": NODES[1:], "starts": [ended]}))
+        assert (len(found.actions), found.notes) == (created, [])
+
+
+def test_a_member_without_cards_may_be_where_cards_are_too_small() -> None:
+    engine = {"command": ["vllm", "serve", "m"], "args": ["--max-model-len", "4096"]}
+    members = [{"role": "Leader", "nodeSelector": {"ray.io/accelerator-type": "L4"}, "engine": engine},
+               {"role": "Worker", "resources": {"gpus": 1}, "engine": engine}]
+    document = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": {"models": [{
+        "key": "m", "replicas": 2, "model": {"description": "m.json"},
+        "workers": [{"name": "main", "members": members}]}]}}
+    description = json.dumps(described("qwen3-30b-a3b").as_json())
+    wanted = inspect({"fleet.yaml": json.dumps(document), "m.json": description}).sound()
+    running = short_inventory({"nodes": [NODES[0], {**NODES[1], "gpus": 1}], "replicas": [
+        {"model": "m", "id": 0, "nodes": ["small", "big"], "hash": wanted.models[0].spec_hash, "ready": "5m"}]})
+    leader, worker = running.replicas[0].members
+    members_now = [leader.model_copy(update={"gpus": 0}), worker]
+    running = running.model_copy(update={"replicas": [running.replicas[0].model_copy(update={"members": members_now})]})
+    found = plan_for(wanted, running)
+    assert [(member.role, member.node) for action in found.starts for member in action.members] == [
+        ("Leader", "small"), ("Worker", "big")]
+    assert found.notes == []
+    few = running.model_copy(update={"nodes": running.nodes[1:]})
+    assert [row.code for row in plan_for(wanted, few).blocked] == ["MODEL_TOO_LARGE"]
+
+
 def test_cards_of_unknown_memory_are_not_judged() -> None:
     found = plan("llama-3.1-405b", nodes=[{"name": "a", "gpus": 1}])
     assert len(found.actions) == 1

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleetctl.documents.model import Model
 from fleetctl.sizing.card_bytes import card_need
-from fleetctl.sizing.engine_line import ENGINES, Engine, EngineLine
+from fleetctl.sizing.engine_line import ENGINES, MOST_NUMBER, Engine, EngineLine
+from fleetctl.sizing.fit import least_card
 from fleetctl.sizing.kv_cache import pool
 from tests.sizing.test_public_models import FACTS, GIB, described
 
@@ -186,6 +187,30 @@ def tiny(**fields: object) -> Model:
     return Model.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": "x", "architecture": "x", "parameters": 0, "bytes": 0,
         "types": {}, "positions": 4096, "hidden": 256, "vocabulary": 1000, **fields})
+
+
+def test_more_stages_than_layers_hold_nothing() -> None:
+    model = MODELS["llama-3.1-8b"]
+    few, many = (card_need(model, EngineLine("vllm", pipeline=stages), cards=1, memory=None)
+                 for stages in (34, MOST_NUMBER))
+    assert (few.bound_weights, few.weights) == (many.bound_weights, many.weights)
+
+
+def test_the_smallest_card_is_found_for_numbers_that_no_card_has() -> None:
+    heads = {**dict.fromkeys(("kvHeads", "keySize", "valueSize"), 1 << 50), "architecture": "LlamaForCausalLM"}
+    model = tiny(**heads, layers=[{"count": 2, "attention": "full"}])
+    for share in (0.9, 1e-9):
+        line = EngineLine("vllm", context=MOST_NUMBER, share=share)
+        need = card_need(model, line, cards=1, memory=None)
+        assert 1 <= int(least_card(model, line, cards=1) * share) / need.bound < 1.001
+
+
+def test_layers_that_differ_take_what_equal_ones_do() -> None:
+    model = MODELS["llama-3.1-8b"]
+    single = model.model_copy(update={"layers": [
+        run.model_copy(update={"count": 1}) for run in model.layers for _ in range(run.count)]})
+    for line in (EngineLine("vllm", pipeline=3), EngineLine("sglang"), EngineLine("llama.cpp", layers_on_cards=7)):
+        assert card_need(single, line, cards=2, memory=24 * GIB) == card_need(model, line, cards=2, memory=24 * GIB)
 
 
 def test_vllm_s_number_of_cache_blocks_is_predicted() -> None:

@@ -5,19 +5,19 @@ The cluster reports what is in use on a card, not by whom: a card counts only if
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices
-from fleetctl.documents.quantity import SHARE, grouped
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import policy_of
 from fleetctl.sizing.card_bytes import card_need, fills_a_share
 from fleetctl.sizing.fit import CardKind, judge
-from fleetctl.sizing.groups import cards_of, line_of
+from fleetctl.sizing.groups import cards_of, cards_of_member, line_of
 
 GIB = 1 << 30
 STEP = GIB // 4
@@ -69,17 +69,30 @@ def _is_alone(member: ReplicaMember, card: Gpu) -> bool:
     return own and alone and bool(card.memory_used) and not card.unified
 
 
-def proven_cards(model: ResolvedModel, seen: Inventory) -> dict[str, int]:
-    """Return the memory of the smallest cards on which each group of a model's spec is ready: whatever is computed of
-    it, such cards hold it. Groups that are not ready anywhere are left out.
+def proven_on(model: ResolvedModel, seen: Inventory) -> dict[str, set[str]]:
+    """Return the ids of the nodes whose cards hold each group of a model's spec, whatever is computed of it: a replica
+    is ready there, or was. Of an ended one it is not known which member was where, so it proves only a single group.
     """
-    ready = [replica for replica in seen.replicas
-             if replica.model == model.key and replica.ready_at is not None and model.has_spec(replica.spec_hash)]
+    found = defaultdict[str, set[str]](set)
+    for replica in seen.replicas:
+        if replica.model == model.key and replica.ready_at is not None and model.has_spec(replica.spec_hash):
+            for member in replica.members:
+                if member.gpus or member.vram:
+                    found[member.group or ""].add(member.node_id or "")
+    if len(model.workers) == 1 and all(map(cards_of_member, model.workers[0].members)):
+        for start in seen.starts:
+            if start.model == model.key and model.has_spec(start.spec_hash):
+                found[model.workers[0].name].update(start.node_ids)
+    return found
+
+
+def proven_cards(model: ResolvedModel, seen: Inventory) -> dict[str, int]:
+    """Return the memory of the smallest cards that are proven to hold each group; without groups that are not."""
+    proven = proven_on(model, seen)
     sizes = {node.id: max((card.memory_total or 0 for card in node.gpus), default=0)
-             for node in (seen.nodes if ready else ())}
-    on = grouped((member.group or "", sizes.get(member.node_id or "", 0)) for replica in ready
-                 for member in replica.members)
-    return {group: least for group, found in on.items() if (least := min(filter(None, found), default=0))}
+             for node in (seen.nodes if proven else ())}
+    return {group: min(known) for group, node_ids in proven.items()
+            if (known := [size for node_id in node_ids if (size := sizes.get(node_id))])}
 
 
 def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],

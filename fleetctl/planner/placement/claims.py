@@ -250,14 +250,17 @@ def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policie
 
 def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description, seen: Inventory | None
                      ) -> ReplicaShape:
-    """Return the shape of a described model, kept off cards that certainly cannot hold it."""
+    """Return the shape of a described model, its members with cards kept off those that certainly cannot hold it."""
     from fleetctl.planner.placement.card_use import proven_cards  # for models that are described
     from fleetctl.sizing.groups import least_card_of
 
     least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
-    proven = proven_cards(model, seen) if seen is not None and any(least) else {}
+    sizes = {card.memory_total or 0 for node in (seen.nodes if seen is not None and any(least) else ())
+             for card in node.gpus}
+    proven = proven_cards(model, seen) if seen is not None and any(0 < size < max(least) for size in sizes) else {}
     return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
-        replace(member, selector=member.selector._replace(least_card=min(memory, proven.get(group.name, memory))))
+        replace(member, selector=member.selector._replace(
+            least_card=min(memory, proven.get(group.name, memory)) if member.claim.wants_card else 0))
         for member in group.members)) for group, memory in zip(shape.groups, least, strict=True)))
 
 

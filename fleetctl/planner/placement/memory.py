@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Note
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.placement.card_use import proven_on
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.sizing.fit import CardKind, Fit, judge
 from fleetctl.sizing.groups import cards_of, line_of
@@ -19,7 +21,6 @@ from fleetctl.sizing.groups import cards_of, line_of
 SHOWN = 5
 GroupNodes = Mapping[tuple[str, str], Set[str]]
 """Ids of nodes, by model key and name of a worker group."""
-NOWHERE: GroupNodes = {}
 
 
 def kinds_of_cards(nodes: Iterable[LedgerNode]) -> dict[str, CardKind]:
@@ -61,20 +62,20 @@ def larger_cards(model: ResolvedModel, group_name: str, small: Iterable[LedgerNo
 
 
 def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Sequence[LedgerNode],
-                 ready: GroupNodes = NOWHERE) -> Iterator[Note]:
+                 seen: Inventory | None = None) -> Iterator[Note]:
     """Yield a warning for each described group that may not fit on the cards of the nodes on which it is `placed`.
 
-    `ready` = where the same spec is ready: such cards have proven large enough.
+    `seen` tells where the same spec is ready, or was: such cards are large enough.
     """
     names, kinds = {node.id: node.name for node in nodes}, kinds_of_cards(nodes)
     for model in models:
         for group in model.workers if model.description is not None else ():
             by_kind = grouped((kinds[node_id], names[node_id]) for node_id in placed.get((model.key, group.name), ())
                               if node_id in kinds)
-            proven = {kinds.get(node_id) for node_id in ready.get((model.key, group.name), ())}
-            for kind, on in sorted(item for item in by_kind.items() if item[0] not in proven):
+            for kind, on in sorted(by_kind.items()):
                 fit = fit_of(model, group, kind, kinds.values())
-                if fit is None or fit.kind == "fits":
+                if fit is None or fit.kind == "fits" or (seen is not None and any(
+                        kinds.get(node_id) == kind for node_id in proven_on(model, seen).get(group.name, ()))):
                     continue
                 of = f"group {group.name} " if len(model.workers) > 1 else ""
                 yield Note(code="MODEL_MAY_NOT_FIT", level="warning", model=model.key, node_count=len(on),
