@@ -101,7 +101,8 @@ def write_description(described: Model, out: Path | None) -> None:
     say("described", *_summary(described))
     say("not known", *_unknown(described))
     if out is not None:
-        say("written", f"{out}; name it in the fleet file, relative to that: model: {{description: {out.name}}}")
+        here, name = ("beside it", out.name) if out.is_absolute() or ".." in out.parts else ("in this folder", out)
+        say("written", f"{out}; a fleet file {here} names it as model: {{description: {name}}}")
 
 
 def _summary(described: Model) -> Iterator[str]:
@@ -123,7 +124,7 @@ def _summary(described: Model) -> Iterator[str]:
     experts = [f"{described.experts} experts"] if described.experts else []
     takes = [*([f"a token of context takes {format_bytes(int(token))} of cache"] if token else []),
              *([f"a sequence {format_bytes(state)} of state"] if state else []),
-             *([f"at most {described.positions:,} tokens"] if described.positions else [])]
+             *([f"a request has at most {described.positions:,} tokens"] if described.positions else [])]
     layers = count_of(sum(run.count for run in described.layers), "layer")
     yield f"{layers} ({', '.join([*attention, *states, *experts])}); {', '.join(takes)}"
 

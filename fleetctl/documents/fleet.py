@@ -360,8 +360,8 @@ class ModelDefaults(Authored):
         default_factory=Update, description="how a changed spec is rolled out; not part of the spec itself")
     placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
     memory_check: MemoryCheck = Field(
-        "block", description="what a plan does with replicas that certainly cannot be loaded by the card's memory: "
-                             "block, or warn")
+        "block", description="what a plan does with a replica that certainly does not fit on its cards: block it, "
+                             "or warn")
 
 
 class Serving(Authored):

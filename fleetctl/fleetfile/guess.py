@@ -41,8 +41,10 @@ def bytes_meant(text: str) -> str | None:
 
 
 def parameters_meant(text: str) -> str | None:
-    """Return the number of parameters meant by `text`: 8B for `8b` and `8 billion`."""
+    """Return the number of parameters meant by `text`: 8B for `8b`, `8 billion` and `8`; a large number in quotes."""
     match = _AMOUNT.fullmatch(text)
+    if match and not match[2]:
+        return _if_valid(f"{match[1]}B", parse_parameters) if len(match[1]) < 5 else f'"{match[1]}"'
     return match and _if_valid(f"{match[1]}{match[2][:1].upper()}", parse_parameters)
 
 

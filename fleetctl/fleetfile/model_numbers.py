@@ -83,13 +83,19 @@ def parse_description(file: str, data: bytes) -> Description:
     if len(data) > MOST_BYTES:
         raise ValueError(f"{file} is larger than {MOST_BYTES >> 20} MiB")
     try:
-        return Description.model_validate(json.loads(data))
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{file} is not JSON") from None
+    if not isinstance(found, dict) or found.get("kind") != "Model":
+        raise ValueError(f"{file} is not the description of a model")
+    try:
+        return Description.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from None
-    except (ValueError, RecursionError):
-        raise ValueError(f"{file} is not JSON") from None
+        why = {"missing": " is missing", "extra_forbidden": " is not a key of a description"}.get(
+            first["type"], f": {first['msg']}")
+        raise ValueError(f"{file}: {where}{why}" if where else f"{file}{why}") from None
 
 
 def _not_estimated(document: Document, path: Path, model: Model, group: WorkerGroup) -> Iterator[Problem]:
@@ -110,7 +116,7 @@ def _too_large(document: Document, path: tuple[str | int, ...], model: Model, de
     """Warn of each group whose cards cannot hold what the engine certainly loads: no card is that large, or its
     members claim less of each card.
     """
-    from fleetctl.sizing.fit import CardKind, judge
+    from fleetctl.sizing.fit import LENGTH_FLAGS, CardKind, judge
     from fleetctl.sizing.groups import cards_of, first_member, line_of
 
     for group in model.workers:
@@ -119,8 +125,11 @@ def _too_large(document: Document, path: tuple[str | int, ...], model: Model, de
         if not cards:
             continue
         card = CardKind("the claim" if claimed else "the largest card there is", claimed or LARGEST_CARD, 8, 8)
-        fit = judge(description, line_of(group, model.key), cards=cards, card=card)
+        line = line_of(group, model.key)
+        fit = judge(description, line, cards=cards, card=card)
         if fit.kind == "certain":
-            yield document.problem("FL063", path, f"{group.name}: {fit.text}", key=True,
-                                   allowed="more cards in resources.gpus and in the engine's flags")
+            ways = [*(["a larger resources.vram"] if claimed and fit.need.bound <= LARGEST_CARD else []),
+                    *([f"a smaller {LENGTH_FLAGS[line.engine]}"] if fit.need.bound_context and line.engine else []),
+                    "more cards in resources.gpus and in the engine's flags"]
+            yield document.problem("FL063", path, f"{group.name}: {fit.text}", key=True, allowed=", or ".join(ways))
 

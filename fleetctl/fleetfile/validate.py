@@ -255,9 +255,9 @@ def _own(code: str, meant: Callable[[str], str | None] | None, finding: Refusal)
 
 
 def _not_one_kind(code: str, finding: Refusal) -> Problem:
-    found = finding.context.get("found")
-    return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
-                           allowed=f"exactly one of {finding.context.get('allowed')}")
+    found, kinds = finding.context.get("found"), finding.context.get("allowed")
+    return finding.problem(code, f"{finding.name} has {f'none of {kinds}' if found == 'none' else found}",
+                           allowed=f"exactly one of {kinds}")
 
 
 def cut(text: str) -> str:

@@ -49,14 +49,14 @@ def judge(model: Model, line: EngineLine, *, cards: int, card: CardKind, fleet: 
     need = card_need(model, line, cards=cards, memory=card.memory)
     if card.memory < _least_memory(need, line):
         return Fit("certain" if need.is_certain else "likely", need, _too_small(need, line, cards, card),
-                   _shapes_text(model, line, fleet))
+                   _remedy(model, line, fleet, need.length if need.bound_context else None))
     if need.limit is None or (not need.length and not model.positions):
         return Fit("fits", need)
     room = need.limit - need.weights - need.working
     parts = (f"{format_bytes(need.weights)} of weights and about {format_bytes(need.working)} for activations leave "
              f"{format_bytes(max(0, room))} of the {format_bytes(need.limit)} that the engine limits itself to")
     if room <= 0:
-        return Fit("likely", need, f"{parts}: it would not start", _shapes_text(model, line, fleet))
+        return Fit("likely", need, f"{parts}: it would not start", _remedy(model, line, fleet))
     wanted = line.context if line.context and line.context > 0 else model.positions
     if line.context != -1 and need.length is not None and wanted and need.length < wanted:
         shorter = f"it would fit with {LENGTH_FLAGS[line.engine]} {need.length}" if need.length and line.engine else ""
@@ -102,9 +102,12 @@ def _too_small(need: CardNeed, line: EngineLine, cards: int, card: CardKind) -> 
             f"{format_bytes(card.memory)}{limit}{doubt}")
 
 
-def _shapes_text(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> str:
-    found = "; or ".join(_shapes(model, line, fleet))
-    return f"it would fit on {found}" if found else ""
+def _remedy(model: Model, line: EngineLine, fleet: Iterable[CardKind], length: int | None = None) -> str:
+    """Return on what shapes the model would fit, and with what `length` of a request, if any; "" if none is known."""
+    shapes = "; or ".join(_shapes(model, line, fleet))
+    ways = [*([f"on {shapes}"] if shapes else []),
+            *([f"with {LENGTH_FLAGS[line.engine]} {length}"] if length and line.engine else [])]
+    return f"it would fit {'; or '.join(ways)}" if ways else ""
 
 
 def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterator[str]:

@@ -94,6 +94,12 @@ def parse_json(text: bytes, *, in_pairs: Callable[[list[tuple[str, Any]]], Any] 
         raise ValueError("it is too deep") from None
 
 
+def _require_no_pointer(file: RangedFile, start: bytes) -> None:
+    if b"version https://git-lfs."[:len(start)] == start and len(start) >= 4:
+        raise HeaderError(f"{file.name} is a pointer of Git LFS, not the file itself: run `git lfs pull` in its "
+                          "repository")
+
+
 def read_safetensors(file: RangedFile) -> list[Tensor]:
     """Return the tensors of a safetensors file; raises HeaderError.
 
@@ -101,6 +107,7 @@ def read_safetensors(file: RangedFile) -> list[Tensor]:
     """
     start = file.read(0, FIRST)
     length = int.from_bytes(start, "little")
+    _require_no_pointer(file, start)
     if len(start) < 8 or not 2 <= length <= file.size - 8:
         raise HeaderError(f"{file.name} is no safetensors file: its header would have {length:,} of {file.size:,} "
                           "bytes")
@@ -155,7 +162,8 @@ def read_gguf(file: RangedFile) -> tuple[dict[str, Any], list[Tensor]]:
     """
     header = _Gguf(file)
     header.rest = 20
-    if header.take(4) != b"GGUF":
+    if (magic := header.take(4)) != b"GGUF":
+        _require_no_pointer(file, magic)
         raise HeaderError(f"{file.name} is no GGUF file")
     version = struct.unpack("<I", header.take(4))[0]
     if version > 1 << 16:

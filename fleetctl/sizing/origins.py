@@ -335,6 +335,8 @@ def opened(source: str, variables: Mapping[str, str]) -> Iterator[tuple[Origin, 
             url = urlsplit(source)
         except ValueError as error:
             raise OriginError(f"it is not a URL: {error}") from None
+        if f"https://{url.hostname}" == HUB and len(owner_and_name := url.path.strip("/").split("/")) == 2:
+            raise OriginError(f"it is a page about the model: name it as hf:{'/'.join(owner_and_name)}@main")
         folder, last = _split(url.path)
         with closing(Http()) as http:
             url = url._replace(path=folder)
@@ -348,8 +350,9 @@ def opened(source: str, variables: Mapping[str, str]) -> Iterator[tuple[Origin, 
     else:
         path = Path(source)
         if not path.exists():
-            raise OriginError("no such folder or file; a model may also be at http(s)://HOST/FOLDER, "
-                              "hf:OWNER/NAME@REVISION or s3://BUCKET/FOLDER")
+            hub = f"hf:{source}@main" if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", source) else "hf:OWNER/NAME@REVISION"
+            raise OriginError(f"no such folder or file; a model may also be at http(s)://HOST/FOLDER, {hub} or "
+                              "s3://BUCKET/FOLDER")
         if path.is_dir():
             yield FolderOrigin(path), None
         elif path.is_file():

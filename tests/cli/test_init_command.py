@@ -280,7 +280,7 @@ def test_a_source_in_place_of_a_name_and_a_file_that_is_no_description_are_messa
     assert "describe it first: fleetctl model describe hf:Qwen/Qwen3-8B@main --out" in given.err
     (tmp_path / "x.json").write_text("{}")
     wrong = cli("init", tmp_path / "fleet.yaml", "--model", tmp_path / "x.json")
-    assert (wrong.code, "x.json: apiVersion: Field required" in wrong.err) == (1, True)
+    assert (wrong.code, "x.json is not the description of a model" in wrong.err) == (1, True)
     missing = cli("init", tmp_path / "fleet.yaml", "--model", tmp_path / "y.json")
     assert (missing.code, "y.json: no such file" in missing.err) == (1, True)
     assert not (tmp_path / "fleet.yaml").exists()

@@ -27,8 +27,9 @@ def test_a_description_is_written_once_in_few_lines_and_read_back_equal(cli: Cli
     assert (done.code, done.out) == (0, "")
     assert done.err.splitlines() == [
         f"described: {folder}, LlamaForCausalLM: 86,848 parameters, 169.62Ki in BF16",
-        "described: 2 layers (2 with full attention); a token of context takes 256 of cache, at most 512 tokens",
-        f"written: {out}; name it in the fleet file, relative to that: model: {{description: m.json}}"]
+        ("described: 2 layers (2 with full attention); a token of context takes 256 of cache, a request has at most "
+         "512 tokens"),
+        f"written: {out}; a fleet file beside it names it as model: {{description: m.json}}"]
     text = out.read_text()
     assert text.endswith("}\n")
     assert "window" not in text, "what has its default is left out"
@@ -63,6 +64,9 @@ def test_a_source_that_is_no_model_writes_nothing(cli: Cli, tmp_path: Path) -> N
     assert (done.code, done.out, (tmp_path / "m.json").exists()) == (1, "", False)
     assert "no such folder or file; a model may also be at http(s)://HOST/FOLDER, hf:OWNER/NAME@REVISION" in done.err
     assert cli("model", "describe").code == 64
+    assert "hf:Qwen/Qwen3-8B@main or s3://" in cli("model", "describe", "Qwen/Qwen3-8B").err
+    of_page = cli("model", "describe", "https://huggingface.co/Qwen/Qwen3-8B")
+    assert (of_page.code, "name it as hf:Qwen/Qwen3-8B@main" in of_page.err) == (1, True)
 
 
 def test_a_hub_is_named_by_the_environment_and_init_uses_what_was_described(
@@ -73,6 +77,7 @@ def test_a_hub_is_named_by_the_environment_and_init_uses_what_was_described(
         monkeypatch.setenv("HF_ENDPOINT", hub)
         done = cli("model", "describe", "hf:org/tiny@main", "--out", "models/tiny.json")
     assert done.code == 0, done.err
+    assert "a fleet file in this folder names it as model: {description: models/tiny.json}" in done.err
     assert cli("init", "--model", "org/tiny").code == 0
     assert "model: {description: models/tiny.json}" in Path("fleet.yaml").read_text()
     plan = json.loads(cli("plan", "fleet.yaml", "--format", "json").out)

@@ -69,7 +69,11 @@ def test_validate_warns_of_what_no_card_holds_and_of_a_claim_that_is_too_small()
         "fleet.yaml:8:5: warning FL063: main: 755.96Gi of weights on its card, and the largest card there is has "
         "432Gi; " + more]
     assert found(fleet("{parameters: 70B}", "{gpus: 1, vram: 40Gi}")) == [
-        "fleet.yaml:8:5: warning FL063: main: 130.39Gi of weights on its card, and the claim has 40Gi; " + more]
+        ("fleet.yaml:8:5: warning FL063: main: 130.39Gi of weights on its card, and the claim has 40Gi; "
+        "allowed: a larger resources.vram, or more cards in resources.gpus and in the engine's flags")]
+    assert found(fleet("{description: models/large.json}", "{gpus: 8, vram: 90Gi}", "[-tp, '8', --max-model-len, '9k']")
+                 )[0].endswith("allowed: a larger resources.vram, or a smaller --max-model-len, or "
+                               + more.removeprefix("allowed: "))
     assert found(fleet("{parameters: 70B}", "{gpus: 2, vram: 70Gi}", "[-tp, '2']")) == []
 
 
@@ -83,8 +87,9 @@ def test_nothing_is_said_of_an_engine_whose_memory_is_not_certain(args: str) -> 
     ("{description: ../large.json}", '"../large.json" leads outside the checkout'),
     ("{description: https://host/large.json}", "is not a path relative to this file"),
     ("{description: models/large.json, parameters: 8B}", "error FL091: model has description and parameters"),
-    ("{weights: bf16}", "error FL091: model has no kind"),
-    ("{parameters: 8 billion}", "did you mean 8B?"), ("{parameters: 8}", "error FL025: parameters is 8"),
+    ("{weights: bf16}", "error FL091: model has none of description and parameters"),
+    ("{parameters: 8 billion}", "did you mean 8B?"), ("{parameters: 8}", "did you mean 8B?"),
+    ("{parameters: 8030261248}", 'did you mean "8030261248"?'), ("{parameters: ''}", "error FL025: parameters is"),
     ("{parameters: 9999999T}", "out of range"), ("{parameters: 8B, weights: q4}", "error FL024")])
 def test_a_model_that_is_not_told_right_is_a_problem_at_its_place(model: str, message: str) -> None:
     problems = found(fleet(model))
@@ -93,11 +98,15 @@ def test_a_model_that_is_not_told_right_is_a_problem_at_its_place(model: str, me
 
 
 @pytest.mark.parametrize(("description", "message"), [
-    ("{", "models/large.json is not JSON"), ("[" * 100_000, "is not JSON"), ("7", "models/large.json: "),
-    ({**LLAMA, "kind": "Fleet"}, "kind: "), ({**LLAMA, "bytes": 7}, "describe the model again"),
+    ("{", "models/large.json is not JSON"), ("[" * 100_000, "is not JSON"),
+    ("7", "large.json is not the description of a model"),
+    ({**LLAMA, "kind": "Fleet"}, "large.json is not the description of a model"),
+    ({**LLAMA, "bytes": 7}, "describe the model again"),
     ({**LLAMA, "layers": LLAMA["layers"] * 200}, "at most 4096 are read"),
     ({**LLAMA, "layers": LLAMA["layers"] * 5000}, "layers: "), ({**LLAMA, "hidden": -1}, "hidden: "),
-    ({**LLAMA, "unknown": 1}, "unknown: "), (" " * (1 << 20) + "{}", "larger than 1 MiB")])
+    ({**LLAMA, "unknown": 1}, "unknown is not a key of a description"),
+    ({key: LLAMA[key] for key in LLAMA if key != "layers"}, "layers is missing"),
+    (" " * (1 << 20) + "{}", "larger than 1 MiB")])
 def test_a_description_that_nobody_wrote_so_is_a_problem_at_its_name(description: Any, message: str) -> None:
     problems = found(fleet("{description: models/large.json}"), description)
     assert len(problems) == 1

@@ -50,7 +50,7 @@ def test_405b_on_one_card_is_blocked_with_the_shape_that_would_hold_it() -> None
     assert "755.96Gi of weights on its card, and H100 has 80Gi" in blocked.message
     assert "(it would fit on 8 x H100 with fp8, --tensor-parallel-size 8)" in blocked.message
     assert not blocked.would_fit
-    assert "no node of this fleet has cards that hold it" in blocked.no_remedy
+    assert "no card of this fleet is large enough for this shape" in blocked.no_remedy
 
 
 def test_only_the_nodes_with_too_small_cards_are_left_out() -> None:

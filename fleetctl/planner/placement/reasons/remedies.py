@@ -151,7 +151,7 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
     if found := _find(missing, blocked, shapes):
         return found
     if missing.selector.least_card and not shapes.table.selected(missing.selector).any():
-        return "no node of this fleet has cards that hold it, so more of them would not help"
+        return "no card of this fleet is large enough for this shape, so more nodes like these would not help"
     if policy.cordoned_by is not None:
         return f"a new node would be cordoned too ({policy.cordoned_by})"
     cap = policy.cap_for(shape.wants_cards)
