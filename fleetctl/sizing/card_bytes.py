@@ -32,11 +32,11 @@ LARGE_CARD = 70 * GIB
 class CardNeed:
     """Bytes on the fullest card of a replica.
 
-    `bound_weights` and `bound_context` cannot be less. `weights`, `context` (one request of the longest length),
-    `working` (activations and graphs), `driver` are estimates, their sum is what the engine starts with. `takes` = what
-    it will take of the card; None if the card's memory is not known. `limit` = the memory that it limits itself to.
-    `length` = the longest request that fits, None if it is not known. `is_certain` = every word of its command line is
-    known, and none may lower the memory.
+    `bound_weights` and `bound_context` cannot be less on any card, whichever stage of a pipeline it gets. `weights`,
+    `context` (one request of the longest length), `working` (activations and graphs), `driver` are estimates, their sum
+    is what the engine starts with. `takes` = what it will take of the card; None if the card's memory is not known.
+    `limit` = the memory that it limits itself to. `length` = the longest request that fits, None if it is not known.
+    `is_certain` = every word of its command line is known, and none may lower the memory.
     """
 
     bound_weights: int
@@ -67,7 +67,7 @@ def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None)
     stages = list(alike.values())
     narrowed = _narrowed(model, line)
     length = _length(model, line)
-    bound = max(((max(stage.bound - narrowed, _narrowest(model, stage.bound)),
+    bound = min(((max(stage.bound - narrowed, _narrowest(model, stage.bound)),
                   certain_bytes(model, line, stage.layers, _certain_length(model, line)) // stage.shared_by)
                  for stage in stages), key=sum)
     in_flight = _batch(line, memory) * (line.pipeline + 1 if line.engine == "vllm" else 1)

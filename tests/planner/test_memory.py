@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_cases import cases
 from short_forms import plan_for, short_inventory
 
-from fleetctl.documents.fleet import GrowType
+from fleetctl.documents.fleet import GrowType, NodePolicy
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import parse_bytes
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -114,6 +114,16 @@ def test_cards_on_which_the_same_spec_was_ready_are_not_refused_when_its_replica
         ended = {"model": "qwen3-30b-a3b", "hash": spec_hash, "node": "small", "seconds": 60, "ago": "5m"}
         found = plan_for(wanted, short_inventory({"nodes": NODES[1:], "starts": [ended]}))
         assert (len(found.actions), found.notes) == (created, [])
+
+
+def test_cards_whose_memory_only_the_file_tells_are_proven_as_others_are() -> None:
+    wanted = replace(fleet("qwen3-30b-a3b", "--max-model-len", "4096"), policies=(
+        NodePolicy.model_validate({"gpuMemory": "24Gi"}),))
+    untold = [{"name": "small", "gpus": 4, "vram": 0}]
+    for spec_hash, created in ((wanted.models[0].spec_hash, 1), ("other", 0)):
+        ended = {"model": "qwen3-30b-a3b", "hash": spec_hash, "node": "small", "seconds": 60, "ago": "5m"}
+        found = plan_for(wanted, short_inventory({"nodes": untold, "starts": [ended]}))
+        assert len(found.actions) == created, found.blocked
 
 
 def test_a_member_without_cards_may_be_where_cards_are_too_small() -> None:

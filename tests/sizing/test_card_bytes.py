@@ -110,11 +110,11 @@ def test_mxfp4_is_bound_by_its_stored_bytes_and_estimated_as_padded() -> None:
 
 
 def test_a_shortened_type_counts_wherever_its_tensors_lie() -> None:
-    layers = [{"count": 2, "bytes": {"split": 100}}]
-    wide = tiny(bytes=1000, types={"F32": 800, "BF16": 200}, embedding=800, layers=layers)
+    layers = [{"count": 2, "bytes": {"split": 450}}]
+    wide = tiny(bytes=1000, types={"F32": 800, "BF16": 200}, embedding=100, layers=layers)
     need = card_need(wide, EngineLine("vllm", pipeline=2), cards=2, memory=None)
-    assert need.bound_weights == 500  # of 900 in the first stage, 400 are dropped
-    assert card_need(wide, EngineLine("vllm", pipeline=2, dtype="float"), cards=2, memory=None).bound_weights == 900
+    assert need.bound_weights == 225  # all 450 of the last stage may be halved
+    assert card_need(wide, EngineLine("vllm", pipeline=2, dtype="float"), cards=2, memory=None).bound_weights == 450
 
 
 def test_a_context_that_llama_cpp_may_shorten_or_no_cache_holds_is_not_certain() -> None:
@@ -224,3 +224,12 @@ def test_vllm_s_number_of_cache_blocks_is_predicted() -> None:
         (tiny(**heads, latent={"rank": 512, "rope": 64}, layers=[{"count": 4, "attention": "full"}]), 16, 3640)]
     for model, block, blocks in cases:
         assert (256 << 20) // pool(model, EngineLine("vllm"), model.layers, block=block).block_bytes == blocks
+
+
+def test_what_no_card_can_do_without_is_that_of_the_smallest_stage_of_a_pipeline() -> None:
+    """Which stage a member of a gang has is not told, and the cards of its nodes may differ."""
+    model = described("qwen3-8b")
+    uneven = card_need(model, EngineLine("vllm", pipeline=8), cards=8, memory=None)
+    layer = model.layers[0].bytes.total
+    assert uneven.bound == 4 * layer, "36 layers over 8 stages, some with 5"
+    assert uneven.weights > 5 * layer

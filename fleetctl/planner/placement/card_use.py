@@ -86,11 +86,16 @@ def proven_on(model: ResolvedModel, seen: Inventory) -> dict[str, set[str]]:
     return found
 
 
-def proven_cards(model: ResolvedModel, seen: Inventory) -> dict[str, int]:
+def largest_card(node: Node, policies: Sequence[NodePolicy]) -> int:
+    """Return the memory of a node's largest card in bytes, as the cluster or a policy tells it; 0 = unknown."""
+    known = max((card.memory_total or 0 for card in node.gpus), default=0)
+    return known or (policy_of(node, policies).gpu_memory or 0 if node.gpus else 0)
+
+
+def proven_cards(model: ResolvedModel, seen: Inventory, policies: Sequence[NodePolicy]) -> dict[str, int]:
     """Return the memory of the smallest cards that are proven to hold each group; without groups that are not."""
     proven = proven_on(model, seen)
-    sizes = {node.id: max((card.memory_total or 0 for card in node.gpus), default=0)
-             for node in (seen.nodes if proven else ())}
+    sizes = {node.id: largest_card(node, policies) for node in (seen.nodes if proven else ())}
     return {group: min(known) for group, node_ids in proven.items()
             if (known := [size for node_id in node_ids if (size := sizes.get(node_id))])}
 

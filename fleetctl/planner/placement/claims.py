@@ -238,7 +238,8 @@ def replica_shape(
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
     shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
-    return shape if model.description is None else _for_large_cards(shape, model, model.description, seen)
+    return shape if model.description is None else _for_large_cards(
+        shape, model, model.description, seen, policies)
 
 
 def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
@@ -248,16 +249,16 @@ def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policie
     return auto_vram(model, group, member, policies, seen)
 
 
-def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description, seen: Inventory | None
-                     ) -> ReplicaShape:
+def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description, seen: Inventory | None,
+                     policies: Sequence[NodePolicy]) -> ReplicaShape:
     """Return the shape of a described model, its members with cards kept off those that certainly cannot hold it."""
-    from fleetctl.planner.placement.card_use import proven_cards  # for models that are described
+    from fleetctl.planner.placement.card_use import largest_card, proven_cards  # for models that are described
     from fleetctl.sizing.groups import least_card_of
 
     least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
-    sizes = {card.memory_total or 0 for node in (seen.nodes if seen is not None and any(least) else ())
-             for card in node.gpus}
-    proven = proven_cards(model, seen) if seen is not None and any(0 < size < max(least) for size in sizes) else {}
+    sizes = {largest_card(node, policies) for node in (seen.nodes if seen is not None and any(least) else ())}
+    proven = (proven_cards(model, seen, policies)
+              if seen is not None and any(0 < size < max(least) for size in sizes) else {})
     return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
         replace(member, selector=member.selector._replace(
             least_card=min(memory, proven.get(group.name, memory)) if member.claim.wants_card else 0))
