@@ -28,6 +28,14 @@ def supervisors_of(world: World, actor_pid: int) -> list[int]:
     return chain
 
 
+def start_of(pid: int) -> str:
+    """When a process began, which tells it from a later one with its number; "" if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
 def is_main_process(pid: int, actor_pid: int) -> bool:
     """Whether `pid` is the engine's main process: the test engine, with two guards between it and the actor."""
     try:
@@ -98,6 +106,7 @@ def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(worl
     stopped = [pids["evicted"], pids["restarted"], pids["killed"], world.cluster.classes(name="GangMember")[0]]
     titles = {Path(f"/proc/{pid}/cmdline").read_bytes()[:15].rstrip(b".") for pid in stopped}
     assert titles <= set(ACTORS), "by these names the doctor knows them"
+    began_at = [start_of(pid) for pid in stopped]
     begun = time.monotonic()
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -110,6 +119,7 @@ def test_a_process_that_hangs_ends_with_its_engine_and_gives_its_cards_back(worl
     restarted = world.run("restart", "restarted/0", "--yes")
     assert restarted.returncode == 0, restarted.stdout + restarted.stderr
     eventually(lambda: len(world.engines()) == 1 and not engines & set(world.engines()), "only the restarted one runs")
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in stopped), "Ray has reaped what was stopped")
+    eventually(lambda: not any(start_of(pid) == at for pid, at in zip(stopped, began_at, strict=True)),
+               "Ray has reaped what was stopped")
     eventually(lambda: world.cluster.is_free(node="a"), "Ray has back the cards of the evicted ones")
     eventually(lambda: world.cluster.is_free(node="c"), "Ray has back the cards of the killed one")
