@@ -69,6 +69,12 @@ def test_a_source_that_is_no_model_writes_nothing(cli: Cli, tmp_path: Path) -> N
     assert (of_page.code, "name it as hf:Qwen/Qwen3-8B@main" in of_page.err) == (1, True)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_a_pointer_of_git_lfs_is_called_so(cli: Cli, folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 123\n")
+    assert f"{name} is a pointer of Git LFS, not the file itself" in cli("model", "describe", folder / name).err
+
+
 def test_a_hub_is_named_by_the_environment_and_init_uses_what_was_described(
     cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,12 @@ def test_405b_on_one_card_is_blocked_with_the_shape_that_would_hold_it() -> None
     assert "no card of this fleet is large enough for this shape" in blocked.no_remedy
 
 
+def test_a_context_that_certainly_does_not_fit_is_told_with_the_length_that_does() -> None:
+    (blocked,) = plan("llama-3.1-8b", "--max-model-len", "131072", nodes=NODES[1:]).blocked
+    assert blocked.code == "MODEL_TOO_LARGE"
+    assert "or with --max-model-len " in blocked.message
+
+
 def test_only_the_nodes_with_too_small_cards_are_left_out() -> None:
     found = plan("qwen3-30b-a3b", "--max-model-len", "4096", replicas=9)
     assert {member.node for action in found.actions for member in action.members} == {"big"}
