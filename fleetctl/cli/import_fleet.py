@@ -19,7 +19,7 @@ from fleetctl.cli.console import message_console, say, write_document, write_res
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.file_tree import read_whole
@@ -257,7 +257,7 @@ def init(
     return 0
 
 
-def _described(given: str, folder: Path) -> tuple[str, Path | None, Model | None]:
+def _described(given: str, folder: Path) -> tuple[str, Path | None, Description | None]:
     """Return the key of a model that --model names, and its description with its file, if there is one.
 
     Raises FleetctlError if that is not a description, UsageError if a source is given in place of a name.

@@ -14,7 +14,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, working, write_document
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.file_tree import read_whole
@@ -68,7 +68,7 @@ def require_description(out: Path | None) -> None:
                                 ) from None
 
 
-def describe_at(source: str, file: str | None = None) -> Model:
+def describe_at(source: str, file: str | None = None) -> Description:
     """Return the description of the model at `source`; raises FleetctlError."""
     from fleetctl.sizing.describe import DescribeError, describe
     from fleetctl.sizing.origins import without_secrets
@@ -89,12 +89,12 @@ def describe_at(source: str, file: str | None = None) -> Model:
         raise FleetctlError(str(error)) from None
 
 
-def text_of(described: Model) -> str:
+def text_of(described: Description) -> str:
     """Return a description as its file has it."""
     return json.dumps(described.as_json(), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_description(described: Model, out: Path | None) -> None:
+def write_description(described: Description, out: Path | None) -> None:
     """Write a description to `out`, if there is one, and say what it has."""
     if out is not None:
         write_file(out, text_of(described), mode=0o644, make_folder=True)
@@ -105,7 +105,7 @@ def write_description(described: Model, out: Path | None) -> None:
         say("written", f"{out}; a fleet file {here} names it as model: {{description: {name}}}")
 
 
-def _summary(described: Model) -> Iterator[str]:
+def _summary(described: Description) -> Iterator[str]:
     from fleetctl.sizing.engine_line import EngineLine
     from fleetctl.sizing.kv_cache import kinds, state_bytes, token_bytes
 
@@ -129,7 +129,7 @@ def _summary(described: Model) -> Iterator[str]:
     yield f"{layers} ({', '.join([*attention, *states, *experts])}); {', '.join(takes)}"
 
 
-def _unknown(described: Model) -> Iterator[str]:
+def _unknown(described: Description) -> Iterator[str]:
     if not described.attention_known:
         yield "the kinds of attention: no plan blocks it because of its context"
     if not described.positions:

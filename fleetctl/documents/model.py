@@ -62,7 +62,7 @@ class State(Authored):
         None, description="bytes of one of the latter, if the checkpoint sets its type")
 
 
-class Model(Authored):
+class Description(Authored):
     """The document."""
 
     api_version: Literal["fleetctl/v1"]
@@ -101,7 +101,7 @@ class Model(Authored):
                                                     "left out of the certain bound then")
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Model:
+    def _adds_up(self) -> Description:
         if (count := sum(run.count for run in self.layers)) > MOST_LAYERS:
             raise PydanticCustomError("model_layers", "it has {count} layers, and at most {most} are read",
                                       {"count": count, "most": MOST_LAYERS})

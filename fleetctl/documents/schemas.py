@@ -19,7 +19,7 @@ from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.model import Model as ModelDescription
+from fleetctl.documents.model import Description
 from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import format_seconds, some
@@ -132,7 +132,7 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
 _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "fleet": _fleet,
     "fleet-part": _part,
-    "model": lambda: _of(ModelDescription, "fleetctl model", "validation"),
+    "model": lambda: _of(Description, "fleetctl model", "validation"),
     "inventory": lambda: _of(Inventory, "fleetctl inventory", "serialization"),
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
     "event": _event,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from fleetctl.documents.fleet import FleetDocument, Model, Numbers, WorkerGroup
-from fleetctl.documents.model import Model as Description
+from fleetctl.documents.model import Description
 from fleetctl.documents.position import FleetSource, Path
 from fleetctl.documents.quantity import AUTO, LARGEST_CARD
 from fleetctl.errors import FleetFileError

@@ -29,7 +29,7 @@ from fleetctl.documents.selector import in_one_spelling
 from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
-    from fleetctl.documents.model import Model as Description
+    from fleetctl.documents.model import Description
     from fleetctl.fleetfile.model_numbers import KnownModels
     from fleetctl.fleetfile.nodes import Document
 

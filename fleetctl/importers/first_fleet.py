@@ -16,7 +16,7 @@ from typing import Any
 
 from fleetctl.documents.fleet import API_VERSION, Numbers
 from fleetctl.documents.inventory import Inventory, Node
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.documents.names import checkpoint_of, revision_of, served_name_in
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, some
@@ -45,7 +45,7 @@ _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.I
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """The command line of an engine, and its flags for the longest request, a revision and a file of the checkpoint.
+    """The command line of an engine, and its flags for a revision and a file of the checkpoint.
 
     `join` and `env` = the flags and variables by which the members of a gang find each other, `worker` = the flags of a
     Worker alone; without `join` an engine runs on one node. All engines answer GET /health.
@@ -53,7 +53,6 @@ class EngineKind:
 
     command: tuple[str, ...]
     args: tuple[str, ...]
-    length: str
     revision: str = ""
     file: str = ""
     join: tuple[str, ...] = ()
@@ -64,13 +63,13 @@ class EngineKind:
 _RANKS = ("--nnodes", "$(FLEETCTL_GROUP_SIZE)", "--node-rank", "$(FLEETCTL_RANK)")
 _ADDRESS = ("--host", HOST, "--port", PORT)
 ENGINES: dict[Engine, EngineKind] = {
-    "vllm": EngineKind(("vllm", "serve", MODEL), _ADDRESS, "--max-model-len", "--revision", join=(
+    "vllm": EngineKind(("vllm", "serve", MODEL), _ADDRESS, "--revision", join=(
         *_RANKS, "--master-addr", "$(FLEETCTL_LEADER_ADDRESS)", "--master-port", "$(FLEETCTL_LEADER_PORT)"),
         worker=("--headless",), env={"VLLM_HOST_IP": HOST}),
-    "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL), _ADDRESS, "--context-length",
+    "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL), _ADDRESS,
                          "--revision", join=(*_RANKS, "--dist-init-addr", "$(FLEETCTL_LEADER_ENDPOINT)"),
                          worker=_ADDRESS),
-    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), _ADDRESS, "--ctx-size", file="--hf-file"),
+    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), _ADDRESS, file="--hf-file"),
 }
 
 
@@ -87,7 +86,7 @@ class FirstFleet:
     inventory: Inventory | None = None
     address: str | None = None
     namespace: str | None = None
-    described: Mapping[str, tuple[str, Model]] = field(default_factory=dict)
+    described: Mapping[str, tuple[str, Description]] = field(default_factory=dict)
 
 
 def first_fleet(wanted: FirstFleet) -> str:
@@ -135,7 +134,7 @@ def _members(wanted: FirstFleet, key: str, need: Need | None) -> list[dict[str, 
         claim = {"gpus": need.gpus * SHARE, **filled({"vram": need.vram})}
         sizes = zip(fit.SIZE_FLAGS.get(wanted.engine, ()), (need.gpus, need.nodes), strict=False)
         args += [word for flag, size in sizes if size > 1 for word in (flag, str(size))]
-        args += [engine.length, str(need.length)] if need.length else []
+        args += [fit.LENGTH_FLAGS[wanted.engine], str(need.length)] if need.length else []
         if need.kind.accelerator and need.is_choice:
             selector = {"nodeSelector": {ACCELERATOR_LABEL: need.kind.accelerator}}
     both = {"resources": authored_resources(claim), **selector}
@@ -246,7 +245,7 @@ def _about_cards(wanted: FirstFleet, need: Need | None) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CardKind:
+class NodeCards:
     """One kind of card: Ray's name for it, its memory in bytes (None = unknown), the most of them on one node, and the
     number of nodes that have at least the largest power of two up to that.
     """
@@ -265,7 +264,7 @@ class Need:
     not known. `fits` = the nodes have the cards; `is_choice` = they have others, too.
     """
 
-    kind: CardKind
+    kind: NodeCards
     gpus: int
     vram: int | None = None
     nodes: int = 1
@@ -275,11 +274,11 @@ class Need:
     is_choice: bool = False
 
 
-USUAL = CardKind(None, 80 * GIB, 8)
+USUAL = NodeCards(None, 80 * GIB, 8)
 """The cards assumed if no cluster is known."""
 
 
-def card_kinds(inventory: Inventory) -> list[CardKind]:
+def card_kinds(inventory: Inventory) -> list[NodeCards]:
     """Return the kinds of cards on live nodes, the smallest first."""
     counts: defaultdict[tuple[str | None, int | None], list[int]] = defaultdict(list)
     for node in inventory.nodes:
@@ -289,7 +288,7 @@ def card_kinds(inventory: Inventory) -> list[CardKind]:
             counts[node.labels.get(ACCELERATOR_LABEL), min(sizes) if sizes else None].append(count)
     # cards that do not report their memory yet are left out if others do
     known = {kind: of_nodes for kind, of_nodes in counts.items() if kind[1]} or counts
-    kinds = [CardKind(*kind, max(of_nodes), sum(count >= _power_of_two(max(of_nodes)) for count in of_nodes))
+    kinds = [NodeCards(*kind, max(of_nodes), sum(count >= _power_of_two(max(of_nodes)) for count in of_nodes))
              for kind, of_nodes in known.items()]
     return sorted(kinds, key=lambda kind: (kind.memory or 0, kind.accelerator or ""))
 
@@ -303,14 +302,14 @@ def weights_bytes(model: str) -> int | None:
     return ceil(max(sizes) * width) if sizes else None
 
 
-def guessed(key: str) -> Model | None:
+def guessed(key: str) -> Description | None:
     """Return a model of the size in its name, with room for a cache; None if the name has none."""
     if (weights := weights_bytes(key)) is None:
         return None
     return in_short(Numbers.model_construct(parameters=ceil(weights * WITH_CACHE / 2), weights="bf16"))
 
 
-def choose_cards(model: Model | None, engine: Engine, kinds: Sequence[CardKind]) -> Need:
+def choose_cards(model: Description | None, engine: Engine, kinds: Sequence[NodeCards]) -> Need:
     """Return the shape with the least memory in all that holds the model and one request; without one, the most cards
     that one node has. Of a model, or of cards, without a known size: one card.
     """

@@ -22,7 +22,7 @@ from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import NOT_HASHED, ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 
 if TYPE_CHECKING:
-    from fleetctl.documents.model import Model as Description
+    from fleetctl.documents.model import Description
 
 Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""

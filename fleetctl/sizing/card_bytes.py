@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from fleetctl.documents.model import Layers, Model
+from fleetctl.documents.model import Description, Layers
 from fleetctl.sizing.engine_line import EngineLine
 from fleetctl.sizing.kv_cache import certain_bytes, kinds, longest, request_bytes
 
@@ -61,7 +61,7 @@ class CardNeed:
         return self.weights + self.context + self.working + self.driver
 
 
-def card_need(model: Model, line: EngineLine, *, cards: int, memory: int | None) -> CardNeed:
+def card_need(model: Description, line: EngineLine, *, cards: int, memory: int | None) -> CardNeed:
     """Return what `model` takes on the fullest of a replica's `cards`, each of `memory` bytes (None = unknown)."""
     alike = {(stage.bound, stage.weights, *kinds(stage.layers).items()): stage for stage in _stages(model, line, cards)}
     stages = list(alike.values())
@@ -113,7 +113,7 @@ class _Stage:
     shared_by: int = 1
 
 
-def _stages(model: Model, line: EngineLine, cards: int) -> Iterator[_Stage]:
+def _stages(model: Description, line: EngineLine, cards: int) -> Iterator[_Stage]:
     count = sum(run.count for run in model.layers)
     if line.engine == "llama.cpp":
         yield _on_cards(model, line, count, max(1, cards))
@@ -169,7 +169,7 @@ def _by_kind(runs: Sequence[Layers]) -> list[Layers]:
     return [run.model_copy(update={"count": counts[kind]}) for kind, run in alike.items()]
 
 
-def _layer(model: Model, line: EngineLine, run: Layers) -> float:
+def _layer(model: Description, line: EngineLine, run: Layers) -> float:
     """Return the bytes of one layer on one rank."""
     kept = max(1, model.kv_heads // _attention_ranks(line)) / max(1, model.kv_heads)
     by_experts = line.experts if line.engine == "sglang" else line.tensor * line.data if line.expert_parallel else 1
@@ -186,7 +186,7 @@ def _attention_ranks(line: EngineLine) -> int:
     return max(1, line.tensor // line.data) if line.attention_data else line.tensor
 
 
-def _added(model: Model, line: EngineLine, run: Layers) -> float:
+def _added(model: Description, line: EngineLine, run: Layers) -> float:
     """Return what loading adds to one layer on a rank: absorbed projections of latent attention
     (`MLACommonImpl.process_weights_after_loading`), mxfp4's experts padded for their kernels
     (`mxfp4_round_up_hidden_size_and_intermediate_size`), and attention that SGLang divides over fewer ranks.
@@ -202,7 +202,7 @@ def _added(model: Model, line: EngineLine, run: Layers) -> float:
     return added
 
 
-def _on_cards(model: Model, line: EngineLine, layers: int, cards: int) -> _Stage:
+def _on_cards(model: Description, line: EngineLine, layers: int, cards: int) -> _Stage:
     """Return what llama.cpp puts on the fullest card: the embedding stays in the host's memory, the last layers
     and the head go to the cards. Without a number of layers it puts there what fits, so nothing is certain.
     """
@@ -214,7 +214,7 @@ def _on_cards(model: Model, line: EngineLine, layers: int, cards: int) -> _Stage
     return _Stage(_by_kind(runs), 0 if wanted is None else size, size, cards)
 
 
-def _narrowed(model: Model, line: EngineLine) -> int:
+def _narrowed(model: Description, line: EngineLine) -> int:
     """Return the bytes by which float32 tensors may shrink on loading: engines take 16 bits unless told otherwise."""
     if line.dtype in ("float32", "float") or line.engine == "llama.cpp":
         return 0
@@ -222,24 +222,24 @@ def _narrowed(model: Model, line: EngineLine) -> int:
                model.loaded * 3 // 4 if "F64" in model.types else model.loaded // 2)
 
 
-def _narrowest(model: Model, size: int) -> int:
+def _narrowest(model: Description, size: int) -> int:
     """Return the bytes that are left at least of `size` bytes of weights, whichever of them are float32."""
     return size // 4 if "F64" in model.types else size // 2
 
 
-def _keeps_type(model: Model, line: EngineLine) -> bool:
+def _keeps_type(model: Description, line: EngineLine) -> bool:
     """Return whether the weights stay as stored: no other quantization is made of them on loading."""
     return line.quantization is None or line.quantization == model.quantization
 
 
-def _length(model: Model, line: EngineLine) -> int | None:
+def _length(model: Description, line: EngineLine) -> int | None:
     """Return the tokens of the longest request; None if it is not known."""
     if line.context is not None and line.context > 0:
         return line.context
     return model.positions or None
 
 
-def _certain_length(model: Model, line: EngineLine) -> int:
+def _certain_length(model: Description, line: EngineLine) -> int:
     """Return the tokens whose context is certainly there: vLLM refuses to start without room for one request of the
     length that it is told, and llama.cpp allocates it. Either may choose a shorter one if it is not told any.
     """
@@ -257,7 +257,7 @@ def _batch(line: EngineLine, memory: int | None) -> int:
     return 8192 if memory is None or memory >= LARGE_CARD else 2048
 
 
-def _working(model: Model, line: EngineLine, memory: int | None) -> int:
+def _working(model: Description, line: EngineLine, memory: int | None) -> int:
     """Return an estimate of activations, logits and graphs."""
     tokens = _batch(line, memory)
     if line.engine == "llama.cpp":

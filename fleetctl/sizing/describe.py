@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.sizing.architecture import ConfigError, from_config, from_gguf
 from fleetctl.sizing.headers import HeaderError, RangedFile, Tensor, read_gguf, read_safetensors, shown
 from fleetctl.sizing.origins import (
@@ -41,7 +41,7 @@ class DescribeError(Exception):
 
 
 def describe(source: str, *, file: str | None = None, variables: Mapping[str, str] = NO_VARIABLES,
-             progress: Progress = lambda _read, _of: None) -> Model:
+             progress: Progress = lambda _read, _of: None) -> Description:
     """Return the description of the model at `source`; raises DescribeError.
 
     `file` = the one of several GGUF files that is meant; `variables` = the environment, for a hub's address and token.
@@ -61,7 +61,7 @@ def describe(source: str, *, file: str | None = None, variables: Mapping[str, st
                             ) from None
 
 
-def _described(origin: Origin, file: str | None, progress: Progress) -> Model:
+def _described(origin: Origin, file: str | None, progress: Progress) -> Description:
     if file is not None and not file.lower().endswith(MODEL_FILES):
         raise OriginError(f"{shown(file)} is neither a safetensors nor a GGUF file")
     listed = origin.names()
@@ -144,7 +144,7 @@ def _each(origin: Origin, names: Sequence[str], read: Callable[[RangedFile], Rea
     return found
 
 
-def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Model:
+def _from_gguf(origin: Origin, names: Sequence[str], progress: Progress) -> Description:
     parts = _each(origin, names, read_gguf, progress)
     metadata, tensors = parts[0][0], [tensor for _, stored in parts for tensor in stored]
     return model_of(f"{origin.name}/{names[0]}", _without_twice(tensors),  # a folder has files of several quantizations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, NamedTuple
 
-from fleetctl.documents.model import Layers, Model
+from fleetctl.documents.model import Description, Layers
 from fleetctl.documents.quantity import format_bytes, some
 from fleetctl.sizing.card_bytes import CardNeed, card_need
 from fleetctl.sizing.engine_line import Engine, EngineLine
@@ -44,7 +44,7 @@ class Fit:
     remedy: str = ""
 
 
-def judge(model: Model, line: EngineLine, *, cards: int, card: CardKind, fleet: Iterable[CardKind] = ()) -> Fit:
+def judge(model: Description, line: EngineLine, *, cards: int, card: CardKind, fleet: Iterable[CardKind] = ()) -> Fit:
     """Return whether `model` fits on each of a replica's `cards`; `fleet` = the kinds of cards for the remedy."""
     need = card_need(model, line, cards=cards, memory=card.memory)
     if card.memory < _least_memory(need, line):
@@ -65,7 +65,7 @@ def judge(model: Model, line: EngineLine, *, cards: int, card: CardKind, fleet: 
     return Fit("fits", need)
 
 
-def least_card(model: Model, line: EngineLine, *, cards: int) -> int:
+def least_card(model: Description, line: EngineLine, *, cards: int) -> int:
     """Return the memory of the smallest cards that are not certainly too small, in bytes; 0 if nothing is certain."""
     need = card_need(model, line, cards=cards, memory=None)
     return _least_memory(need, line) if need.is_certain else 0
@@ -102,7 +102,7 @@ def _too_small(need: CardNeed, line: EngineLine, cards: int, card: CardKind) -> 
             f"{format_bytes(card.memory)}{limit}{doubt}")
 
 
-def _remedy(model: Model, line: EngineLine, fleet: Iterable[CardKind], length: int | None = None) -> str:
+def _remedy(model: Description, line: EngineLine, fleet: Iterable[CardKind], length: int | None = None) -> str:
     """Return on what shapes the model would fit, and with what `length` of a request, if any; "" if none is known."""
     shapes = "; or ".join(_shapes(model, line, fleet))
     ways = [*([f"on {shapes}"] if shapes else []),
@@ -110,7 +110,7 @@ def _remedy(model: Model, line: EngineLine, fleet: Iterable[CardKind], length: i
     return f"it would fit {'; or '.join(ways)}" if ways else ""
 
 
-def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterator[str]:
+def _shapes(model: Description, line: EngineLine, fleet: Iterable[CardKind]) -> Iterator[str]:
     """Yield the smallest shape that holds the model as stored, and in fp8 if that takes fewer cards."""
     if line.engine not in SIZE_FLAGS:
         return
@@ -131,7 +131,7 @@ def _shapes(model: Model, line: EngineLine, fleet: Iterable[CardKind]) -> Iterat
             yield f"{tensor * pipeline}{of} with fp8{words((tensor, pipeline))}"
 
 
-def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple[CardKind, int, int] | None:
+def smallest(model: Description, line: EngineLine, kinds: Sequence[CardKind]) -> tuple[CardKind, int, int] | None:
     """Return the kind of card and the sizes of the tensor and pipeline parallel shape with the least memory in all
     that holds `model`; None if none does. llama.cpp divides layers, not heads, and has no flags for it.
     """
@@ -158,7 +158,7 @@ def smallest(model: Model, line: EngineLine, kinds: Sequence[CardKind]) -> tuple
     return min(found)[2:] if found else None
 
 
-def _halved(model: Model) -> Model:
+def _halved(model: Description) -> Description:
     """Return the model with its layers' bytes at half: what a checkpoint in fp8 has, about."""
     def half(run: Layers) -> Layers:
         return run.model_copy(update={"bytes": run.bytes.model_copy(update={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.documents.fleet import WEIGHT_BITS, Member, Numbers, WorkerGroup
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.documents.quantity import SHARE
 from fleetctl.sizing.engine_line import EngineLine, read_engine_line
 from fleetctl.sizing.fit import least_card
@@ -23,7 +23,7 @@ def line_of(group: WorkerGroup, key: str) -> EngineLine:
                             {**variables, "FLEETCTL_MODEL": key, "FLEETCTL_GROUP_SIZE": str(size)})
 
 
-def least_card_of(group: WorkerGroup, key: str, model: Model) -> int:
+def least_card_of(group: WorkerGroup, key: str, model: Description) -> int:
     """Return the memory that each card of a group must have so that it may hold `model`; 0 if that is not certain."""
     cards = cards_of(group)
     return least_card(model, line_of(group, key), cards=cards) if cards else 0
@@ -43,7 +43,7 @@ _LAYERS = 1_680
 """As many as the stages of every usual pipeline divide, so that the largest stage has no more than its part."""
 
 
-def in_short(numbers: Numbers) -> Model:
+def in_short(numbers: Numbers) -> Description:
     """Return the description of a model of which only the number of parameters is told: nothing of its context.
 
     They count as those of experts, which engines divide the most.
@@ -52,7 +52,7 @@ def in_short(numbers: Numbers) -> Model:
     size = (numbers.parameters or 0) * WEIGHT_BITS[kind] // 8
     of_layer = size // _LAYERS
     stored_as = "F32" if kind == "fp32" else kind.upper()
-    return Model.model_validate({
+    return Description.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": "fleet file", "architecture": "unknown",
         "parameters": numbers.parameters, "bytes": size, "types": {stored_as: size}, "positions": 0, "hidden": 0,
         "vocabulary": 0, "outside": size - _LAYERS * of_layer, "attentionKnown": False, "elementBytes": 2,

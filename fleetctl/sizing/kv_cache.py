@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fleetctl.documents.model import Layers, Model
+from fleetctl.documents.model import Description, Layers
 from fleetctl.sizing.engine_line import EngineLine
 
 BLOCK = 16
@@ -38,7 +38,7 @@ class Pool(NamedTuple):
     groups: Counter[str]
 
 
-def token_bytes(model: Model, line: EngineLine, *, certain: bool = False) -> float:
+def token_bytes(model: Description, line: EngineLine, *, certain: bool = False) -> float:
     """Return the bytes of one token in one attention layer, on one rank.
 
     From vLLM's `AttentionSpec` and `MLAAttention.get_kv_cache_spec`, SGLang's `DefaultPoolConfigurator`, llama.cpp's
@@ -57,7 +57,7 @@ def token_bytes(model: Model, line: EngineLine, *, certain: bool = False) -> flo
     return heads * (model.key_size * keys + model.value_size * values)
 
 
-def state_bytes(model: Model, line: EngineLine) -> int:
+def state_bytes(model: Description, line: EngineLine) -> int:
     """Return the bytes of one sequence's state in one layer, on one rank; from vLLM's `MambaStateShapeCalculator`."""
     if model.state is None:
         return 0
@@ -66,7 +66,7 @@ def state_bytes(model: Model, line: EngineLine) -> int:
     return -(-size // line.tensor)
 
 
-def pool(model: Model, line: EngineLine, layers: Iterable[Layers], *, block: int = BLOCK) -> Pool:
+def pool(model: Description, line: EngineLine, layers: Iterable[Layers], *, block: int = BLOCK) -> Pool:
     """Return vLLM's pool for these layers, by `_get_kv_cache_groups_uniform_page_size` and, for layers with a state,
     `_align_hybrid_block_size` of `vllm/platforms/interface.py`.
     """
@@ -98,7 +98,7 @@ def kinds(layers: Iterable[Layers]) -> Counter[str]:
     return counts
 
 
-def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int,
+def request_bytes(model: Description, line: EngineLine, layers: list[Layers], tokens: int, *, in_flight: int,
                   block: int = BLOCK) -> int:
     """Return what one request of `tokens` takes on a rank with these layers; `in_flight` = tokens of the steps that
     vLLM may have scheduled at once (`max_admission_blocks_per_request`; `MambaSpec.max_memory_usage_bytes`).
@@ -125,7 +125,7 @@ def request_bytes(model: Model, line: EngineLine, layers: list[Layers], tokens: 
     return int(of_token * (cells * counts["full"] + window * local)) + states
 
 
-def certain_bytes(model: Model, line: EngineLine, layers: Iterable[Layers], tokens: int) -> int:
+def certain_bytes(model: Description, line: EngineLine, layers: Iterable[Layers], tokens: int) -> int:
     """Return what one request of `tokens` cannot be below: no block is rounded up, no step is scheduled ahead."""
     counts = kinds(layers)
     local = min(tokens, model.window) * (counts["sliding"] + counts["chunked"])

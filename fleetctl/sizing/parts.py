@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fleetctl.documents.model import Layers, Model
+from fleetctl.documents.model import Description, Layers
 from fleetctl.sizing.architecture import Architecture, LayerKind
 from fleetctl.sizing.headers import Tensor
 
@@ -47,7 +47,7 @@ class _Layer:
     experts: int = 0
 
 
-def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture) -> Model:
+def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture) -> Description:
     """Return the description of a checkpoint with these tensors."""
     layers = [_Layer() for _ in range(architecture.layers)]
     elsewhere: Counter[str] = Counter()
@@ -66,7 +66,7 @@ def model_of(source: str, tensors: Sequence[Tensor], architecture: Architecture)
     for tensor in tensors:
         types[tensor.type] += tensor.size
     scales = {name for name in parts if _SCALE.search(name)}
-    return Model.model_validate({
+    return Description.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": source, "architecture": architecture.name,
         "parameters": sum(_elements(tensor, architecture.bits)
                           for name, tensor in zip(alike, tensors, strict=True) if name not in scales),
@@ -91,7 +91,7 @@ def has_head(tensors: Iterable[Tensor]) -> bool:
 
 
 def _parts_of(alike: Sequence[str], tensors: Sequence[Tensor], architecture: Architecture) -> dict[str, str]:
-    """Return the part of each name: one of `_OF_LAYERS`, or what `Model` has beside its layers."""
+    """Return the part of each name: one of `_OF_LAYERS`, or what `Description` has beside its layers."""
     sizes: Counter[str] = Counter()
     for name, tensor in zip(alike, tensors, strict=True):
         sizes[name] += tensor.size

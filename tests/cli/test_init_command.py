@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.first_fleet import (
     ENGINES,
     GIB,
-    CardKind,
     FirstFleet,
+    NodeCards,
     card_kinds,
     choose_cards,
     first_fleet,
@@ -34,8 +34,8 @@ from tests.fleetfile.memory_tree import inspect
 from tests.planner.short_forms import plan_for
 from tests.sizing.test_public_models import FACTS, described
 
-L4, H100 = CardKind("L4", 23 * GIB, 2), CardKind("H100", 80 * GIB, 8)
-UNKNOWN = CardKind(None, None, 4)
+L4, H100 = NodeCards("L4", 23 * GIB, 2), NodeCards("H100", 80 * GIB, 8)
+UNKNOWN = NodeCards(None, None, 4)
 
 
 @pytest.mark.parametrize(("name", "gigabytes"), [
@@ -53,7 +53,7 @@ def test_the_size_is_read_from_the_name(name: str, gigabytes: float | None) -> N
     (140, [UNKNOWN], None, 1, True),
 ])
 def test_a_guess_gets_the_shape_with_the_least_memory_that_holds_it(
-    gigabytes: float | None, kinds: list[CardKind], accelerator: str | None, gpus: int, fits: bool
+    gigabytes: float | None, kinds: list[NodeCards], accelerator: str | None, gpus: int, fits: bool
 ) -> None:
     need = choose_cards(guessed(f"m-{gigabytes / 2:g}B" if gigabytes else "m"), "vllm", kinds)
     assert (need.kind.accelerator, need.gpus, need.nodes, need.fits) == (accelerator, gpus, 1, fits)
@@ -232,7 +232,7 @@ def test_a_guess_is_called_one_and_the_command_that_makes_it_exact_is_given(cli:
     assert "model:" not in yaml.safe_load(text)["spec"]["models"][0], "a guess is no number of the fleet"
 
 
-def write_description(path: Path, name: str, source: str) -> Model:
+def write_description(path: Path, name: str, source: str) -> Description:
     """Write the description of a public model as if it had been read from `source`."""
     model = described(name).model_copy(update={"source": source})
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from vllm_world import ENV
 
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import flags_of, read_engine_line
 from fleetctl.sizing.kv_cache import longest, pool, request_bytes
@@ -168,7 +168,7 @@ def test_the_cache_of_a_tiny_model_is_predicted_exactly(run: str, told: dict[str
     description = folder / f"{name}.json"
     subprocess.run([sys.executable, "-m", "fleetctl", "model", "describe", folder / name, "--out", description],
                    check=True, capture_output=True)
-    model = Model.model_validate_json(description.read_text())
+    model = Description.model_validate_json(description.read_text())
     line = read_engine_line(["vllm", "serve", str(folder / name), *WORDS, *more], {})
     assert (line.uncertain, line.context, line.cache_bytes, model.attention_known) == ((), LENGTH, CACHE, True)
     block = BLOCK_OF_LATENT if model.latent else BLOCK_OF_CPUS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import ENGINES, MOST_NUMBER, Engine, EngineLine
 from fleetctl.sizing.fit import least_card
@@ -182,9 +182,9 @@ def test_quantization_on_loading_makes_nothing_certain() -> None:
     assert card_need(MODELS["deepseek-v3"], stored, cards=1, memory=None).is_certain
 
 
-def tiny(**fields: object) -> Model:
+def tiny(**fields: object) -> Description:
     """Return the description of a model without weights."""
-    return Model.model_validate({
+    return Description.model_validate({
         "apiVersion": "fleetctl/v1", "kind": "Model", "source": "x", "architecture": "x", "parameters": 0, "bytes": 0,
         "types": {}, "positions": 4096, "hidden": 256, "vocabulary": 1000, **fields})
 
@@ -217,7 +217,7 @@ def test_vllm_s_number_of_cache_blocks_is_predicted() -> None:
     """The numbers were logged by vLLM 0.32 on CPUs, where a block has 128 tokens, for 256 MiB of cache."""
     heads = {"heads": 4, "kvHeads": 2, "keySize": 64, "valueSize": 64, "window": 128}
     sliding, full = {"count": 12, "attention": "sliding"}, {"count": 2, "attention": "full"}
-    cases: list[tuple[Model, int, int]] = [
+    cases: list[tuple[Description, int, int]] = [
         (tiny(**heads, layers=[{"count": 6, "attention": "full"}]), 128, 682),
         (tiny(**heads, layers=[{"count": 4, "attention": "sliding"}]), 128, 1024),
         (tiny(**heads, layers=[sliding, full]), 128, 2048),

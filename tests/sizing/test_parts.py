@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.sizing.architecture import Architecture, from_config, from_gguf
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import EngineLine
@@ -17,13 +17,13 @@ CONFIG = {"architectures": ["XForCausalLM"], "model_type": "llama", "hidden_size
           "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 16, "torch_dtype": "bfloat16"}
 
 
-def describe(sizes: dict[str, int], **config: Any) -> Model:
+def describe(sizes: dict[str, int], **config: Any) -> Description:
     """Return the description of tensors of these sizes."""
     return model_of("x", [Tensor(name, "BF16", (size // 2,), size) for name, size in sizes.items()],
                     from_config({**CONFIG, **config}))
 
 
-def bound(model: Model, **line: Any) -> int:
+def bound(model: Description, **line: Any) -> int:
     """Return what vLLM certainly loads onto each card."""
     return card_need(model, EngineLine("vllm", **line), cards=1, memory=None).bound
 

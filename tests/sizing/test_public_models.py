@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fleetctl.cli.model import text_of
-from fleetctl.documents.model import Model
+from fleetctl.documents.model import Description
 from fleetctl.sizing.architecture import from_config, from_gguf
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import EngineLine
@@ -25,7 +25,7 @@ GIB = 1 << 30
 
 
 @cache
-def described(name: str) -> Model:
+def described(name: str) -> Description:
     """Return the description of a public model."""
     fact = FACTS[name]
     found = from_gguf(fact["gguf"], tied=False) if "gguf" in fact else from_config(fact["config"])
@@ -75,7 +75,7 @@ def test_weights_of_a_rank_are_within_a_hundredth_of_what_was_logged(name: str, 
 def test_a_description_without_its_defaults_is_read_back_equal(name: str) -> None:
     model = described(name)
     written = model.as_json()
-    assert Model.model_validate(written) == model
+    assert Description.model_validate(written) == model
     assert 0 not in written.values()
     assert len(json.dumps(written)) < 12_000
 

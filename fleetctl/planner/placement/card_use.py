@@ -88,8 +88,9 @@ def proven_on(model: ResolvedModel, seen: Inventory) -> dict[str, set[str]]:
 
 def largest_card(node: Node, policies: Sequence[NodePolicy]) -> int:
     """Return the memory of a node's largest card in bytes, as the cluster or a policy tells it; 0 = unknown."""
-    known = max((card.memory_total or 0 for card in node.gpus), default=0)
-    return known or (policy_of(node, policies).gpu_memory or 0 if node.gpus else 0)
+    if not node.gpus:
+        return 0
+    return max(card.memory_total or 0 for card in node.gpus) or policy_of(node, policies).gpu_memory or 0
 
 
 def proven_cards(model: ResolvedModel, seen: Inventory, policies: Sequence[NodePolicy]) -> dict[str, int]:
@@ -136,7 +137,6 @@ def _measured(model: ResolvedModel, group: WorkerGroup, seen: Inventory) -> Iter
 def _size(node: Node, member: Member, policies: Sequence[NodePolicy]) -> int:
     """Return the memory of the largest card of a node that a member may be on; 0 = it may not, or it is unknown."""
     selector = member.node_selector
-    if node.state != "ALIVE" or not node.gpus or (selector and not matches(selector, node.all_labels)):
+    if node.state != "ALIVE" or (selector and not matches(selector, node.all_labels)):
         return 0
-    known = max([card.memory_total or 0 for card in node.gpus])
-    return known or policy_of(node, policies).gpu_memory or 0
+    return largest_card(node, policies)

@@ -17,7 +17,7 @@ from fleetctl.documents.quantity import AUTO, SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
-    from fleetctl.documents.model import Model as Description
+    from fleetctl.documents.model import Description
 
 
 class Selector(NamedTuple):
