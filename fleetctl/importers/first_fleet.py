@@ -27,6 +27,7 @@ from fleetctl.sizing import fit
 from fleetctl.sizing.card_bytes import card_need
 from fleetctl.sizing.engine_line import Engine, EngineLine
 from fleetctl.sizing.groups import in_short
+from fleetctl.sizing.origins import REPOSITORY
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 NAMES_SHOWN = 4
@@ -37,7 +38,6 @@ WITH_CACHE = 1.2
 LENGTHS = (32_768, 4_096)
 """The tokens of one request that the cards must hold at least; the shorter one only where the longer does not fit."""
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", re.IGNORECASE)
-_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _READ_FROM = re.compile(r"hf:([^@]*)@([0-9a-f]{40})(?:/(.*))?")
 _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.IGNORECASE)),
            (1.0, re.compile(r"fp8|int8|8bit|w8a8", re.IGNORECASE)))
@@ -210,7 +210,7 @@ def _about_size(wanted: FirstFleet, key: str, need: Need | None) -> Iterator[str
 def describe_command(key: str, folder: str = ".") -> str:
     """Return the command that describes a model where `fleetctl init` finds it, for a fleet file in `folder`."""
     name = checkpoint_of(key) or key
-    source = f"hf:{name}@{revision_of(key) or 'main'}" if _REPOSITORY.fullmatch(name) else "SOURCE"
+    source = f"hf:{name}@{revision_of(key) or 'main'}" if REPOSITORY.fullmatch(name) else "SOURCE"
     file = join(folder, description_name(key)).removeprefix("./")
     return f"fleetctl model describe {quote(source)} --out {quote(file)}"
 

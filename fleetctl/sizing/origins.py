@@ -40,8 +40,9 @@ HUB = "https://huggingface.co"
 MODEL_FILES = (".safetensors", ".gguf")
 _IN_CACHE = re.compile(r"/models--([\w.-]+--[\w.-]+)/snapshots/([0-9a-f]{40})$", re.ASCII)
 """A snapshot in a cache of Hugging Face."""
+REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+"""OWNER/NAME on a hub."""
 _REVISION = re.compile(r"[\w./-]{1,200}", re.ASCII)
-_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 Result = TypeVar("Result")
 
 
@@ -376,7 +377,7 @@ def _read_by(origin: Origin, last: str | None) -> tuple[Origin, str | None]:
 def _hub(name: str, variables: Mapping[str, str]) -> Iterator[Origin]:
     repository, _, revision = name.partition("@")
     revision = revision or "main"
-    if not _REPOSITORY.fullmatch(repository) or not _REVISION.fullmatch(revision) or ".." in name:
+    if not REPOSITORY.fullmatch(repository) or not _REVISION.fullmatch(revision) or ".." in name:
         raise OriginError(f"hf:{name} does not name a repository: expected hf:OWNER/NAME@REVISION")
     hub = (variables.get("HF_ENDPOINT") or HUB).rstrip("/")
     with closing(Http(variables.get("HF_TOKEN"), is_hub=True)) as http:
