@@ -397,6 +397,25 @@ class ShapeUse(Authored):
                                           "one it extends; only names are required")
 
 
+MAX_VARIANTS = 16
+
+
+class Variant(Authored):
+    """One way to run a model: worker groups and a placement of its own. The rest is the model's; docs/variants.md."""
+
+    name: DnsLabel = Field(description="a DNS label, unique in its model")
+    min: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        0, description="a minimum of this variant alone, within or beyond the model's replicas")
+    max: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
+        None, description="the most replicas of this variant that plans create, running ones included; default: no "
+                          "limit")
+    model: Numbers | None = Field(None, description="what the model is in this variant, as numbers; docs/memory.md")
+    shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
+        None, description="one of spec.shapes, instead of workers")
+    workers: Workers = Field(description="the worker groups of one replica; set either this or shape")
+    placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
+
+
 def _workers_or_shape(schema: dict[str, Any]) -> None:
     """Require exactly one of workers and shape: a model that is read has the workers of its shape."""
     schema["required"].remove("workers")

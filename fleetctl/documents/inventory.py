@@ -223,6 +223,8 @@ class Replica(Stored):
     state: ReplicaState = "ALIVE"
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
+    variant: str | None = Field(
+        None, exclude_if=is_absent, description="the variant of its model that it was started as")
     engine_hash: str | None = Field(None, exclude_if=is_absent, description="of its spec without index and view of "
                                                                             "its weights; null = it has none")
     actor_id: str | None = None

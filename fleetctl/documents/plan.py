@@ -88,6 +88,16 @@ class Certificate(Stored):
     on_new_nodes: int = Field(0, description="of those not placed: would run on nodes that may be added")
 
 
+class VariantRow(Stored):
+    """One variant of a model, in order of preference."""
+
+    name: str
+    live: int = Field(description="live replicas of it, outdated ones included")
+    create: int = 0
+    least: int = Field(0, alias="min", exclude_if=is_zero, description="its own minimum")
+    most: int | None = Field(None, alias="max", exclude_if=is_absent, description="its own limit on new replicas")
+
+
 class ModelRow(Stored):
     """One row per model of the fleet file, even if there is nothing to do; `reason` is never empty."""
 
@@ -113,6 +123,7 @@ class ModelRow(Stored):
                                            "for that")
     fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
     reason: str
+    variants: list[VariantRow] = Field(default_factory=list, exclude_if=is_zero, description="of a model with variants")
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None
 
@@ -184,6 +195,7 @@ class Action(Stored):
     model: str
     replica_id: int = Field(NO_REPLICA, exclude_if=lambda value: value == NO_REPLICA,
                             description="absent = a prefetch, which is of no replica")
+    variant: str | None = Field(None, exclude_if=is_absent, description="the name of the variant, if the model has any")
     spec_hash: str = Field(description="of the spec afterwards")
     engine_hash: str | None = Field(None, exclude_if=is_absent, description="of the spec without its weights")
     wanted: int = Field(0, exclude_if=is_zero, description="of a new replica: the model's target, plus its surge while "

@@ -48,6 +48,10 @@ class ResolvedModel:
     `engine_hash` = the hash of everything except index and view of the weights; None = no weights.
     `description` = what the model is, as numbers, if the file says so; `blocks_too_large` = a replica that certainly
     does not fit on a card is blocked, else a warning.
+
+    `variants` = the ways to run it, preferred first, each a model of its own with its name in `variant`, its workers,
+    placement and hashes, and everything else of the model; none = it has one way, without a name. A model with variants
+    has itself the workers and hashes of the first one. `least`, `most` = the `min` and `max` of a variant.
     """
 
     key: str
@@ -73,10 +77,29 @@ class ResolvedModel:
     cold: Mapping[str, str] | None = None
     description: Description | None = None
     blocks_too_large: bool = True
+    variant: str = ""
+    least: int = 0
+    most: int | None = None
+    variants: tuple[ResolvedModel, ...] = ()
+
+    @property
+    def alternatives(self) -> tuple[ResolvedModel, ...]:
+        """The ways to run it, preferred first: its variants, or itself if it has none."""
+        return self.variants or (self,)
 
     def has_spec(self, spec_hash: str | None) -> bool:
-        """Return whether a replica with this hash was started with the spec of this model."""
-        return spec_hash in (self.spec_hash, self.former_hash)
+        """Return whether a replica with this hash was started with a spec of this model, of any variant."""
+        return any(spec_hash in (one.spec_hash, one.former_hash) for one in self.alternatives)
+
+    def variant_of(self, spec_hash: str | None, name: str | None) -> int | None:
+        """Return the place of the variant that a replica with this hash and this name of a variant in its mark runs.
+
+        The hash decides; a name alone is that of an outdated replica. None = of no variant that the file still has.
+        """
+        alike = [place for place, one in enumerate(self.alternatives)
+                 if spec_hash in (one.spec_hash, one.former_hash)]
+        named = [place for place, one in enumerate(self.alternatives) if name and one.variant == name]
+        return next((place for place in (*(place for place in alike if place in named), *alike, *named)), None)
 
 
 @dataclass(frozen=True, slots=True)

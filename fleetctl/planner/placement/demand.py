@@ -22,13 +22,28 @@ VRAM_ALONE = LEAST = SHARE // 4
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One model's demand for `missing` new replicas; `place` = the index of the model in the fleet file."""
+    """One model's demand for `missing` new replicas; `place` = the index of the model in the fleet file.
+
+    A model with variants has one demand for each, at the same `place`: all share its `missing`, of which `variant`, by
+    its place in order of preference, takes at most `most`, and should get at least `least`. `counted_units` = what each
+    new replica counts in the objective, in 1/10000 of a card: the cards of the first variant, whichever is chosen; None
+    = its own.
+    """
 
     shape: ReplicaShape
     missing: int
     live: int
     priority: int
     place: int
+    variant: int = 0
+    least: int = 0
+    most: int | None = None
+    counted_units: int | None = None
+
+    @property
+    def units(self) -> int:
+        """What a new replica counts in the objective."""
+        return self.shape.gpu_units if self.counted_units is None else self.counted_units
 
 
 class Placed(NamedTuple):
