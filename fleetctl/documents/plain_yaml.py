@@ -75,8 +75,8 @@ def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
     """Return the value in a text, None if it has none.
 
     Raises MarkedYAMLError at the first alias, tag or second document, at a key that is a collection or comes twice, and
-    if it is nested too deeply: our own loop, since an alias can expand enormously, and PyYAML's composer recurses without limit.
-    Raises ValueError for a number with too many characters.
+    if it is nested too deeply: our own loop, since an alias can expand enormously, and PyYAML's composer recurses
+    without limit. Raises ValueError for a number with too many characters.
     """
     opened: list[list[Any]] = [[]]
     """The parts of each open collection; of a mapping, keys and values in turn."""
