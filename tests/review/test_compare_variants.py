@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+from diff_strategies import FLEETS, Json, as_yaml
 from fleet_texts import engine, fleet, group, member, model
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_cases import cases
 
-from fleetctl.documents.difference import Difference
+from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.difference import Difference, Revision
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import Side
@@ -120,3 +128,39 @@ def test_a_review_of_a_new_variant_is_read_in_under_ten_lines(side: Sides) -> No
     report = diff_report(diff)
     rows = [row for table in report.tables if "terminal" in table.readers for row in table.rows]
     assert len(rows) + len(report.heading) + len(report.notes) < 10
+
+
+def with_variants(document: Json, names: list[str], *, plain: bool) -> Json:
+    """The fleet with all its models as variants of one; or, if `plain`, with only the first of them, as workers."""
+    models = document["spec"]["models"]
+    kept = {key: value for key, value in models[0].items() if key not in ("workers", "placement")}
+    ways = [{key: value for key, value in one.items() if key in ("workers", "placement")} for one in models]
+    own = ways[0] if plain else {"variants": [{"name": name, **way} for name, way in zip(names, ways, strict=False)]}
+    return {**document, "spec": {**document["spec"], "models": [{**kept, "key": "m", **own}]}}
+
+
+@settings(max_examples=cases(20))
+@given(FLEETS, FLEETS, st.permutations(["a", "b", "c"]), st.booleans(), st.booleans())
+def test_any_variants_can_be_compared_with_any_others_and_no_secret_is_shown(
+    old: Json, new: Json, names: list[str], was_plain: bool, is_plain: bool
+) -> None:
+    texts = [as_yaml(with_variants(old, ["a", "b", "c"], plain=was_plain)),
+             as_yaml(with_variants(new, names, plain=is_plain))]
+    loaded = [inspect_bytes([SourceBytes("fleet.yaml", text.encode())]) for text in texts]
+    assume(all({problem.code for problem in one.errors} <= {"FL096"} for one in loaded))
+    sides = [Side(Revision(name="side"), one.fleet, one.documents) for one in loaded if one.fleet]
+    assume(len(sides) == 2)
+    there, back = compare(*sides), compare(*reversed(sides))
+    assert compare(sides[0], sides[0]).differences == []
+    for one in there.differences:
+        assert one.message
+        for place, text in ((one.old_source, texts[0]), (one.new_source, texts[1])):
+            assert place is None or 0 < place.line <= len(text.splitlines())
+    assert len({(one.path, one.kind) for one in there.differences}) == len(there.differences)
+    assert {one.path for one in there.differences if one.effect == "drift"} <= (
+        {one.path for one in back.differences} | {"workers"})
+    assert re.search(r"zs-|secret-one|secret: three", indented_json(there)) is None
+    # whatever is said of the variants, a replica of the old fleet is outdated only if drift is reported
+    before, after = (one.fleet.models[0] for one in loaded if one.fleet)
+    outdated = [way.variant for way in before.alternatives if not after.has_spec(way.spec_hash)]
+    assert bool(outdated) == any(one.effect == "drift" for one in there.differences)
