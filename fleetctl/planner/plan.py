@@ -28,11 +28,13 @@ from fleetctl.documents.plan import (
     PlanHistory,
     PlanInventory,
     Summary,
+    VariantRow,
 )
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ACTIONS, actions_for
+from fleetctl.planner.breaker import alternatives_of
 from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
@@ -45,14 +47,29 @@ from fleetctl.planner.live import (
     sort_out,
 )
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
-from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Demand, Expected, Placed
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape
+from fleetctl.planner.placement.demand import Option, Demand, Expected, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.variants import (
+    VARIANT_FULL,
+    Shapes,
+    counted_shapes,
+    demands_of,
+    expected_of,
+    folded,
+    full_entry,
+    is_full,
+    missing_in_all,
+    shapes_of,
+    still_missing,
+    variant_rows,
+    would_help,
+)
 from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
@@ -67,7 +84,7 @@ class _Draft:
     fleet: ResolvedFleet
     inventory: Inventory
     options: PlanOptions
-    shapes: Mapping[str, ReplicaShape]
+    shapes: Shapes
     state: LiveState
     limits: Limits
     quotas: Quotas
@@ -81,6 +98,8 @@ class _Draft:
     before: Ledger
     """What was free before this plan."""
     packed: WithinQuotas = field(init=False)
+    no_room: Set[int] = frozenset()
+    """The places of the models that found no room."""
     tries: Tries = field(init=False)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
@@ -101,6 +120,11 @@ class _Draft:
     def created(self) -> Counter[int]:
         """The number of new replicas, by the place of their model in the file."""
         return Counter(replica.demand.place for replica, _ in self.placed)
+
+    @property
+    def created_of_each(self) -> Counter[Option]:
+        """The same of each variant."""
+        return Counter(replica.demand.option for replica, _ in self.placed)
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -125,15 +149,14 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
 def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Draft:
     """Compare the fleet with what runs: what is missing, what of it is allowed, and what is free."""
-    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies, inventory) for model in fleet.models}
+    shapes = shapes_of(fleet, inventory)
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    wanted = [Demand(shapes[model.key], state.models[model.key].to_create(model),
-                     len(state.models[model.key].live), model.priority, place)
-              for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
+    wanted = [demand for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None
+              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
-    ledger = open_ledger(inventory, fleet.policies, state, shapes, limits.closed, limits.cards)
+    ledger = open_ledger(inventory, fleet.policies, state, counted_shapes(shapes), limits.closed, limits.cards)
     return _Draft(fleet, inventory, options, shapes, state, limits, Quotas(fleet, state), wanted, demands, allowed,
                   Placer(ledger), ledger.copied())
 
@@ -161,13 +184,14 @@ def _place(draft: _Draft) -> None:
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
     draft.bound = packed.packing.bound + len(limits.tries)
+    draft.no_room = packed.no_room | _below_minimum(draft)
 
 
 def _explain(draft: _Draft) -> None:
     """Say what is proven of the places, what is blocked and why, and what would help."""
     fleet, inventory, packed, state = draft.fleet, draft.inventory, draft.packed, draft.state
     placed, inquiry, repacked = [replica for replica, _ in draft.placed], None, None
-    if packed.no_room:  # imported only now: a third of the time of a small plan
+    if draft.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.exact.exact import repacked_bound
         from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
@@ -177,7 +201,7 @@ def _explain(draft: _Draft) -> None:
         occupants.replicas += new_occupants(draft.placed, fleet.models)
         repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    limited = sum(demand.missing for demand in packed.asked) < sum(demand.missing for demand in draft.allowed)
+    limited = missing_in_all(packed.asked) < missing_in_all(draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
     waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
     method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
@@ -189,7 +213,7 @@ def _explain(draft: _Draft) -> None:
             _place(grown)
             return grown.created
 
-        missing = sum(demand.missing for demand in draft.demands)
+        missing = missing_in_all(draft.demands)
         additions = Additions(inventory.nodes, missing, draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
@@ -201,42 +225,62 @@ def _grow(draft: _Draft) -> None:
 
     placed, created = [replica for replica, _ in draft.placed], draft.created
     short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
-             for demand in draft.allowed if demand.place in draft.packed.no_room]
+             for demand in draft.allowed if demand.place in draft.no_room]
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
 
 
+def _below_minimum(draft: _Draft) -> set[int]:
+    """Return the places of the models of which all that is asked for is placed, but too few of one variant."""
+    created, allowed = draft.created_of_each, {demand.place: demand.missing for demand in draft.allowed}
+    return {demand.place for demand in draft.packed.asked
+            if created[demand.option] < demand.least and demand.missing == allowed[demand.place]}
+
+
 def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
-    models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
+    limits, tries, quotas, of_each = draft.limits, draft.tries, draft.quotas, draft.created_of_each
     placed = [*draft.packed.packing.placed, *tries.placed]
-    created, totals = draft.created, cache(lambda: quotas.after(placed))
+    totals = cache(lambda: quotas.after(placed))
     outranked = cache(lambda priority: quotas.after(
         replica for replica in placed if replica.demand.priority >= priority))
-    result: list[Blocked] = []
-    for demand in draft.wanted:
-        key = demand.shape.key
-        short, model = demand.missing - created[demand.place], draft.state.models[key]
-        if short <= 0:
-            continue
-        if model.barred:
-            code, message = model.barred
-            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
-            result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
-        elif inquiry is not None and demand.place in draft.packed.no_room:
-            no_room = tries.no_room.get(demand.place, ())
+
+    def why(demand: Demand, short: int) -> Blocked:
+        key, at, new = demand.shape.key, demand.option, of_each[demand.option]
+        model, state = draft.fleet.models[demand.place], draft.state.models[key]
+        if is_full(model, state, demand.variant, new):
+            return full_entry(model, demand.variant, state.live_of_each(model)[demand.variant], new, short)
+        if len(model.variants) > 1 and new >= limits.most.get(at, short + new):
+            return limits.waiting(key, short, at)
+        if inquiry is not None and demand.place in draft.no_room:
+            no_room = tries.no_room.get(at, ())
             shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
             if left < short:
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"
                 blocked = blocked.model_copy(update={"message": message})
-            explained = limits.explained(blocked, demand.place, no_room)
-            result.append(needs_room(explained, models[demand.place], model, created[demand.place]))
-        elif demand.place in limits.most:
-            result.append(limits.waiting(key, short, demand.place))
-        else:
-            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand)))
+            return limits.explained(blocked, at, no_room)
+        if at in limits.most:
+            return limits.waiting(key, short, at)
+        return Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand))
+
+    result, created = list[Blocked](), draft.created
+    for place, demands in grouped((demand.place, demand) for demand in draft.wanted).items():
+        model = draft.fleet.models[place]
+        state = draft.state.models[model.key]
+        short = still_missing(demands, model, state, of_each)
+        if short <= 0:
+            continue
+        if state.barred:
+            code, message = state.barred
+            resumed = f"`{resume_command(state.pause)}` ends the pause" if state.pause and not state.claimed_by else ""
+            result.append(Blocked(model=model.key, replicas=short, code=code, message=message, no_remedy=resumed))
+            continue
+        entries = [(demand.variant, why(demand, short)) for demand in would_help(demands, model, state, of_each)]
+        explained = folded(model, entries)
+        lacks_room = explained.code not in ("QUOTA", VARIANT_FULL)
+        result.append(needs_room(explained, model, state, created[place]) if lacks_room else explained)
     return result
 
 
@@ -271,22 +315,31 @@ def _rows(
     created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
-    blocked = {row.model: row for row in draft.blocked}
+    blocked, of_each = {row.model: row for row in draft.blocked}, draft.created_of_each
+
+    def kept_off(model: ResolvedModel, place: int) -> str:
+        texts = [limits.kept_off(one, (place, number), draft.inventory, taken[place])
+                 for number, one in enumerate(model.alternatives)]
+        names = [f"{one.variant}: " if len(model.variants) > 1 else "" for one in model.alternatives]
+        return "; ".join(f"{name}{text}" for name, text in zip(names, texts, strict=True) if text)
+
     return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
                       in_place=in_place.get(model.key, ""), ready_in=ready_in.get(model.key, ""),
                       blocked=blocked.get(model.key), left_out=draft.options.left_out(model.key, model.labels),
-                      avoided=limits.kept_off(model, place, draft.inventory, taken[place]) if place in taken else "")
+                      avoided=kept_off(model, place) if place in taken else "",
+                      variants=variant_rows(model, draft.state.models[model.key], place, of_each))
             for place, model in enumerate(draft.fleet.models)]
 
 
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
-    from fleetctl.planner.placement.memory import memory_notes  # for models that are described
+    from fleetctl.planner.placement.memory import GroupOf, memory_notes  # for models that are described
 
-    placed = defaultdict[tuple[str, str], set[str]](set)
+    placed = defaultdict[GroupOf, set[str]](set)
     for new, _ in draft.placed:
+        variant = new.demand.model_in(draft.fleet.models).variant
         for assigned in new.assignments:
             if assigned.seat.claim.wants_card:
-                placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
+                placed[new.demand.shape.key, variant, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
     return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, draft.inventory)
 
 
@@ -311,7 +364,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
                        {reload["reload"]["actorId"] for reload in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    acted_on = {action["model"] for action in actions}
+    acted_on = {(action["model"], action["specHash"]) for action in actions}
     waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
         created=Counter(action["model"] for action in starts) + waiting, waiting=waiting.total(),
@@ -330,7 +383,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             "prefetch": sum(floor.onto.values()) if floor else 0}),
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on},
+               for model in alternatives_of(fleet) if (model.key, model.spec_hash) in acted_on},
         actions=ACTIONS.validate_python(actions),
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
@@ -378,7 +431,7 @@ def certify(
     `bound` = of the new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
     if running replicas could be moved; left out if it is not higher.
     """
-    count, wanted = len(placed), sum(demand.missing for demand in demands)
+    count, wanted = len(placed), missing_in_all(demands)
     if not wanted or count == wanted:
         bound, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
@@ -391,12 +444,11 @@ def certify(
 
 
 def expect(
-    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Shapes
 ) -> list[Expected]:
     """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
-    ours = [(model, state.models[model.key]) for model in fleet.models]
-    models = [Expected(shapes[model.key], own.to_create(model), max(model.replicas, len(own.live)))
-              for model, own in ours]
+    models = [one for model in fleet.models
+              for one in expected_of(model, state.models[model.key], shapes[model.key])]
     counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     others = Counter(
         ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
@@ -409,7 +461,7 @@ def expect(
 
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
-    reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "",
+    reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "", variants: Sequence[VariantRow] = (),
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
 
@@ -424,7 +476,7 @@ def model_row(
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
         startup_bytes=model.loaded_bytes, longest_start=model.longest_start_s, reason="-",
-        labels=dict(model.labels), source=model.source,
+        labels=dict(model.labels), source=model.source, variants=list(variants),
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(

@@ -120,8 +120,8 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
     if allowed is None:
         return
     for model in acted_on:
-        for key, expression in dict.fromkeys(term for group in model.workers for member in group.members
-                                             for term in member.node_selector.items()):
+        for key, expression in dict.fromkeys(term for one in model.alternatives for group in one.workers
+                                             for member in group.members for term in member.node_selector.items()):
             if key not in allowed:
                 limit, found = _listed(sorted(allowed)), f"selects nodes of {model.key} by the label {key}"
             elif allowed[key] and not _within(expression, allowed[key]):
