@@ -12,7 +12,7 @@ from random_cases import cases
 from stated import problem_of, realized
 
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, layout_levels, levels_of
+from fleetctl.planner.placement.objective import Level, count_options, layout_levels, levels_of
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.patterns import pack_by_patterns, stage_worth
 from fleetctl.planner.placement.problem import Problem
@@ -87,8 +87,7 @@ def test_a_model_left_out_by_rounding_gets_its_first_replica_and_patterns_fill_t
     demands = [demand for one in problem.demands for demand in one.demands]
     with without("solver"), without("rearrange"):
         placed = pack(demands, Placer(problem.ledger)).placed
-    counts = Counter(one.demand.place for one in placed)
-    assert levels_of(demands, counts) == (Level(4, 212_000, 9),)
+    assert levels_of(demands, count_options(placed)) == (Level(4, 212_000, 9),)
 
 
 def test_memory_that_ray_ignores_decides_which_shares_share_a_node() -> None:

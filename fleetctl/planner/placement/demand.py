@@ -7,7 +7,8 @@ Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,10 @@ from fleetctl.planner.placement.ledger.replica import Assigned, SeatNodes
 MOST_KINDS = 192
 VRAM_ALONE = LEAST = SHARE // 4
 """The share of a card assumed for a member that claims VRAM alone, and the least weight of any member."""
+
+
+Option = tuple[int, int]
+"""The place of a model in the fleet file, and the place of one of its variants in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,16 @@ class Demand:
         return models[self.place].alternatives[self.variant]
 
     @property
+    def option(self) -> Option:
+        """Its model and variant."""
+        return self.place, self.variant
+
+    @property
+    def at_most(self) -> int:
+        """How many of the missing replicas it may take."""
+        return self.missing if self.most is None else max(0, min(self.missing, self.most))
+
+    @property
     def units(self) -> int:
         """What a new replica counts in the objective."""
         return self.shape.gpu_units if self.counted_units is None else self.counted_units
@@ -71,6 +86,48 @@ class Placed(NamedTuple):
     def seats(self) -> SeatNodes:
         """The node of each of its members."""
         return {assigned.seat.position: assigned.node for assigned in self.assignments}
+
+
+def cheapest_first(demand: Demand) -> tuple[int, int]:
+    """Rank the variants of a model by what each takes, the best first."""
+    return demand.shape.gpu_units, demand.variant
+
+
+
+def count_missing(demands: Iterable[Demand]) -> int:
+    """Return how many replicas are missing; all variants of a model share what it misses."""
+    most = Counter[int]()
+    missing = dict[int, int]()
+    for demand in demands:
+        most[demand.place] += demand.at_most
+        missing[demand.place] = demand.missing
+    return sum(min(count, most[place]) for place, count in missing.items())
+
+
+class Missing:
+    """How many replicas are still missing, by model and by variant: all variants of a model share what it misses.
+
+    `most` = the most of each variant, instead of those of the demands.
+    """
+
+    def __init__(self, demands: Iterable[Demand], most: Mapping[Option, int] | None = None) -> None:
+        demands = list(demands)
+        self._of_model = {demand.place: demand.missing for demand in demands}
+        self._of_variant = {demand.option: demand.at_most if most is None else most.get(demand.option, 0)
+                            for demand in demands}
+
+    def of(self, demand: Demand) -> int:
+        """Return how many more replicas a demand may take."""
+        return max(0, min(self._of_model[demand.place], self._of_variant[demand.option]))
+
+    def misses_all(self, demand: Demand) -> bool:
+        """Return whether the model of a demand has no new replica."""
+        return self._of_model[demand.place] == demand.missing
+
+    def take(self, demand: Demand, count: int) -> None:
+        """Note that a demand took `count` more replicas; negative = gave back."""
+        self._of_model[demand.place] -= count
+        self._of_variant[demand.option] -= count
 
 
 class Expected(NamedTuple):

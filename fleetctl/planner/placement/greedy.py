@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed, cheapest_first
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import DemandClass, WantedClasses
@@ -23,10 +23,14 @@ MAX_LIFTED = 64
 """The most replicas lifted at once, so that a step is cheap even on full nodes."""
 
 
-def pack_greedily(wanted: WantedClasses, placer: Placer, limits: Sequence[int] | None = None) -> list[Placed]:
+def pack_greedily(
+    wanted: WantedClasses, placer: Placer, limits: Sequence[int] | None = None, *, apart: bool = False
+) -> list[Placed]:
     """Place as much as fits in one pass, priority by priority, scarce members first; the result stays taken.
 
-    `limits` = the most replicas of each class of demand.
+    A model with variants tries them one after another, the cheapest first, when it is the turn of the one with most
+    nodes; with `apart` each of its variants has a turn of its own. `limits` = the most replicas of each class of
+    demand.
     """
     placer.expect([selector for _, selector in wanted.kinds])
 
@@ -36,20 +40,34 @@ def pack_greedily(wanted: WantedClasses, placer: Placer, limits: Sequence[int] |
                 -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
                 -max(claim.cpus for claim in claims), -demand.shape.size)
 
-    left = Counter({demand.place: demand.missing for alike in wanted.demands for demand in alike.demands})
-    if limits is not None:
-        left = Counter(demand.place for alike, count in zip(wanted.demands, limits, strict=True)
-                       for demand in alike.in_turn(count))
-    result: list[Placed] = []
+    most = None if limits is None else Counter(
+        demand.option for alike, count in zip(wanted.demands, limits, strict=True) for demand in alike.in_turn(count))
+    missing = Missing((demand for alike in wanted.demands for demand in alike.demands), most)
+    result, taken = list[Placed](), Counter[Option]()
+
+    def place(demand: Demand, count: int) -> bool:
+        before = len(result)
+        count = min(count, missing.of(demand))
+        if count > 0:
+            result.extend(place_some(demand, count, placer))
+            missing.take(demand, len(result) - before)
+            taken[demand.option] += len(result) - before
+        return len(result) > before
+
     for priority in wanted.priorities:
         classes = sorted((alike for alike in wanted.demands if alike.priority == priority), key=fewest_nodes_first)
         demands = [demand for alike in classes for demand in alike.demands]
-        for demand in demands:  # a first replica of each model without any, then the others
-            if demand.live == 0 and left[demand.place] and (first := list(place_some(demand, 1, placer))):
-                result += first
-                left[demand.place] -= 1
+        if wanted.has_variants and not apart:
+            turn = {demand.place: number for number, demand in enumerate(demands)}
+            demands = sorted(demands, key=lambda demand: (turn[demand.place], *cheapest_first(demand)))
+        served, with_least = set[int](), [demand for demand in demands if demand.least]
+        for demand in (*with_least, *demands):  # a first replica of each model without any, then the others
+            if demand.live == 0 and demand.place not in served and place(demand, 1):
+                served.add(demand.place)
+        for demand in with_least:
+            place(demand, demand.least - taken[demand.option])
         for demand in demands:
-            result += place_some(demand, left[demand.place], placer)
+            place(demand, demand.missing)
     return result
 
 
@@ -65,17 +83,17 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     Largest first, since small replicas would use up the gaps of large ones. A later placement can make room, by moving
     Ray's next choice to a card with more memory. Without this, the next plan might find more to place.
     """
-    left = {demand.place: demand.missing for demand in demands}
+    missing = Missing(demands)
     for replica in placed:
-        left[replica.demand.place] -= 1
+        missing.take(replica.demand, 1)
     progress = True
     while progress:
         progress = False
-        for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)):
-            if left[demand.place] > 0:
-                more = list(place_some(demand, left[demand.place], placer))
+        for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.units, *cheapest_first(demand))):
+            if missing.of(demand):
+                more = list(place_some(demand, missing.of(demand), placer))
                 placed += more
-                left[demand.place] -= len(more)
+                missing.take(demand, len(more))
                 progress = progress or bool(more)
 
 

@@ -13,11 +13,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.planner.placement.demand import Demand, Expected, Placed
+from fleetctl.planner.placement.demand import Demand, Expected, Placed, count_missing
 from fleetctl.planner.placement.greedy import pack_greedily, take_again, top_up
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, Score, crowding, score, wanted_levels
+from fleetctl.planner.placement.objective import (
+    Levels,
+    Score,
+    count_options,
+    crowding,
+    levels_of,
+    proper,
+    score,
+    wanted_levels,
+)
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 
 if TYPE_CHECKING:
@@ -53,17 +62,17 @@ def pack(
 
     With `on_ledger=False` the ledger may be left unchanged if everything is placed.
     """
-    wanted = [demand for demand in demands if demand.missing > 0]
+    wanted = [demand for demand in demands if demand.at_most > 0]
     if not wanted:
         return Packing([], 0)
     ledger = placer.ledger
     mark, room_pass = ledger.mark(), _RoomPass(ledger, expected)
-    count = sum(demand.missing for demand in wanted)
+    count = count_missing(wanted)
     few = bool(expected) and count <= FEW
     first = None
     if few and all(demand.shape.spread is None for demand in wanted):
         first = room_pass.place(wanted)
-        if len(first) == count:
+        if len(first) == count and levels_of(wanted, count_options(first)) == wanted_levels(wanted):
             return Packing(first, count)
         ledger.undo(mark)
     packing = _pack_reduced(wanted, ledger, room_pass, first, on_ledger=on_ledger or few)
@@ -94,18 +103,21 @@ class _RoomPass:
 
 
 def leave_room(placed: list[Placed], mark: int, ledger: Ledger, room_pass: _RoomPass) -> list[Placed]:
-    """Place as many replicas of each model again where they leave most room; keep the packing if they do not fit.
+    """Place as many replicas of each variant again where they leave most room; keep the packing if they do not fit.
 
     `placed` is on the ledger, since `mark`; the result replaces it there. Written spreads come first.
     """
-    counts = Counter(replica.demand.place for replica in placed)
-    demand_of = {replica.demand.place: replica.demand for replica in placed}
+    counts = count_options(placed)
+    demand_of = {replica.demand.option: replica.demand for replica in placed}
+    of_model = Counter(replica.demand.place for replica in placed)
     before = score(placed, (), crowding(demand_of.values(), ledger), 0, ledger)
     ledger.undo(mark)
-    demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
+    demands = [replace(demand, missing=of_model[demand.place], least=0,
+                       most=None if counts[option] == of_model[demand.place] else counts[option])
+               for option, demand in demand_of.items()]
     again = room_pass.place(demands)
     if len(again) == len(placed) and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
-        return [replica._replace(demand=demand_of[replica.demand.place]) for replica in again]
+        return [replica._replace(demand=demand_of[replica.demand.option]) for replica in again]
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
     return placed
@@ -125,12 +137,12 @@ def _pack_reduced(
         if placed is None:
             placed = room_pass.place(wanted) if room_pass.expected else ()
         ledger.undo(mark)
-        reduced_demand = {demand.place: demand for demand in reduced.demands}
-        return [replica._replace(demand=reduced_demand[replica.demand.place]) for replica in placed]
+        reduced_demand = {demand.option: demand for demand in reduced.demands}
+        return [replica._replace(demand=reduced_demand[replica.demand.option]) for replica in placed]
 
     packing = _pack(reduced.demands, reduced.ledger, place_with_room)
     placed = reduced.restored(packing.placed)
-    if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
+    if not on_ledger and len(placed) == count_missing(wanted):
         return packing._replace(placed=placed)
     if len(take_again(placed, Placer(ledger))) == len(placed):
         return packing._replace(placed=placed)
@@ -145,6 +157,13 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
     if search.is_done:
         search.spread_out()
         return Packing(search.best, len(search.best))
+    if search.has_variants:
+        from fleetctl.planner.placement.exact.bound import upper_bound
+
+        counted = upper_bound(wanted, ledger)
+        search.spread_out()
+        search.restore_best()
+        return Packing(search.best, max(len(search.best), counted.replicas), f"slot count: {counted.method}")
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.use_exact(examine(search.problem, search.levels))
@@ -155,13 +174,13 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
         if not search.is_good_enough:
             tier()
     if not search.is_done:
-        missing = len(search.best) < sum(level.replicas for level in search.ceiling)
+        missing = len(search.best) < sum(level.replicas for level in proper(search.ceiling))
         solve = missing and not search.is_good_enough
         examined = search.use_exact(examine_at_last(examined, search.levels, solve=solve))
     search.spread_out()
     search.restore_best()
     have = len(search.best)
-    bound = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
+    bound = have if search.is_proven else max(have + 1, bound_replicas(examined, search.levels))
     return Packing(search.best, bound, argument_for(bound, examined))
 
 
@@ -173,7 +192,8 @@ class _Search:
 
     def __init__(self, problem: Problem, wanted: Sequence[Demand]) -> None:
         ledger = problem.ledger
-        self.problem, self.wanted, self.count = problem, wanted, sum(demand.missing for demand in wanted)
+        self.problem, self.wanted, self.count = problem, wanted, count_missing(wanted)
+        self.has_variants = problem.has_variants
         self.best: list[Placed] = []
         self.levels: Levels = ()
         self.ceiling = wanted_levels(wanted)
@@ -190,12 +210,17 @@ class _Search:
         return self.levels == self.ceiling
 
     @property
+    def is_proven(self) -> bool:
+        """Whether no packing can have higher levels, whatever variants it takes."""
+        return proper(self.levels) == proper(self.ceiling)
+
+    @property
     def is_good_enough(self) -> bool:
         """Whether to stop: nothing can be better, or a large fleet is within a thousandth of each bound."""
         if self.is_done or self.count < FEW:
             return self.is_done
-        return all(have * 1000 >= best * 999 for level, top in zip(self.levels, self.ceiling, strict=True)
-                   for have, best in zip(level, top, strict=True))
+        levels = zip(proper(self.levels), proper(self.ceiling), strict=True)
+        return all(have * 1000 >= best * 999 for level, top in levels for have, best in zip(level, top, strict=True))
 
     def try_greedily(self) -> None:
         """One pass over the classes of demand, scarce classes first.
@@ -209,6 +234,9 @@ class _Search:
                 return
             self._clear()
         self._keep_if_better(pack_greedily(self.problem, self.placer))
+        if self.has_variants and not self.is_done:
+            self._clear()
+            self._keep_if_better(pack_greedily(self.problem, self.placer, apart=True))
 
     def try_other(self, other: Callable[[], list[Placed]]) -> None:
         """Try the result of another pass."""
@@ -227,10 +255,13 @@ class _Search:
         return examined
 
     def try_patterns(self) -> None:
-        """Pack the replicas of one member again by column generation, around the gangs of the best packing."""
+        """Pack the replicas of one member again by column generation, around the gangs of the best packing.
+
+        Not with variants: patterns know no model that several columns share.
+        """
         singles = [demand for demand in self.wanted if demand.shape.size == 1]
         alone = [replica for replica in self.best if len(replica.assignments) == 1]
-        if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
+        if self.has_variants or self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
         from fleetctl.planner.placement.patterns import pack_by_patterns
         from fleetctl.planner.placement.realize import layout_of, realize

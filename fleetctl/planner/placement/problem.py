@@ -7,6 +7,7 @@ content, never by place in a file, so that reordering a fleet file cannot change
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -66,6 +67,13 @@ class DemandClass:
     capped: bool
     """Some node caps the replicas of a model, or its spread has a limit; such a class is a single model."""
     limit: SpreadLimit | None = None
+    is_variant: bool = False
+    """One way of a model to run, with limits of its own; such a class is one variant of a single model."""
+
+    @property
+    def units(self) -> int:
+        """What a replica counts in the objective, in 1/10000 of a card."""
+        return self.demands[0].units
 
     @property
     def shape(self) -> ReplicaShape:
@@ -74,8 +82,18 @@ class DemandClass:
 
     @property
     def missing(self) -> int:
-        """The number of missing replicas."""
+        """The number of missing replicas that it may take."""
+        return sum(demand.at_most for demand in self.demands)
+
+    @property
+    def model_missing(self) -> int:
+        """The number of missing replicas of all variants of its models."""
         return sum(demand.missing for demand in self.demands)
+
+    @property
+    def least(self) -> int:
+        """How many replicas this variant should get at least."""
+        return min(self.missing, sum(demand.least for demand in self.demands))
 
     @property
     def unserved(self) -> int:
@@ -89,7 +107,7 @@ class DemandClass:
 
     def in_turn(self, count: int) -> Iterator[Demand]:
         """Yield the model of each of `count` replicas: first one for each model without any, then in file order."""
-        left = {model.place: model.missing for model in self.demands}
+        left = {model.place: model.at_most for model in self.demands}
         for model in self.demands:
             if model.live == 0 and count:
                 left[model.place] -= 1
@@ -157,6 +175,20 @@ class WantedClasses:
         """The priorities of the demands, high to low."""
         return tuple(dict.fromkeys(demand.priority for demand in self.demands))
 
+    @property
+    def has_variants(self) -> bool:
+        """Whether some model has several variants."""
+        return any(one.variant for demand in self.demands for one in demand.demands)
+
+    @property
+    def alternatives(self) -> list[tuple[int, ...]]:
+        """The classes of each model with several variants, by number."""
+        together: dict[int, list[int]] = {}
+        for number, demand in enumerate(self.demands):
+            if demand.is_variant:
+                together.setdefault(demand.demands[0].place, []).append(number)
+        return [tuple(numbers) for numbers in together.values() if len(numbers) > 1]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem(WantedClasses):
@@ -173,7 +205,7 @@ def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
 
 def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
     """Group demands with missing replicas into classes."""
-    missing = [demand for demand in demands if demand.missing > 0]
+    missing = [demand for demand in demands if demand.at_most > 0]
     kinds = tuple(sorted({kind for demand in missing for kind in demand.shape.kinds}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     return WantedClasses(kinds, _demand_classes(missing, number_of, ledger), number_of)
@@ -190,27 +222,35 @@ def with_nodes(wanted: WantedClasses, ledger: Ledger) -> Problem:
     return Problem(wanted.kinds, wanted.demands, wanted.number_of, ledger, nodes)
 
 
+NO_VARIANT = -1
+
+
 class _Likeness(NamedTuple):
     """Demands with equal values form one class; sorts by content."""
 
     minus_priority: int
     gangs: tuple[Gang, ...]
-    capped_key: str
-    """The model, if a cap or the limit of its spread distinguishes it; else ""."""
+    key: str
+    """The model, if a cap, the limit of its spread or its variants distinguish it; else ""."""
     as_one: bool
+    variant: int
+    """The variant of the model, by its place in order of preference; NO_VARIANT = it has none."""
 
 
 def _demand_classes(wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger) -> tuple[DemandClass, ...]:
     together: dict[_Likeness, list[Demand]] = {}
+    ways = Counter(demand.place for demand in wanted)
     for demand in wanted:
-        key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
+        is_variant = ways[demand.place] > 1 or bool(demand.variant or demand.least) or demand.most is not None
+        key = demand.shape.key if is_variant or ledger.tells_apart(demand.shape) else ""
         gangs = tuple(gang for gang, _ in _in_class_order(demand.shape, number_of))
-        likeness = _Likeness(-demand.priority, gangs, key, demand.shape.as_one)
+        likeness = _Likeness(-demand.priority, gangs, key, demand.shape.as_one,
+                             demand.variant if is_variant else NO_VARIANT)
         together.setdefault(likeness, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
-                    likeness.gangs, group[0].shape.gpu_units, bool(likeness.capped_key),
-                    _spread_limit(group[0].shape, ledger))
+                    likeness.gangs, group[0].shape.gpu_units, ledger.tells_apart(group[0].shape),
+                    _spread_limit(group[0].shape, ledger), likeness.variant != NO_VARIANT)
         for likeness, group in sorted(together.items(), key=itemgetter(0))
     )
 

@@ -172,11 +172,11 @@ def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Pla
 
 def layout_of(problem: Problem, placed: Sequence[Placed]) -> PackingLayout:
     """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
-    class_of = {demand.place: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
+    class_of = {demand.option: number for number, alike in enumerate(problem.demands) for demand in alike.demands}
     replicas = [0] * len(problem.demands)
     assignments: dict[int, list[PlacedMember]] = defaultdict(list)
     for demand, (assigned,) in placed:
-        number = class_of[demand.place]
+        number = class_of[demand.option]
         replicas[number] += 1
         assignments[assigned.node].append(PlacedMember(number, 0, problem.demands[number].gangs[0].parts[0][0]))
     return PackingLayout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})

@@ -8,10 +8,10 @@ of placements, so equal input gives equal plans on any machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed
 from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
@@ -40,14 +40,16 @@ class _Walk:
 
     def __init__(self, demands: Sequence[Demand], placer: Placer, packing: MovablePacking) -> None:
         self.demands, self.placer, self.packing = demands, placer, packing
-        self.counts = Counter(replica.demand.place for replica in packing.placed.values())
+        self.missing = Missing(demands)
+        self.counts = Counter[Option]()
+        self._count(packing.placed.values(), 1)
         self.levels = self._levels()
         self.gaps: dict[Selector, list[int]] = {}
         self.steps, self.age, self.state = 0, 0, 20_000_303
 
     def has_missing(self) -> bool:
         """Return whether any model still misses a replica."""
-        return any(self.counts[demand.place] < demand.missing for demand in self.demands)
+        return any(map(self.missing.of, self.demands))
 
     def step(self) -> None:
         """Lift the replicas on a few nodes and pack them again; keep the result unless it is worse."""
@@ -59,16 +61,21 @@ class _Walk:
         if not self.packing.lift(lifted):
             ledger.undo(mark)
             return
-        before = self.counts.copy()
-        self.counts.subtract(replica.demand.place for replica in lifted)
+        self._count(lifted, -1)
         added = self._insert(target, lifted)
         levels = self._levels()
         if levels < self.levels:
-            self.counts = before
+            self._count(added, -1)
+            self._count(lifted, 1)
             ledger.undo(mark)
             return
         self.levels = levels
         self.packing.accept(lifted, added)
+
+    def _count(self, replicas: Iterable[Placed], times: int) -> None:
+        for replica in replicas:
+            self.counts[replica.demand.option] += times
+            self.missing.take(replica.demand, times)
 
     def _levels(self) -> Levels:
         return levels_of(self.demands, self.counts)
@@ -80,7 +87,7 @@ class _Walk:
 
     def _target(self) -> Demand:
         """Choose a model with missing replicas, more often one of high priority."""
-        missing = [demand for demand in self.demands if self.counts[demand.place] < demand.missing]
+        missing = [demand for demand in self.demands if self.missing.of(demand)]
         return missing[min(self._draw(len(missing)), self._draw(len(missing)))]
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
@@ -118,24 +125,24 @@ class _Walk:
         order = self._order(target, {replica.demand.place for replica in lifted})
         added: list[Placed] = []
         for demand, count in order:
-            missing = min(count, demand.missing - self.counts[demand.place])
+            missing = min(count, self.missing.of(demand))
             new = list(place_some(demand, missing, self.placer)) if missing > 0 else []
             self.steps += (len(new) + 1) * demand.shape.size
-            self.counts[demand.place] += len(new)
+            self._count(new, 1)
             added += new
         return added
 
     def _order(self, target: Demand, lifted: set[int]) -> Iterator[tuple[Demand, int]]:
         yield target, 1
         involved = [demand for demand in self.demands
-                    if demand.place in lifted or self.counts[demand.place] < demand.missing]
+                    if demand.place in lifted or self.missing.of(demand)]
         ranks: list[Callable[[Demand], tuple[int, ...]]] = [
             lambda demand: (-demand.priority, -demand.shape.most_gpus),
             lambda demand: (-demand.shape.most_gpus, -demand.priority),
             lambda demand: (self._draw(1000), demand.place),
         ]
         for demand in sorted(involved, key=ranks[self._draw(3)]):
-            if demand.live == 0 and not self.counts[demand.place]:
+            if demand.live == 0 and self.missing.misses_all(demand):
                 yield demand, 1
         for demand in sorted(involved, key=ranks[self._draw(3)]):
             yield demand, demand.missing

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape, Selector
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Assigned
@@ -44,14 +44,14 @@ class ReducedProblem:
     ledger: Ledger
     demands: tuple[Demand, ...]
     """In the order of the true demands."""
-    true: Mapping[int, Demand]
-    """The true demands by their place."""
+    true: Mapping[Option, Demand]
+    """The true demands by model and variant."""
 
     def restored(self, placed: Sequence[Placed]) -> list[Placed]:
         """Return the placements with the true members."""
         result = []
         for demand, assignments in placed:
-            true = self.true[demand.place]
+            true = self.true[demand.option]
             result.append(Placed(true, tuple([Assigned(seat, node, gpus, slot) for seat, (_, node, gpus, slot)
                                               in zip(true.shape.seats, assignments, strict=True)])))
         return result
@@ -67,7 +67,7 @@ def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProble
     ledger = true.copied(offers={index: offers[number] for index, number in enumerate(true.numbers)})
     kinds = _reduced_kinds(problem, possible, kept, ledger)
     reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
-    return ReducedProblem(ledger, reduced, {demand.place: demand for demand in demands})
+    return ReducedProblem(ledger, reduced, {demand.option: demand for demand in demands})
 
 
 def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:

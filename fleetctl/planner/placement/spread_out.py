@@ -24,9 +24,9 @@ SWAPS = 24
 
 def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Place as many replicas of each model again, largest members first; `placer` puts spreads first."""
-    counts = Counter(replica.demand.place for replica in placed)
-    demands = {replica.demand.place: replica.demand for replica in sorted(placed, key=_largest_first)}
-    return [replica for demand in demands.values() for replica in place_some(demand, counts[demand.place], placer)]
+    counts = Counter(replica.demand.option for replica in placed)
+    demands = {replica.demand.option: replica.demand for replica in sorted(placed, key=_largest_first)}
+    return [replica for demand in demands.values() for replica in place_some(demand, counts[demand.option], placer)]
 
 
 def spread_out(
@@ -65,7 +65,7 @@ class _Mover:
         crowd, minimum = self.placer.ledger.crowd(demand.shape.key), self._minimum(demand)
         if max(crowd.values(), default=0) <= minimum + 1:
             return False
-        mine = [replica for replica in self.packing.placed.values() if replica.demand.place == demand.place]
+        mine = [replica for replica in self.packing.placed.values() if replica.demand.option == demand.option]
         values = self.placer.ledger.values
         worst = {id(replica): max(crowd[value] for value in values(demand.shape.key, replica.nodes))
                  for replica in mine}
@@ -79,7 +79,7 @@ class _Mover:
         if self.steps <= 0:
             return False
         ledger, lifted = self.placer.ledger, [replica, *others]
-        demands = {other.demand.place: other.demand for other in lifted}.values()
+        demands = {other.demand.option: other.demand for other in lifted}.values()
         mark, before = ledger.mark(), crowding(demands, ledger)
         added: list[Placed] = []
         if self.packing.lift(lifted):

@@ -8,7 +8,8 @@ milliseconds for thousands of either. `exact` gives tighter bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -36,11 +37,16 @@ def upper_bound(demands: Sequence[Demand], ledger: Ledger) -> Bound:
 def count_bound(tally: Tally) -> Bound:
     """Bound the new replicas of all demands of a problem together."""
     alone = replicas_alone(tally)
-    bounds = [Bound(sum(alone), "slots per model")]
+    shared = {number: place for place, numbers in enumerate(tally.problem.alternatives) for number in numbers}
+    models = {place: tally.problem.demands[numbers[0]].model_missing
+              for place, numbers in enumerate(tally.problem.alternatives)}
+    free = [_Costs(0, maximum, shared.get(number)) for number, maximum in enumerate(alone)]
+    bounds = [Bound(_fitting(free, 0, models), "slots per model")]
     for name, room, costs in _amounts(tally):
-        demands = [(sum(costs[kind] * count for kind, count in demand.members().items()), maximum)
-                   for demand, maximum in zip(tally.problem.demands, alone, strict=True)]
-        bounds.append(Bound(_fitting(demands, room), name))
+        demands = [_Costs(sum(costs[kind] * count for kind, count in demand.members().items()), maximum,
+                          shared.get(number))
+                   for number, (demand, maximum) in enumerate(zip(tally.problem.demands, alone, strict=True))]
+        bounds.append(Bound(_fitting(demands, room, models), name))
     return min(bounds, key=lambda bound: bound.replicas)
 
 
@@ -60,13 +66,27 @@ def _minimum_share(claim: Claim, largest_card: int) -> int:
     return claim.gpus or (-(-claim.vram * SHARE // largest_card) if claim.vram and largest_card > 0 else 0)
 
 
-def _fitting(demands: list[tuple[int, int]], room: int) -> int:
-    """Return how many replicas fit into `room` if the cheapest go first; `demands` = (cost of one, count) pairs."""
-    count = 0
-    for cost, wanted in sorted(demands):
-        fitting = wanted if cost == 0 else min(wanted, room // cost)
+class _Costs(NamedTuple):
+    """What one replica of a class of demand takes, how many are wanted, and the model whose variant it is, or None."""
+
+    cost: int
+    wanted: int
+    model: int | None
+
+
+def _fitting(demands: list[_Costs], room: int, models: Mapping[int, int]) -> int:
+    """Return how many replicas fit into `room` if the cheapest go first; `models` = the most of models with variants.
+
+    No other choice of variants gives more, as the limits of variants lie within those of models.
+    """
+    count, left = 0, dict(models)
+    for cost, wanted, model in sorted(demands, key=itemgetter(0)):
+        most = wanted if model is None else min(wanted, left[model])
+        fitting = most if cost == 0 else min(most, room // cost)
         count += fitting
         room -= fitting * cost
+        if model is not None:
+            left[model] -= fitting
     return count
 
 
