@@ -88,7 +88,7 @@ class Draining:
         """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones."""
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
         changed = {
-            model.key: replace(model, surge=0, replicas=max(
+            model.key: model.with_changes(surge=0, least=0, replicas=max(
                 live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
             for model in self.fleet.models if leaving[model.key]}
         return replace(self.loaded, fleet=self.fleet.only_creating(changed))

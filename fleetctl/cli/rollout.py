@@ -105,7 +105,7 @@ def roll_out(
     chosen = tuple(model.key for model in fleet.models
                    if model.replicas and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target
-    changed = {model.key: replace(model, surge=model.surge or 1) for model in fleet.models if model.key in chosen}
+    changed = {model.key: model.with_changes(surge=model.surge or 1) for model in fleet.models if model.key in chosen}
     output.verb = "rollout"
     with one_command("rollout"):
         loaded = replace(loaded, fleet=fleet.only_creating(changed))

@@ -6,10 +6,22 @@ Rules over several fields (a gang's geometry, duplicate names) are checked in `f
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from fleetctl.documents.base import (
     HIDDEN,
@@ -397,11 +409,22 @@ class ShapeUse(Authored):
                                           "one it extends; only names are required")
 
 
+def _one_of_kinds(schema: dict[str, Any], model: type[Model] | type[Variant]) -> None:
+    """Require exactly one of KINDS: who is read with a shape has the workers of it."""
+    schema["required"] = [key for key in schema["required"] if key != "workers"]
+    schema["properties"]["workers"].pop("default", None)
+    schema["anyOf"] = [{"required": [kind]} for kind in model.KINDS]
+    schema["not"] = {"anyOf": [{"required": list(pair)} for pair in combinations(model.KINDS, 2)]}
+
+
 MAX_VARIANTS = 16
 
 
 class Variant(Authored):
     """One way to run a model: worker groups and a placement of its own. The rest is the model's; docs/variants.md."""
+
+    KINDS: ClassVar = ("workers", "shape")
+    model_config = ConfigDict(json_schema_extra=_one_of_kinds)
 
     name: DnsLabel = Field(description="a DNS label, unique in its model")
     min: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
@@ -411,23 +434,29 @@ class Variant(Authored):
                           "limit")
     model: Numbers | None = Field(None, description="what the model is in this variant, as numbers; docs/memory.md")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
-        None, description="one of spec.shapes, instead of workers")
-    workers: Workers = Field(description="the worker groups of one replica; set either this or shape")
+        None, description="one of spec.shapes, instead of workers; it gives a variant workers, placement and model")
     placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
+    workers: Workers = Field(description="the worker groups of one replica; set either this or shape")
 
 
-def _workers_or_shape(schema: dict[str, Any]) -> None:
-    """Require exactly one of workers and shape: a model that is read has the workers of its shape."""
-    schema["required"].remove("workers")
-    both = [{"required": [kind]} for kind in Model.KINDS]
-    schema.update({"anyOf": both, "not": {"allOf": both}})
+ABSENT: Any = ()
+"""No value of a file equals it."""
+
+
+def _unless_in_variants(workers: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401
+    """Let a model with variants have no workers of its own."""
+    if workers is not ABSENT:
+        return check(workers)
+    if info.data.get("variants", ABSENT) is None:  # absent, too; an invalid value is a problem of its own
+        raise PydanticKnownError("missing")
+    return []
 
 
 class Model(ModelDefaults):
-    """One model: the minimum number of replicas, and the shape of each, written out or by name."""
+    """One model: the minimum number of replicas, and the shape of each, written out or by name, or several variants."""
 
-    KINDS: ClassVar = ("workers", "shape")
-    model_config = ConfigDict(json_schema_extra=_workers_or_shape)
+    KINDS: ClassVar = ("workers", "shape", "variants")
+    model_config = ConfigDict(json_schema_extra=_one_of_kinds)
 
     key: ModelKey
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
@@ -438,10 +467,19 @@ class Model(ModelDefaults):
     model: Numbers | None = Field(None, description="what the model is, as numbers; docs/memory.md")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="one of spec.shapes, instead of workers; the model's own keys override those of the shape")
-    workers: Workers = Field(description="the worker groups of one replica; set either this or shape")
+    variants: Annotated[list[Variant], Field(min_length=1, max_length=MAX_VARIANTS)] | None = Field(
+        None, description="several ways to run it, the preferred one first, instead of workers; docs/variants.md")
+    workers: Annotated[Workers, WrapValidator(_unless_in_variants)] = Field(
+        ABSENT, validate_default=True, description="the worker groups of one replica; set either this, shape or "
+                                                   "variants")
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
     cold: Cold | None = Field(
         None, description="the nodes that keep its weights on disk; not part of the spec")
+
+    @property
+    def alternatives(self) -> Sequence[Model | Variant]:
+        """The ways to run it, the preferred one first: its variants, or itself if it has none."""
+        return self.variants or (self,)
 
 
 class Reserve(Authored):

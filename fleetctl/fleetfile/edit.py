@@ -142,8 +142,8 @@ def _own_hashes(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def _meaning(resolved: Sequence[ResolvedModel], wanted: Mapping[str, int]) -> list[ResolvedModel]:
-    return [replace(model, source=resolved[0].source, replicas=wanted.get(model.key, model.replicas))
-            for model in resolved]
+    return [replace(model.with_changes(source=resolved[0].source, replicas=wanted.get(model.key, model.replicas)),
+                    source=resolved[0].source) for model in resolved]
 
 
 def _refusal(source: SourceText, offset: int, why: str) -> FleetctlError:

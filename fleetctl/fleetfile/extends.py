@@ -1,11 +1,11 @@
-"""What a fleet document builds on: the files named by its `extends`, and the shapes named by its models.
+"""What a fleet document builds on: the files named by its `extends`, and the shapes named by its models and variants.
 
 A named file is found relative to the file that names it, and only inside the same checkout.
 
 Each base is merged once, in depth-first order: a base comes after the files it extends, the bases of one list keep
-their order, and the document is last. The later one wins. Shapes are merged below the models that name them before
-anything else is checked: after that every model has workers of its own, and plans, diffs and spec hashes know nothing
-of shapes.
+their order, and the document is last. The later one wins. Shapes are merged below the models and variants that name
+them before anything else is checked: after that every one has workers of its own, and plans, diffs and spec hashes know
+nothing of shapes.
 
 In a merge the later one wins key by key, and every value keeps its file. Lists of named items merge by name, and no
 item can be removed; any other list is replaced as a whole.
@@ -47,6 +47,9 @@ _Keys = tuple[str, ...]
 """The keys that lead to a value, without list indices."""
 
 _MODELS: _Keys = ("spec", "models")
+_VARIANTS: _Keys = (*_MODELS, "variants")
+_OF_A_VARIANT = frozenset({"workers", "placement", "model"})
+"""What a shape gives a variant; the rest of a variant is its model's."""
 _CONCATENATED: _Keys = ("spec", "nodes")
 
 
@@ -94,26 +97,42 @@ def with_defaults(document: Document) -> Document:
     return _with_models(document, lambda _, model: _both(defaults, model, _MODELS))
 
 
-def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -> Document:
-    """Return a fleet with its models merged over their shapes.
+def with_shapes(document: Document, found: Mapping[Path, tuple[Document, str]]) -> Document:
+    """Return a fleet with its models and variants merged over their shapes.
 
-    `found` = the document and the name of the shape by the index of the model. The `shape` of such a model is a name,
+    `found` = the document and the name of the shape by the path of the model or variant. The `shape` there is a name,
     or a mapping whose `workers` are merged over those of the shape.
     """
     if not found:
         return document
 
-    def shaped(index: int, model: _Placed) -> _Placed:
-        if index not in found:
-            return model
-        home, name = found[index]
-        use, shape = model.below("shape"), _top(home).below("spec").below("shapes").below(name)
-        own = {key: model.below(key) for key in model.node.value if key != "shape"}
+    def shaped(path: Path, keys: _Keys, user: _Placed) -> _Placed:
+        if path not in found:
+            return user
+        home, name = found[path]
+        use, shape = user.below("shape"), _top(home).below("spec").below("shapes").below(name)
+        if keys == _VARIANTS and isinstance(shape.node.value, dict):
+            shape = shape.holding(_mapping_of(shape.node.at, {
+                key: shape.below(key) for key in shape.node.value if key in _OF_A_VARIANT}))
+        own = {key: user.below(key) for key in user.node.value if key != "shape"}
         if isinstance(use.node.value, dict) and "workers" in use.node.value:
             own["workers"] = use.below("workers")
-        return _both(shape, model.holding(_mapping_of(model.node.at, own)), _MODELS)
+        return _both(shape, user.holding(_mapping_of(user.node.at, own)), keys)
 
-    return _with_models(document, shaped)
+    with_variants = {path[:3] for path in found if len(path) > 3}
+
+    def whole(index: int, model: _Placed) -> _Placed:
+        path: Path = (*_MODELS, index)
+        if path in with_variants:
+            listed = model.below("variants")
+            changed = [shaped((*path, "variants", place), _VARIANTS, listed.below(place))
+                       for place in range(len(listed.node.value))]
+            keys = {key: model.below(key) for key in model.node.value}
+            model = model.holding(_mapping_of(model.node.at, keys | {
+                "variants": listed.holding(_list_of(listed.node.at, changed))}))
+        return shaped(path, _MODELS, model)
+
+    return _with_models(document, whole)
 
 
 def _with_models(document: Document, change: Callable[[int, _Placed], _Placed], *, without: str = "") -> Document:
@@ -142,7 +161,7 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
     """Merge two entries; a collection from both files gets the place of the later one."""
     given, own = base.node.value, over.node.value
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
-        # what `own` replaces: a probe has one kind, a model has workers or a shape
+        # what `own` replaces: a probe has one kind, a model has workers, a shape or variants
         kinds = exclusive_keys().get(keys[-1], ()) if keys else ()
         dropped = set(kinds) - own.keys() if any(kind in own for kind in kinds) else set()
         entries = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
@@ -176,7 +195,7 @@ def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, in
     """Map each index of `base` to the index of `over` it is merged with; None if `over` replaces the whole list."""
     if keys == _CONCATENATED:
         return {}
-    if keys == _MODELS or keys[-1:] == ("workers",):
+    if keys in (_MODELS, _VARIANTS) or keys[-1:] == ("workers",):
         name = "key" if keys == _MODELS else "name"
         return _paired(_names(base, name), _names(over, name))
     if keys[-2:] == ("workers", "members") and _is_gang(base) == _is_gang(over):
@@ -420,22 +439,19 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
     merged: list[Document] = []
     total = 0
     for document in documents:
-        found: dict[int, tuple[Document, str]] = {}
-        for model in models(document):
-            name = _used_by(model)
-            if name is None:
-                continue
+        found: dict[Path, tuple[Document, str]] = {}
+        for user, name in _users(document):
             used.add(name)
             total += sizes.get(name, 0)
             if total > MAX_NODES:
-                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape",
-                                              allowed=MANY_FLEETS))
+                problems.append(user.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape",
+                                             allowed=MANY_FLEETS))
                 break
-            if name in shapes and "workers" not in model.value:
-                found[int(model.path[-1])] = shapes[name].document, name
+            if name in shapes and "workers" not in user.value:
+                found[user.path] = shapes[name].document, name
             elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
                 # a suggestion among thousands of names takes milliseconds
-                problems.append(_unusable(model, name, list(shapes) if len(problems) < SUGGESTED else []))
+                problems.append(_unusable(user, name, list(shapes) if len(problems) < SUGGESTED else []))
         merged.append(with_shapes(document, found))
     if whole and total <= MAX_NODES:
         # an unused shape of a base may be for other fleets
@@ -443,6 +459,16 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                      for name, shape in shapes.items()
                      if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
     return merged, problems
+
+
+def _users(document: Document) -> Iterator[tuple[Raw, str]]:
+    """Yield each model and variant that names a shape, with the name."""
+    for model in models(document):
+        # a model with variants and a shape is a problem of its own
+        for user in (*([] if "variants" in model.value else [model]), *model.items("variants")):
+            name = _used_by(user)
+            if name is not None:
+                yield user, name
 
 
 def _used_by(model: Raw) -> str | None:
@@ -455,7 +481,8 @@ def _used_by(model: Raw) -> str | None:
 
 def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
     if "workers" in model.value:
-        return model.problem(UNUSABLE, "a model has either workers or a shape, not both", key="workers", on_key=True,
+        who = "a variant" if len(model.path) > len(_MODELS) + 1 else "a model"
+        return model.problem(UNUSABLE, f"{who} has either workers or a shape, not both", key="workers", on_key=True,
                              allowed=f"one of the two; write changes as shape: {{name: {name}, workers: [...]}}")
     return model.problem(UNUSABLE, f'spec.shapes has no "{name}"', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))

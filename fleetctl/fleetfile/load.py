@@ -104,8 +104,9 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
     known = None
-    if any(model.model is not None or member.resources.vram == AUTO for _, fleet in pairs
-           for model in fleet.spec.models for group in model.workers for member in group.members):
+    if any(model.model is not None or way.model is not None or member.resources.vram == AUTO for _, fleet in pairs
+           for model in fleet.spec.models for way in model.alternatives for group in way.workers
+           for member in group.members):
         from fleetctl.fleetfile.model_numbers import read_numbers  # for fleets with described models
 
         known = read_numbers(pairs, tree)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from fleetctl.documents.fleet import FleetDocument, Model, Numbers, WorkerGroup
+from fleetctl.documents.fleet import FleetDocument, Model, Numbers, Variant, WorkerGroup
 from fleetctl.documents.model import Description
 from fleetctl.documents.position import FleetSource, Path
 from fleetctl.documents.quantity import AUTO, LARGEST_CARD
@@ -27,11 +27,17 @@ MOST_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class KnownModels:
-    """The descriptions of a fleet's models by model key, the files they are from, and the problems of these."""
+    """The descriptions of a fleet's models by model key and name of the variant, "" for a model without variants; the
+    files they are from, and the problems of these.
+    """
 
-    by_key: dict[str, Description] = field(default_factory=dict)
+    by_name: dict[tuple[str, str], Description] = field(default_factory=dict)
     files: list[FleetSource] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+
+    def description(self, model: Model, way: Model | Variant) -> Description | None:
+        """Return what is known of one way to run a model."""
+        return self.by_name.get(_name(model, way))
 
 
 def read_numbers(checked: Sequence[tuple[Document, FleetDocument]], tree: FileTree) -> KnownModels:
@@ -40,19 +46,35 @@ def read_numbers(checked: Sequence[tuple[Document, FleetDocument]], tree: FileTr
     read: dict[str, Description] = {}
     for document, fleet in checked:
         for index, model in enumerate(fleet.spec.models):
-            path = ("spec", "models", index, "model")
-            known.problems += [problem for place, group in enumerate(model.workers) for number, member in enumerate(
-                group.members) if member.resources.vram == AUTO
-                               for problem in _not_estimated(document, (*path[:3], "workers", place, "members", number),
-                                                             model, group)]
-            if model.model is None:
-                continue
-            description = _described(document, (*path, "description"), model.model, tree, read, known)
-            if description is None:
-                continue
-            known.by_key[model.key] = description
-            known.problems += _too_large(document, path, model, description)
+            of_model: Path = ("spec", "models", index)
+            for place, way in enumerate(model.alternatives):
+                own: Path = (*of_model, "variants", place) if model.variants else of_model
+                _read_one(document, own, model, way, tree, read, known)
     return known
+
+
+def _read_one(document: Document, at: Path, model: Model, way: Model | Variant, tree: FileTree,
+              read: dict[str, Description], known: KnownModels) -> None:
+    """Add what is known of one way to run a model, at `at`, to `known`."""
+    numbers = way.model or model.model
+    for place, group in enumerate(way.workers):
+        for number, member in enumerate(group.members):
+            if member.resources.vram == AUTO:
+                of_member: Path = (*at, "workers", place, "members", number)
+                known.problems += _not_estimated(document, of_member, model.key, numbers, group)
+    if numbers is None:
+        return
+    path: Path = (*(at if way.model else at[:3]), "model")
+    description = _described(document, (*path, "description"), numbers, tree, read, known)
+    if description is None:
+        return
+    known.by_name[_name(model, way)] = description
+    # a variant that is too large is the problem, even if the numbers are the model's
+    known.problems += _too_large(document, path if way.model else at, model.key, way.workers, description)
+
+
+def _name(model: Model, way: Model | Variant) -> tuple[str, str]:
+    return model.key, way.name if isinstance(way, Variant) else ""
 
 
 def _described(document: Document, path: tuple[str | int, ...], numbers: Numbers, tree: FileTree,
@@ -98,20 +120,21 @@ def parse_description(file: str, data: bytes) -> Description:
         raise ValueError(f"{file}: {where}{why}" if where else f"{file}{why}") from None
 
 
-def _not_estimated(document: Document, path: Path, model: Model, group: WorkerGroup) -> Iterator[Problem]:
+def _not_estimated(document: Document, path: Path, key: str, numbers: Numbers | None, group: WorkerGroup
+                   ) -> Iterator[Problem]:
     """Yield why there is no estimate for the member at `path` to claim."""
     from fleetctl.sizing.groups import line_of
 
     path = (*path, "resources", "vram")
-    if model.model is None:
+    if numbers is None:
         yield document.problem("FL092", path, "vram: auto is an estimate, and nothing is known of the model",
                                allowed="model, such as {description: models/NAME.json}; or a quantity such as 16Gi")
-    elif line_of(group, model.key).engine is None:
+    elif line_of(group, key).engine is None:
         yield document.problem("FL092", path, "vram: auto is an estimate, and the memory of this engine is not known",
                                allowed="vLLM, SGLang and llama.cpp, without a wrapper; or a quantity such as 16Gi")
 
 
-def _too_large(document: Document, path: tuple[str | int, ...], model: Model, description: Description
+def _too_large(document: Document, path: Path, key: str, workers: Sequence[WorkerGroup], description: Description
                ) -> Iterator[Problem]:
     """Warn of each group whose cards cannot hold what the engine certainly loads: no card is that large, or its
     members claim less of each card.
@@ -119,13 +142,13 @@ def _too_large(document: Document, path: tuple[str | int, ...], model: Model, de
     from fleetctl.sizing.fit import LENGTH_FLAGS, CardKind, judge
     from fleetctl.sizing.groups import cards_of, first_member, line_of
 
-    for group in model.workers:
+    for group in workers:
         cards, claimed = cards_of(group), first_member(group).resources.vram
         claimed = 0 if claimed == AUTO else claimed
         if not cards:
             continue
         card = CardKind("the claim" if claimed else "the largest card there is", claimed or LARGEST_CARD, 8, 8)
-        line = line_of(group, model.key)
+        line = line_of(group, key)
         fit = judge(description, line, cards=cards, card=card)
         if fit.kind == "certain":
             ways = [*(["a larger resources.vram"] if claimed and fit.need.bound <= LARGEST_CARD else []),

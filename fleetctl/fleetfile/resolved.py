@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,9 +22,10 @@ from fleetctl.documents.fleet import (
     Restart,
     Serving,
     Update,
+    Variant,
     WorkerGroup,
 )
-from fleetctl.documents.position import FleetSource, Position
+from fleetctl.documents.position import FleetSource, Path, Position
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.problem import Problem
 
@@ -87,6 +88,15 @@ class ResolvedModel:
         """The ways to run it, preferred first: its variants, or itself if it has none."""
         return self.variants or (self,)
 
+    def with_changes(self, **changes: Any) -> ResolvedModel:  # noqa: ANN401  as `dataclasses.replace`
+        """Return it with other values of fields that its variants share with it."""
+        return self.with_each(lambda one: replace(one, **changes))
+
+    def with_each(self, change: Callable[[ResolvedModel], ResolvedModel]) -> ResolvedModel:
+        """Return it with `change` made to each way to run it."""
+        variants = tuple(change(one) for one in self.variants)
+        return in_variants(variants, self.source) if variants else change(self)
+
     def has_spec(self, spec_hash: str | None) -> bool:
         """Return whether a replica with this hash was started with a spec of this model, of any variant."""
         return any(spec_hash in (one.spec_hash, one.former_hash) for one in self.alternatives)
@@ -100,6 +110,11 @@ class ResolvedModel:
                  if spec_hash in (one.spec_hash, one.former_hash)]
         named = [place for place, one in enumerate(self.alternatives) if name and one.variant == name]
         return next((place for place in (*(place for place in alike if place in named), *alike, *named)), None)
+
+
+def in_variants(variants: Sequence[ResolvedModel], source: Position) -> ResolvedModel:
+    """Return the model at `source` that runs in these variants: all that it has itself is the first one's."""
+    return replace(variants[0], variant="", least=0, most=None, variants=tuple(variants), source=source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +150,7 @@ class ResolvedFleet:
         They reload nothing in place, and no node fetches weights: the next apply of the file does.
         """
         return replace(self, models=tuple(
-            replace(changed.get(model.key, model), reload=() if model.key in changed else model.reload, cold=None)
+            changed.get(model.key, model).with_changes(reload=() if model.key in changed else model.reload, cold=None)
             for model in self.models))
 
 
@@ -160,19 +175,27 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         for index, model in enumerate(fleet.spec.models):
             chosen, update = merged(defaults, model), merged(defaults.update, model.update)
             placement = merged(defaults.placement, model.placement)
-            models.append(ResolvedModel(
-                key=model.key, replicas=model.replicas, priority=chosen.priority,
-                startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,
-                restart=merged(defaults.restart, model.restart), placement=placement, workers=tuple(model.workers),
-                spec_hash=hash_of_shape(shape_as_set(model.workers, placement)),
-                source=document.position(("spec", "models", index)),
-                serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
-                former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
-                surge=update.surge if update.mode == "surge" else 0,
-                startup_by_default="startup_timeout" not in defaults.model_fields_set | model.model_fields_set,
-                description=known.by_key.get(model.key) if known else None,
-                blocks_too_large=chosen.memory_check == "block",
-                reload=_requests(update) if update.mode == "inPlace" else ()))
+            path: Path = ("spec", "models", index)
+            ways = []
+            for place, way in enumerate(model.alternatives):
+                own = merged(placement, way.placement)
+                ways.append(ResolvedModel(
+                    key=model.key, replicas=model.replicas, priority=chosen.priority,
+                    startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,
+                    restart=merged(defaults.restart, model.restart), placement=own, workers=tuple(way.workers),
+                    spec_hash=hash_of_shape(shape_as_set(way.workers, own)),
+                    source=document.position((*path, "variants", place) if model.variants else path),
+                    serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
+                    former_hash=former_hash(way.workers, own), engine_hash=engine_hash(way.workers, own),
+                    surge=update.surge if update.mode == "surge" else 0,
+                    startup_by_default="startup_timeout" not in defaults.model_fields_set | model.model_fields_set,
+                    description=known.description(model, way) if known else None,
+                    blocks_too_large=chosen.memory_check == "block",
+                    reload=_requests(update) if update.mode == "inPlace" else (),
+                    variant=way.name if isinstance(way, Variant) else "",
+                    least=way.min if isinstance(way, Variant) else 0,
+                    most=way.max if isinstance(way, Variant) else None))
+            models.append(in_variants(ways, document.position(path)) if model.variants else ways[0])
     return ResolvedFleet(
         name=checked[0][1].metadata.name,
         cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import span_text
@@ -110,7 +111,7 @@ def with_startup_times(fleet: ResolvedFleet, inventory: Inventory) -> ResolvedFl
             if member.weights:
                 sizes[member.weights.artifact] = max(sizes.get(member.weights.artifact, 0), member.weights.bytes or 0)
     starts = grouped((start.model, start) for start in inventory.starts)
-    return replace(fleet, models=tuple(_grown(model, sizes, starts.get(model.key, ()))
+    return replace(fleet, models=tuple(model.with_each(partial(_grown, sizes=sizes, starts=starts.get(model.key, ())))
                                        for model in fleet.models)) if sizes or starts else fleet
 
 

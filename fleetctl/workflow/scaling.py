@@ -29,7 +29,7 @@ class Scaling:
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
         """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`."""
         fleet = self.loaded.sound()
-        changed = {model.key: replace(model, replicas=replicas, surge=surge, dedicated=dedicated)
+        changed = {model.key: model.with_changes(replicas=replicas, surge=surge, dedicated=dedicated)
                    for model in fleet.models if model.key == self.model}
         return replace(self.loaded, fleet=fleet.only_creating(changed))
 

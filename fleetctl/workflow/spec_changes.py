@@ -66,7 +66,7 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return [NOT_RECORDED]
     was = hash_of_shape(shape_as_set(workers, placement))
-    old = replace(model, workers=workers, placement=placement, spec_hash=was)
+    old = replace(model, workers=workers, placement=placement, spec_hash=was, variants=())
     differences = model_differences({model.key: ModelView(old)}, {model.key: ModelView(model)})
     words = [change_text(difference) for difference in differences.get(model.key, ())]
     if spec_hash not in (was, former_hash(workers, placement)):

@@ -23,7 +23,8 @@ TITLES = {
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Resident": "spec.nodes[].residents[]",
     "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
-    "ShapeUse": "spec.models[].shape", "Numbers": "model", "Serving": "serving", "Cold": "cold",
+    "ShapeUse": "spec.models[].shape", "Variant": "spec.models[].variants[]",
+    "Numbers": "model", "Serving": "serving", "Cold": "cold",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "Reload": "update.reload", "HttpReload": "update.reload.http",
     "WorkerGroup": "workers[]",
@@ -59,6 +60,7 @@ def codes() -> str:
 KINDS = {
     "NodePolicy": "[node policies](#specnodes)", "Model": "[models](#specmodels)",
     "Shape": "[shapes](#specshapesname)", "ShapeUse": "[a change of one](#specmodelsshape)",
+    "Variant": "[variants](#specmodelsvariants)",
     "Quota": "[quotas](#specpolicyquotas)",  "WorkerGroup": "[groups](#workers)",
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
     "Origin": "[origins](#weightsfrom)", "ShardRule": "[rules](#shardrules)",

@@ -109,7 +109,7 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
     if key not in models:
         raise FleetctlError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
-    scaled = tuple(replace(model, replicas=wanted) if model.key == key else model
+    scaled = tuple(model.with_changes(replicas=wanted) if model.key == key else model
                    for model in scenario.fleet.models)
     change = Change(op="scale", about=text, message=f"wants {wanted} instead of {before} replicas of {key}")
     return replace(scenario, fleet=replace(scenario.fleet, models=scaled)), change
