@@ -17,7 +17,7 @@ from fleetctl.planner.breaker import IMAGE_MISSING, Cooled, Cooling, find_cooled
 from fleetctl.planner.failures import cooling_text, missing_image_text
 from fleetctl.planner.live import ModelState, variant_of
 from fleetctl.planner.placement.claims import Avoided
-from fleetctl.planner.placement.demand import Option, Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 

@@ -22,7 +22,7 @@ from fleetctl.documents.inventory import (
     is_lost,
 )
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import grouped, plural
+from fleetctl.documents.quantity import grouped, plural, some
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class ModelState:
     def outdated(self, model: ResolvedModel) -> int:
         """Return how many live replicas were started with a different spec than the file's."""
         return sum(is_outdated(replica, model) for replica in self.live)
+
+    def outdated_names(self, model: ResolvedModel) -> str:
+        """Return the names of the first few of them."""
+        return some([f"{model.key}/{replica.replica_id}" for replica in self.live if is_outdated(replica, model)])
 
     def to_create(self, model: ResolvedModel) -> int:
         """Return the number of missing replicas, for the target and the minimum of each variant.

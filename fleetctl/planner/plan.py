@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, serves, was_restarted_recently
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, was_restarted_recently
 from fleetctl.documents.plan import (
     Blocked,
     Certificate,
@@ -31,24 +31,23 @@ from fleetctl.documents.plan import (
     VariantRow,
 )
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import grouped, some
+from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ACTIONS, actions_for
+from fleetctl.planner.blocked import Unplaced
 from fleetctl.planner.breaker import alternatives_of
-from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
+from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
     NONE_WHILE_PAUSED,
     NOT_TWICE,
     LiveState,
     ModelState,
-    is_outdated,
-    resume_command,
     sort_out,
 )
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape
-from fleetctl.planner.placement.demand import Option, Demand, Expected, Placed
+from fleetctl.planner.placement.demand import Demand, Expected, Option, Placed, count_missing
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
@@ -56,17 +55,14 @@ from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.variants import (
+    NONE_BEYOND_MAX,
     VARIANT_FULL,
     Shapes,
     counted_shapes,
     demands_of,
     expected_of,
-    folded,
-    full_entry,
-    is_full,
-    missing_in_all,
+    left_of,
     shapes_of,
-    still_missing,
     variant_rows,
     would_help,
 )
@@ -74,7 +70,6 @@ from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.planner.cold import ColdFloor
-    from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
 @dataclass(slots=True)
@@ -115,6 +110,11 @@ class _Draft:
     def ledger(self) -> Ledger:
         """What this plan leaves free."""
         return self.placer.ledger
+
+    @property
+    def variants(self) -> Set[str]:
+        """The keys of the models with more than one variant."""
+        return {key for key, shapes in self.shapes.items() if len(shapes) > 1}
 
     @property
     def created(self) -> Counter[int]:
@@ -184,7 +184,19 @@ def _place(draft: _Draft) -> None:
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
     draft.bound = packed.packing.bound + len(limits.tries)
-    draft.no_room = packed.no_room | _below_minimum(draft)
+    draft.no_room = packed.no_room | _variants_without_room(draft)
+
+
+def _variants_without_room(draft: _Draft) -> set[int]:
+    """Return the places of the models of which all that was asked for is placed, but too few of one variant."""
+    created, totals = draft.created_of_each, cache(lambda: draft.quotas.after(replica for replica, _ in draft.placed))
+    found = set[int]()
+    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in draft.variants).items():
+        model, state = draft.fleet.models[place], draft.state.models[demands[0].shape.key]
+        if any(created[one.option] < one.at_most and totals().leave(one)
+               for one in would_help(demands, model, state, created)):
+            found.add(place)
+    return found
 
 
 def _explain(draft: _Draft) -> None:
@@ -201,19 +213,23 @@ def _explain(draft: _Draft) -> None:
         occupants.replicas += new_occupants(draft.placed, fleet.models)
         repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    limited = missing_in_all(packed.asked) < missing_in_all(draft.allowed)
+    draft.blocked = Unplaced(
+        fleet, state, draft.wanted, [*packed.packing.placed, *draft.tries.placed], draft.limits, draft.tries,
+        draft.quotas, draft.no_room, inquiry).entries()
+    limited = count_missing(packed.asked) < count_missing(draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
-    waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
+    waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else (
+        NONE_BEYOND_MAX if any(row.code == VARIANT_FULL for row in draft.blocked) else "")
     method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
-    draft.certificate = certify(draft.demands, placed, draft.bound, method, repacked)
-    draft.blocked = _blocked(draft, inquiry)
+    wanted = len(placed) + sum(row.replicas for row in draft.blocked)
+    draft.certificate = certify(wanted, len(placed), draft.bound, method, repacked)
     if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
             grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
             _place(grown)
             return grown.created
 
-        missing = missing_in_all(draft.demands)
+        missing = count_missing(draft.demands)
         additions = Additions(inventory.nodes, missing, draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
@@ -223,65 +239,12 @@ def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing
 
-    placed, created = [replica for replica, _ in draft.placed], draft.created
-    short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
-             for demand in draft.allowed if demand.place in draft.no_room]
+    placed = [replica for replica, _ in draft.placed]
+    short = left_of([demand for demand in draft.allowed if demand.place in draft.no_room], draft.created_of_each)
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
-
-
-def _below_minimum(draft: _Draft) -> set[int]:
-    """Return the places of the models of which all that is asked for is placed, but too few of one variant."""
-    created, allowed = draft.created_of_each, {demand.place: demand.missing for demand in draft.allowed}
-    return {demand.place for demand in draft.packed.asked
-            if created[demand.option] < demand.least and demand.missing == allowed[demand.place]}
-
-
-def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
-    limits, tries, quotas, of_each = draft.limits, draft.tries, draft.quotas, draft.created_of_each
-    placed = [*draft.packed.packing.placed, *tries.placed]
-    totals = cache(lambda: quotas.after(placed))
-    outranked = cache(lambda priority: quotas.after(
-        replica for replica in placed if replica.demand.priority >= priority))
-
-    def why(demand: Demand, short: int) -> Blocked:
-        key, at, new = demand.shape.key, demand.option, of_each[demand.option]
-        model, state = draft.fleet.models[demand.place], draft.state.models[key]
-        if is_full(model, state, demand.variant, new):
-            return full_entry(model, demand.variant, state.live_of_each(model)[demand.variant], new, short)
-        if len(model.variants) > 1 and new >= limits.most.get(at, short + new):
-            return limits.waiting(key, short, at)
-        if inquiry is not None and demand.place in draft.no_room:
-            no_room = tries.no_room.get(at, ())
-            shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
-            blocked = inquiry.blocked(shape, short, demand.priority)
-            if left < short:
-                message = f"{blocked.message}; a quota leaves {left} of these {short}"
-                blocked = blocked.model_copy(update={"message": message})
-            return limits.explained(blocked, at, no_room)
-        if at in limits.most:
-            return limits.waiting(key, short, at)
-        return Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand))
-
-    result, created = list[Blocked](), draft.created
-    for place, demands in grouped((demand.place, demand) for demand in draft.wanted).items():
-        model = draft.fleet.models[place]
-        state = draft.state.models[model.key]
-        short = still_missing(demands, model, state, of_each)
-        if short <= 0:
-            continue
-        if state.barred:
-            code, message = state.barred
-            resumed = f"`{resume_command(state.pause)}` ends the pause" if state.pause and not state.claimed_by else ""
-            result.append(Blocked(model=model.key, replicas=short, code=code, message=message, no_remedy=resumed))
-            continue
-        entries = [(demand.variant, why(demand, short)) for demand in would_help(demands, model, state, of_each)]
-        explained = folded(model, entries)
-        lacks_room = explained.code not in ("QUOTA", VARIANT_FULL)
-        result.append(needs_room(explained, model, state, created[place]) if lacks_room else explained)
-    return result
 
 
 def _upkeep(
@@ -423,15 +386,12 @@ def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], dri
     )
 
 
-def certify(
-    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, method: str, repacked: int | None = None
-) -> Certificate:
-    """Return the certificate for all `demands`, including those that the packer did not get.
+def certify(wanted: int, count: int, bound: int, method: str, repacked: int | None = None) -> Certificate:
+    """Return the certificate of `count` new replicas of all that are `wanted`, including what the packer did not get.
 
     `bound` = of the new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
     if running replicas could be moved; left out if it is not higher.
     """
-    count, wanted = len(placed), missing_in_all(demands)
     if not wanted or count == wanted:
         bound, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
@@ -550,29 +510,11 @@ def _worst(replicas: Sequence[Replica]) -> str:
 
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
     """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
-    progress = f"{row.current} current of {row.wanted}"
+    progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
     removable = min(row.outdated, max(0, row.live - row.starting - row.not_ready - row.wanted))
     if not removable:
-        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
+        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {names}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
-    return f"{progress}; outdated, {step}: {_outdated(model, state)}"
-
-
-def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, created: int) -> Blocked:
-    """Return the entry with the code UPDATE_NEEDS_ROOM if the target is reached and only an update lacks room.
-
-    This does not check whether the new spec would fit in the place of an outdated replica.
-    """
-    outdated, live = state.outdated(model), len(state.live)
-    if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
-        return blocked
-    serving = max(0, sum(map(serves, state.live)) - 1)
-    return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
-        f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
-        f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})
-
-
-def _outdated(model: ResolvedModel, state: ModelState) -> str:
-    return some([f"{model.key}/{replica.replica_id}" for replica in state.live if is_outdated(replica, model)])
+    return f"{progress}; outdated, {step}: {names}"

@@ -15,7 +15,7 @@ from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, variant_of
 from fleetctl.planner.placement.claims import Position, ReplicaShape
-from fleetctl.planner.placement.demand import Option, Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.greedy import MovablePacking, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes

@@ -22,7 +22,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import action_of, lifecycle_of, unclaimed
 from fleetctl.planner.cooling import Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated, variant_of
-from fleetctl.planner.placement.demand import Option, Demand
+from fleetctl.planner.placement.demand import Demand, Option
 from fleetctl.planner.policy import protecting
 
 MORE_CHANGED = "more than index or view of its weights has changed (fleetctl replace)"

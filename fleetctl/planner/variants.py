@@ -6,7 +6,8 @@ A model without variants has one alternative, itself, and comes out as if nobody
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Blocked, VariantRow
@@ -14,11 +15,11 @@ from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Option, Demand, Expected
+from fleetctl.planner.placement.demand import Demand, Expected, Option
 
 Shapes = Mapping[str, tuple[ReplicaShape, ...]]
 """By model key, the shape of each alternative, preferred first."""
-VARIANT_FULL = "VARIANT_FULL"
+VARIANT_FULL, NONE_BEYOND_MAX = "VARIANT_FULL", "a variant at its maximum gets no more replicas"
 COUNTS_LAST = ("COOLING_DOWN", VARIANT_FULL)
 """Codes that say less of a model than what another variant lacks."""
 
@@ -66,11 +67,6 @@ def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) 
     return bool(model.variants) and model.variants[number].most is not None and created >= _room(model, state)[number]
 
 
-def missing_in_all(demands: Iterable[Demand]) -> int:
-    """Return the number of missing replicas: all demands of one model share theirs."""
-    return sum({demand.place: demand.missing for demand in demands}.values())
-
-
 def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
                   ) -> int:
     """Return how many replicas of one model are missing after a plan; `demands` = all of this model."""
@@ -82,13 +78,24 @@ def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelS
                sum(max(0, least - created[demand.option]) for demand, least in lacking))
 
 
+def left_of(demands: Sequence[Demand], created: Counter[Option]) -> list[Demand]:
+    """Return what is left of demands of which some replicas were created."""
+    of_model = Counter[int]()
+    for (place, _), count in created.items():
+        of_model[place] += count
+    return [replace(
+        demand, missing=demand.missing - of_model[demand.place], live=demand.live + of_model[demand.place],
+        least=max(0, demand.least - created[demand.option]),
+        most=None if demand.most is None else max(0, demand.most - created[demand.option])) for demand in demands]
+
+
 def would_help(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
                ) -> list[Demand]:
-    """Return the demands of which one more replica would be one less missing."""
+    """Return those of a model's demands of which one more replica would be one less missing."""
     if not model.variants or state.below_target(model) > sum(created[one.option] for one in demands):
         return list(demands)
-    return [demand for demand, least in zip(demands, state.below_minimum(model), strict=True)
-            if created[demand.option] < least]
+    least = state.below_minimum(model)
+    return [demand for demand in demands if created[demand.option] < least[demand.variant]]
 
 
 def full_entry(model: ResolvedModel, number: int, live: int, created: int, replicas: int) -> Blocked:
