@@ -76,23 +76,29 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
     fleet, seen = evidence.fleet, evidence.inventory
     if fleet is None or not any(model.description for model in fleet.models):
         return
-    from fleetctl.planner.placement.memory import fit_of, kinds_of_cards, memory_notes  # for models that are described
+    from fleetctl.planner.placement.memory import (  # for models that are described
+        GroupOf,
+        fit_of,
+        kinds_of_cards,
+        memory_notes,
+    )
 
     nodes = [LedgerNode(node.id, node.name, node.state, node.all_labels, policy_of(node, fleet.policies), node.gpus)
              for node in seen.nodes]
-    kinds, running = kinds_of_cards(nodes), defaultdict[tuple[str, str], set[str]](set)
+    kinds, running = kinds_of_cards(nodes), defaultdict[GroupOf, set[str]](set)
     models = {model.key: model for model in fleet.models}
     for replica in seen.replicas:
         if (replica.fleet == fleet.name and replica.level == "HOT" and replica.state in LIVE_STATES
                 and replica.model in models and models[replica.model].has_spec(replica.spec_hash)):
+            variant = next(one.variant for one in models[replica.model].alternatives if one.has_spec(replica.spec_hash))
             for member in replica.members:
                 if member.gpus or member.vram:
-                    running[replica.model, member.group or ""].add(member.node_id or "")
+                    running[replica.model, variant, member.group or ""].add(member.node_id or "")
     for note in memory_notes(fleet.models, running, nodes):
         yield Diagnosed(code=note.code, severity="warning", area="fleet", subject=note.model or "",
                         message=f"it runs {note.message}", advice=RUNS_LARGE)
-    idle = [(model, group) for model in fleet.models for group in model.workers
-            if model.description and model.replicas and (model.key, group.name) not in running]
+    idle = [(one, group) for model in fleet.models for one in model.alternatives for group in one.workers
+            if one.description and one.replicas and (one.key, one.variant, group.name) not in running]
     for model, group in idle:
         may = candidates(fleet, first_member(group), seen.nodes)
         fits = [fit_of(model, group, kinds[node.id], kinds.values()) for node in may if node.id in kinds]
@@ -100,7 +106,8 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
         if large and len(large) == len(may):
             best = max(large, key=lambda fit: (fit.kind != "certain", fit.need.limit or 0))
             blocks = best.kind == "certain" and model.blocks_too_large
-            of = f"group {group.name}: " if len(model.workers) > 1 else ""
+            of = f"variant {model.variant}: " if model.variant else ""
+            of += f"group {group.name}: " if len(model.workers) > 1 else ""
             yield Diagnosed(code="MODEL_TOO_LARGE" if blocks else "MODEL_MAY_NOT_FIT", area="fleet", subject=model.key,
                             severity="error" if blocks else "warning", message=f"{of}{best.text}",
                             advice=best.remedy or "give it more cards, or nodes with larger ones")
@@ -115,7 +122,7 @@ def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> l
 def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
     """Yield every member of every model with a target above 0."""
     for model in fleet.models:
-        for group in model.workers if model.replicas else ():
+        for group in (group for one in model.alternatives for group in one.workers) if model.replicas else ():
             for member in group.members:
                 yield model, member
 

@@ -227,6 +227,7 @@ class Reason(Stored):
     """Why some nodes cannot take the replica, with the arithmetic. `need`, `best`, `short` are texts with units."""
 
     code: str
+    variant: str | None = Field(None, exclude_if=is_absent, description="of a model with more than one")
     node_count: int
     need: str
     best: str
@@ -257,6 +258,8 @@ class InTheWay(Stored):
     replica_id: int | None = None
     nodes: list[str] = Field(description="names of the nodes on which it makes room")
     frees: int = Field(description="1/10000 GPU that it holds there")
+    variant: str | None = Field(
+        None, exclude_if=is_absent, description="the variant that would fit, of a model with more than one")
     planned: bool = Field(False, description="it does not run yet: this plan would create it")
     surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
     owner: Literal["fleet", "otherFleet", "foreign"] = Field(
@@ -275,6 +278,8 @@ class Addition(Stored):
     nodes_for_all: int = Field(description="for all blocked replicas of the model; 0 = not known")
     estimated: bool = Field(False, description="no plan was made with `nodes`: too much is blocked to try them all")
     estimated_for_all: bool = Field(False, description="the same for `nodesForAll`")
+    variant: str | None = Field(
+        None, exclude_if=is_absent, description="the variant that would fit, of a model with more than one")
     shape: str = Field(description="in words, such as 8xH200")
     like: str | None = Field(None, description="a node of this shape; null = no such node, the amounts are the claim's")
     gpus: int = Field(0, description="1/10000")

@@ -18,7 +18,7 @@ from fleetctl.planner.weights import by_rank
 
 if TYPE_CHECKING:
     from fleetctl.planner.live import ModelState
-    from fleetctl.planner.placement.demand import Placed
+    from fleetctl.planner.placement.demand import Option, Placed
     from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
     from fleetctl.planner.placement.ledger.replica import Assigned
 
@@ -32,13 +32,13 @@ def action_of(
     model: ResolvedModel, op: str, members: Sequence[Mapping[str, Any]], *, lifecycle: Mapping[str, float],
     replica_id: int | None = None, wanted: int = 0, reload: Mapping[str, Any] | None = None,
 ) -> ActionDocument:
-    """Return an action of a model; see `Action` for what its operations leave out."""
+    """Return an action of a model, or of a variant; see `Action` for what its operations leave out."""
     return {
         **({"engineHash": model.engine_hash} if model.engine_hash else {}),
         "id": f"{model.key}/{op if replica_id is None else replica_id}", "lifecycle": lifecycle, "members": members,
         "model": model.key, "op": op, "priority": model.priority, **({"reload": reload} if reload else {}),
         **({} if replica_id is None else {"replicaId": replica_id}), "specHash": model.spec_hash,
-        **({"wanted": wanted} if wanted else {}),
+        **({"variant": model.variant} if model.variant else {}), **({"wanted": wanted} if wanted else {}),
     }
 
 
@@ -54,24 +54,24 @@ def actions_for(
 ) -> list[ActionDocument]:
     """Return one action per placed replica and id, in order of creation."""
     places = {replica.demand.place for replica, _ in placed}
-    lifecycles = {place: lifecycle_of(models[place]) for place in places}
+    chosen = {replica.demand.option: replica.demand.model_in(models) for replica, _ in placed}
+    lifecycles = {option: lifecycle_of(model) for option, model in chosen.items()}
     limits = {place: states[models[place].key].max_live(models[place]) for place in places}
     warm = {place: states[models[place].key].not_hot_ids for place in places}
-    stops: dict[tuple[int, str], list[Stop | None]] = {}  # not from the spec, which models with equal hashes share
-    for place in places:
-        for group in models[place].workers:
+    stops: dict[tuple[Option, str], list[Stop | None]] = {}  # not from the spec: models may have equal hashes
+    for option, model in chosen.items():
+        for group in model.workers:
             for member in group.members:
                 if member.engine.stop:
-                    stops[place, group.name] = [ranked.engine.stop for ranked in by_rank(group)]
+                    stops[option, group.name] = [ranked.engine.stop for ranked in by_rank(group)]
     documents = []
     for replica, replica_id in placed:
-        place = replica.demand.place
-        model = models[place]
-        members = [_member(assigned, ledger.nodes[assigned.node], stops.get((place, assigned.seat.group)))
+        place, option = replica.demand.place, replica.demand.option
+        members = [_member(assigned, ledger.nodes[assigned.node], stops.get((option, assigned.seat.group)))
                    for assigned in replica.assignments]
         documents.append(action_of(
-            model, "promote" if replica_id in warm[place] else "create", members, lifecycle=lifecycles[place],
-            replica_id=replica_id, wanted=limits[place]))
+            chosen[option], "promote" if replica_id in warm[place] else "create", members,
+            lifecycle=lifecycles[option], replica_id=replica_id, wanted=limits[place]))
     return documents
 
 

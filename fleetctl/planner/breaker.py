@@ -33,6 +33,8 @@ IMAGE_S = 60
 
 Spec = tuple[str, str | None]
 """A model's key and its spec hash."""
+Subject = tuple[str, str]
+"""A model's key and the name of its variant; empty in a model without variants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,16 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, `avoided` nodes of one model by key and id, cards by UUID.
+    """What cools: models or variants, nodes by id, `avoided` nodes of one model or variant by id, cards by UUID.
 
-    `no_image` = nodes that lacked the image of a model, by key and id: avoided, but nothing cools.
+    `no_image` = nodes that lacked the image of a model or variant, likewise: avoided, but nothing cools.
     """
 
-    models: Mapping[str, Cooling] = field(default_factory=dict)
+    models: Mapping[Subject, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
-    avoided: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+    avoided: Mapping[Subject, Mapping[str, Cooling]] = field(default_factory=dict)
     cards: Mapping[str, Cooling] = field(default_factory=dict)
-    no_image: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+    no_image: Mapping[Subject, Mapping[str, Cooling]] = field(default_factory=dict)
     lost: Mapping[str, Mapping[int, Cooling]] = field(default_factory=dict)
     """By node id and number: cards that have failed and whose UUID nobody knows."""
 
@@ -148,7 +150,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
 
     `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
-    policy, no_image = fleet.policy.cooldown, dict[str, dict[str, Cooling]]()
+    policy, no_image = fleet.policy.cooldown, dict[Subject, dict[str, Cooling]]()
     counted = [one for one in inventory.failures if one.reload == reloads]
     if any(one.code == IMAGE_MISSING for one in counted):
         no_image = _without_image(fleet, inventory, policy)
@@ -159,17 +161,17 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     failed_cards, lost = ({}, {}) if reloads else _of_failed_cards(inventory, past)
     if len(counted) < policy.failures:
         return Cooled(cards=failed_cards, lost=lost, no_image=no_image)
-    avoided: dict[str, dict[str, Cooling]] = {}
-    models: dict[str, Cooling] = {}
-    for model in fleet.models:
+    avoided: dict[Subject, dict[str, Cooling]] = {}
+    models: dict[Subject, Cooling] = {}
+    for model in alternatives_of(fleet):
         own = past.by_spec.get((model.key, model.spec_hash), ())
         if len(own) < policy.failures:
             continue
         if (found := _of_model(model, own, past)) is not None:
-            models[model.key] = found
+            models[model.key, model.variant] = found
         touched = sorted({node_id for failure in own for node_id in failure.node_ids} & past.nodes.keys())
-        avoided[model.key] = {node_id: one for node_id in touched
-                               if (one := _of_pair(model, node_id, own, past)) is not None}
+        avoided[model.key, model.variant] = {node_id: one for node_id in touched
+                                             if (one := _of_pair(model, node_id, own, past)) is not None}
     nodes, cards = dict[str, Cooling](), dict[str, Cooling]()
     for node_id, specs in _specs_by_node(past).items():
         if len(specs) < policy.failures:
@@ -179,20 +181,26 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         cards.update(found_cards)
         if (one := past.cooling_at(node, specs)) is not None and not one.gpu_uuids & found_cards.keys():
             nodes[node_id] = one
-    return Cooled(models, nodes, {key: found for key, found in avoided.items() if found}, {**cards, **failed_cards},
+    return Cooled(models, nodes, {of: found for of, found in avoided.items() if found}, {**cards, **failed_cards},
                   no_image, lost)
 
 
-def _without_image(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> dict[str, dict[str, Cooling]]:
-    """Return by model key and id the nodes that lacked its image when a replica was to start there."""
+def alternatives_of(fleet: ResolvedFleet) -> Iterator[ResolvedModel]:
+    """Yield what can fail by itself: each model without variants, and each variant of the others."""
+    return (one for model in fleet.models for one in model.alternatives)
+
+
+def _without_image(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> dict[Subject, dict[str, Cooling]]:
+    """Return by model or variant, and id, the nodes that lacked its image when a replica was to start there."""
     past = _past(fleet, inventory, policy, [one for one in inventory.failures if one.code == IMAGE_MISSING])
-    found: dict[str, dict[str, Cooling]] = {}
-    for model in fleet.models:
+    found: dict[Subject, dict[str, Cooling]] = {}
+    for model in alternatives_of(fleet):
         failures = past.by_spec.get((model.key, model.spec_hash), ())
         for node_id in sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys()):
             if row := _on_node(model, node_id, failures, past):
                 until = min(_at(row[-1]), past.now) + min(policy.max, IMAGE_S * 2 ** min(len(row) - 1, 40))
-                found.setdefault(model.key, {})[node_id] = Cooling(tuple(row), until, until <= past.now)
+                of_model = found.setdefault((model.key, model.variant), {})
+                of_model[node_id] = Cooling(tuple(row), until, until <= past.now)
     return found
 
 
@@ -202,7 +210,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, failures
 
     def spec_of(key: str, spec_hash: str | None) -> Spec:
         model = current.get(key)
-        return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
+        return key, next((one.spec_hash for one in (model.alternatives if model else ())
+                          if one.has_spec(spec_hash)), spec_hash)
 
     counted = [one for one in failures if one.code not in NO_FAILURES and _is_counted(one, nodes)]
     by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))

@@ -49,7 +49,10 @@ class WeightsPart(NamedTuple):
 
 
 def parts_of(model: ResolvedModel) -> list[WeightsPart]:
-    """Return each artifact of a model once; an artifact of which different views are needed is fetched whole."""
+    """Return each artifact of a model, of all its variants, once.
+
+    An artifact of which different views are needed is fetched whole.
+    """
     parts: dict[str, WeightsPart] = {}
     for part in _all_parts(model):
         first = parts.setdefault(part.weights.index, part)
@@ -60,7 +63,7 @@ def parts_of(model: ResolvedModel) -> list[WeightsPart]:
 
 
 def _all_parts(model: ResolvedModel) -> Iterator[WeightsPart]:
-    for group in model.workers:
+    for group in (group for one in model.alternatives for group in one.workers):
         ranks = by_rank(group)
         for rank, member in enumerate(ranks):
             if not member.weights:
@@ -82,7 +85,7 @@ def orders_for(
     from fleetctl.planner.sources import sources_for  # NumPy
 
     orders, todo = dict[str, list[dict[str, Any]]](), list(nodes.items())
-    near = domain_labels({"": replica_shape(model)})
+    near = domain_labels([replica_shape(one) for one in model.alternatives])
     for begin in range(0, len(todo), MOST_FETCHES):
         batch = todo[begin:begin + MOST_FETCHES]
         fetches = {(node_id, part.weights.index): NodeFetch(node_id, part.weights.index, part.view, near)

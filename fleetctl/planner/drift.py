@@ -8,10 +8,10 @@ from functools import cache
 from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
-from fleetctl.documents.quantity import grouped
+from fleetctl.documents.quantity import grouped, some
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState, is_outdated
+from fleetctl.planner.live import ModelState, is_outdated, variant_of
 from fleetctl.planner.placement.claims import ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
@@ -21,12 +21,13 @@ Seats = Mapping[tuple[str | None, str], tuple[Selector, ...]]
 
 
 def find_drift(
-    models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape], states: Mapping[str, ModelState],
+    models: Sequence[ResolvedModel], shapes: Mapping[str, Sequence[ReplicaShape]], states: Mapping[str, ModelState],
     nodes: Sequence[LedgerNode], reloading: Set[str] = frozenset(),
 ) -> list[Drift]:
     """Return how live replicas differ from the file: by model in file order, then by replica id.
 
-    The spec of replicas that are `reloading` (actor ids) is not reported: the plan changes it.
+    `shapes` = of each alternative of a model, by its key. The spec of replicas that are `reloading` (actor ids) is not
+    reported: the plan changes it.
     """
     by_id = {node.id: node for node in nodes}
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
@@ -38,17 +39,14 @@ def find_drift(
 
     found: list[Drift] = []
     for model in models:
-        shape, live = shapes[model.key], states[model.key].live
-        above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
-        seats: dict[tuple[str | None, str], tuple[Selector, ...]] = {}
-        for group in shape.groups:
-            for member in group.members:
-                seats[group.name, member.role] = (*seats.get((group.name, member.role), ()), member.selector)
+        live, wants_cards = states[model.key].live, any(shape.wants_cards for shape in shapes[model.key])
+        above = _above_cap(live, by_id, capped[wants_cards], wants_cards=wants_cards)
+        seats = [_seats(shape) for shape in shapes[model.key]]
         for replica in live:
-            number = replica.replica_id or 0
+            number, variant = replica.replica_id or 0, variant_of(model, replica)
             if is_outdated(replica, model) and replica.actor_id not in reloading:
                 found.append(spec_drift(model, replica))
-            if left := _left_selector(seats, replica, by_id, allow):
+            if variant is not None and (left := _left_selector(seats[variant], replica, by_id, allow)):
                 found.append(Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=left))
             if number in above:
                 found.append(Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number]))
@@ -56,12 +54,27 @@ def find_drift(
 
 
 def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
-    """Return the drift of an outdated replica."""
+    """Return the drift of an outdated replica, from its variant if the file still has that."""
+    place, runs = variant_of(model, replica), f"outdated: runs spec {short_hash(str(replica.spec_hash))}"
+    if place is None:
+        its = f"its variant {replica.variant} is no longer in the file" if replica.variant else (
+            f"the file has the variants {some([one.variant for one in model.variants])}")
+        return Drift(model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
+                     message=f"{runs}, {its}; kept as it is")
+    wanted = model.alternatives[place]
+    of_variant = f" of variant {wanted.variant}" if wanted.variant else ""
     return Drift(
         model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
-        wants=model.spec_hash, message=(
-            f"outdated: runs spec {short_hash(str(replica.spec_hash))}, the file has {short_hash(model.spec_hash)}; "
-            "kept as it is"))
+        wants=wanted.spec_hash, message=(
+            f"{runs}{of_variant}, the file has {short_hash(wanted.spec_hash)}; kept as it is"))
+
+
+def _seats(shape: ReplicaShape) -> Seats:
+    seats: dict[tuple[str | None, str], tuple[Selector, ...]] = {}
+    for group in shape.groups:
+        for member in group.members:
+            seats[group.name, member.role] = (*seats.get((group.name, member.role), ()), member.selector)
+    return seats
 
 
 def _left_selector(
@@ -76,14 +89,14 @@ def _left_selector(
 
 
 def _above_cap(
-    shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode], capped: Set[str]
+    live: Sequence[Replica], nodes: Mapping[str, LedgerNode], capped: Set[str], *, wants_cards: bool
 ) -> dict[int, str]:
     """Return, by replica id, why a replica is above a node's slot cap; the lowest ids are within the cap."""
     on_node = grouped((node_id or "", replica.replica_id or 0) for replica in (live if capped else ())
                       for node_id in {member.node_id for member in replica.members if member.node_id in capped})
     above: dict[int, str] = {}
     for node_id, ids in sorted(on_node.items()):
-        cap = nodes[node_id].policy.cap_for(shape.wants_cards)
+        cap = nodes[node_id].policy.cap_for(wants_cards)
         for number in sorted(ids)[cap.limit:]:
             above[number] = (f"is one of {len(ids)} on {nodes[node_id].name}, where the cap is {cap.limit} "
                              f"({cap.source}); kept")

@@ -11,7 +11,16 @@ from fleetctl.documents.base import clock_text, moment_at
 from fleetctl.documents.inventory import CAUSE, LAST_OUTPUT, Inventory
 from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds, usable_nodes
+from fleetctl.planner.breaker import (
+    FORGOTTEN_S,
+    NO_FAILURES,
+    Cooling,
+    Subject,
+    alternatives_of,
+    find_cooled,
+    seconds,
+    usable_nodes,
+)
 
 SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
 EXITED = "exited with code"
@@ -88,26 +97,32 @@ def last_words(message: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
+def subject_text(subject: Subject) -> str:
+    """Return the name of a model, or of a variant of it: `m`, `m (variant a100)`."""
+    key, variant = subject
+    return f"{key} (variant {variant})" if variant else key
+
+
 def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
     """Yield the models, then the nodes, then the cards that cool or wait for one try, with reasons.
 
     A model that cools on single nodes is named with them, and with whether it may be created on others.
     """
-    cooled = find_cooled(fleet, inventory)
-    names, models = {node.id: node.name for node in inventory.nodes}, {model.key: model for model in fleet.models}
+    cooled, names = find_cooled(fleet, inventory), {node.id: node.name for node in inventory.nodes}
+    models = {(model.key, model.variant): model for model in alternatives_of(fleet)}
 
     def cools(name: str, cooling: Cooling, node: str = "") -> Cools:
         return Cools(name, cooling_text(cooling, inventory), cooling.failures[-1].at or inventory.observed_at, node)
 
-    yield from (cools(key, found) for key, found in cooled.models.items())
-    for key, own in cooled.avoided.items():
-        if key in cooled.models:
+    yield from (cools(subject_text(of), found) for of, found in cooled.models.items())
+    for of, own in cooled.avoided.items():
+        if of in cooled.models:
             continue
-        avoided = own.keys() | cooled.nodes.keys() | cooled.no_image.get(key, {}).keys()
-        others = [node for node in usable_nodes(models[key], inventory.nodes)
+        avoided = own.keys() | cooled.nodes.keys() | cooled.no_image.get(of, {}).keys()
+        others = [node for node in usable_nodes(models[of], inventory.nodes)
                   if node.id not in avoided and not node.cordon]
         for node_id, cooling in own.items():
-            there = cools(key, cooling)
+            there = cools(subject_text(of), cooling)
             elsewhere = f"; new replicas may be created elsewhere, but not on {names[node_id]}"
             yield there._replace(why=f"{there.why}{elsewhere}") if others else there
     yield from (cools(names[node_id], cooling, names[node_id]) for node_id, cooling in cooled.nodes.items())

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from fleetctl.documents.fleet import GrowType, NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.plan import WAITS_FOR_NODES, Blocked, GrowingModel, Growth
-from fleetctl.documents.quantity import SHARE, count_of
+from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.planner.breaker import seconds
 from fleetctl.planner.live import LiveState
+from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -85,7 +86,7 @@ class Growing:
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
         rows = [self._row(at, used, short=counts[at], count=max(0, counts[at] - joined[at]), on_new=on_new)
                 for at in range(len(self.types))]
-        demands = {one.shape.key: one for one in short}
+        demands = grouped((one.shape.key, one) for one in short)
         explained = [self._explained(row, demands[row.model], on_new, rows, totals) if row.model in demands else row
                      for row in blocked]
         return rows, explained, [one.placed for one in on_new]
@@ -96,9 +97,12 @@ class Growing:
 
     def _at_most(self, short: Sequence[Demand], joined: Sequence[int]) -> list[int]:
         """Return how many nodes of each type may count as new; `joined` = nodes that do not report their cards yet."""
-        needed = sum(one.missing * one.shape.size for one in short)
-        return [min(needed, max(0, one.max - len(nodes)) + unreported_nodes)
-                for one, nodes, unreported_nodes in zip(self.types, self._living, joined, strict=True)]
+        most = {one.place: 0 for one in short}
+        for one in short:
+            most[one.place] = max(most[one.place], one.missing * one.shape.size)
+        needed = sum(most.values())
+        return [min(needed, max(0, kind.max - len(nodes)) + unreported_nodes)
+                for kind, nodes, unreported_nodes in zip(self.types, self._living, joined, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
         fitting = self._fitting(short, most)
@@ -129,14 +133,18 @@ class Growing:
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
     def _explained(
-        self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth], totals: Totals
+        self, row: Blocked, demands: Sequence[Demand], on_new: Sequence[_OnNew], rows: Sequence[Growth], totals: Totals
     ) -> Blocked:
-        """Return the row with the new nodes it would run on, or with the limits that rule these out."""
+        """Return the row with the new nodes it would run on, or with the limits that rule these out.
+
+        `demands` = those of its model: for a quota, the variant of which it allows most counts.
+        """
         mine = [one for one in on_new if one.model == row.model]
+        demand = max(demands, key=totals.leave)
         no_remedy: dict[str, object] = {"make_room": [], "would_fit": []}
         if not mine and not totals.leave(demand):
             return row.model_copy(update={"code": "QUOTA", "message": totals.why(demand), "no_remedy": "", **no_remedy})
-        limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
+        limits = "; ".join(self._limits(demands, rows)) if len(mine) < demand.missing else ""
         if mine and totals.leave(demand) < row.replicas - len(mine):
             limits = "; ".join(filter(None, (limits, totals.why(demand))))
         if not mine:
@@ -153,11 +161,14 @@ class Growing:
             return f"{row.name} nodes that have just joined and do not report their cards yet"
         return f"{count_of(row.nodes, f'new {row.name} node')} ({len(self._living[at]) + row.nodes} of {row.max})"
 
-    def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
-        """Yield a sentence for each type whose nodes could take the replica if more of them were allowed."""
+    def _limits(self, demands: Sequence[Demand], rows: Sequence[Growth]) -> Iterator[str]:
+        """Yield a sentence for each type whose nodes could take a replica if more of them were allowed."""
         for at, row in enumerate(rows):
-            new_only = ledger_with(self.ledger, (), self._shapes[at].fresh(demand.shape.size, self.policies), ())
-            if Placer(new_only).place(demand.shape) is not None:
+            def may_take(shape: ReplicaShape, at: int = at) -> bool:
+                new_only = ledger_with(self.ledger, (), self._shapes[at].fresh(shape.size, self.policies), ())
+                return Placer(new_only).place(shape) is not None
+
+            if any(may_take(demand.shape) for demand in demands):
                 count = len(self._living[at]) + row.nodes
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({count} of {row.max})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as counting
@@ -21,7 +22,7 @@ from fleetctl.documents.inventory import (
     is_lost,
 )
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import grouped, plural
+from fleetctl.documents.quantity import grouped, plural, some
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
@@ -57,14 +58,44 @@ class ModelState:
         """Return how many live replicas were started with a different spec than the file's."""
         return sum(is_outdated(replica, model) for replica in self.live)
 
+    def outdated_names(self, model: ResolvedModel) -> str:
+        """Return the names of the first few of them."""
+        return some([f"{model.key}/{replica.replica_id}" for replica in self.live if is_outdated(replica, model)])
+
     def to_create(self, model: ResolvedModel) -> int:
-        """Return the number of missing replicas; a replica with an unknown spec counts as current."""
+        """Return the number of missing replicas, for the target and the minimum of each variant.
+
+        A replica with an unknown spec counts as current.
+        """
+        return max(self.below_target(model), sum(self.below_minimum(model)))
+
+    def below_target(self, model: ResolvedModel) -> int:
+        """Return the number of replicas that the target still asks for, of whichever variant."""
         outdated = self.outdated(model) if model.surge else 0  # without surge every live replica counts
         return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
 
+    def below_minimum(self, model: ResolvedModel) -> list[int]:
+        """Return how many replicas each variant lacks to its own minimum, preferred first; none without variants."""
+        return [max(0, one.least - have)
+                for one, have in zip(model.variants, self.live_of_each(model), strict=True)] if model.variants else []
+
+    def live_of_each(self, model: ResolvedModel) -> list[int]:
+        """Return how many live replicas each variant has, outdated ones included; of the model itself without variants.
+
+        Replicas of a variant that the file no longer has count toward none.
+        """
+        if not model.variants:
+            return [len(self.live)]
+        counts = Counter(variant_of(model, replica) for replica in self.live)
+        return [counts[place] for place in range(len(model.variants))]
+
     def max_live(self, model: ResolvedModel) -> int:
-        """Return how many replicas may be live at a time: the target, plus up to `model.surge` during an update."""
-        return model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
+        """Return how many replicas may be live at a time: the target, plus up to `model.surge` during an update.
+
+        Or more, if variants are below their own minimum.
+        """
+        most = model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
+        return max(most, len(self.live) + sum(self.below_minimum(model))) if model.variants else most
 
     @property
     def claim(self) -> str:
@@ -180,6 +211,14 @@ def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:
     """Return whether a replica is known to have been started with a different spec than the file's."""
     return replica.spec_hash is not None and not model.has_spec(replica.spec_hash)
+
+
+def variant_of(model: ResolvedModel, replica: Replica) -> int | None:
+    """Return the place of a replica's variant in its model, 0 in a model without variants.
+
+    None = it is outdated, and of a variant that the file does not have.
+    """
+    return model.variant_of(replica.spec_hash, replica.variant) if model.variants else 0
 
 
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:

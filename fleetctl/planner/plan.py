@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, plan_id
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, serves, was_restarted_recently
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, was_restarted_recently
 from fleetctl.documents.plan import (
     Blocked,
     Certificate,
@@ -28,36 +28,48 @@ from fleetctl.documents.plan import (
     PlanHistory,
     PlanInventory,
     Summary,
+    VariantRow,
 )
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import grouped, some
+from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ACTIONS, actions_for
-from fleetctl.planner.cooling import COOLING_DOWN, Limits, Tries, find_limits, try_nodes
+from fleetctl.planner.blocked import Unplaced
+from fleetctl.planner.breaker import alternatives_of
+from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
     NONE_WHILE_PAUSED,
     NOT_TWICE,
     LiveState,
     ModelState,
-    is_outdated,
-    resume_command,
     sort_out,
 )
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete, with_keys
-from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, replica_shape
-from fleetctl.planner.placement.demand import Demand, Expected, Placed
+from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape
+from fleetctl.planner.placement.demand import Demand, Expected, Option, Placed, count_missing
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.variants import (
+    NONE_BEYOND_MAX,
+    VARIANT_FULL,
+    Shapes,
+    counted_shapes,
+    demands_of,
+    expected_of,
+    left_of,
+    shapes_of,
+    variant_rows,
+    would_help,
+)
 from fleetctl.problem import Problem
 
 if TYPE_CHECKING:
     from fleetctl.planner.cold import ColdFloor
-    from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
 @dataclass(slots=True)
@@ -67,7 +79,7 @@ class _Draft:
     fleet: ResolvedFleet
     inventory: Inventory
     options: PlanOptions
-    shapes: Mapping[str, ReplicaShape]
+    shapes: Shapes
     state: LiveState
     limits: Limits
     quotas: Quotas
@@ -81,6 +93,8 @@ class _Draft:
     before: Ledger
     """What was free before this plan."""
     packed: WithinQuotas = field(init=False)
+    no_room: Set[int] = frozenset()
+    """The places of the models that found no room."""
     tries: Tries = field(init=False)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
@@ -98,9 +112,19 @@ class _Draft:
         return self.placer.ledger
 
     @property
+    def variants(self) -> Set[str]:
+        """The keys of the models with more than one variant."""
+        return {key for key, shapes in self.shapes.items() if len(shapes) > 1}
+
+    @property
     def created(self) -> Counter[int]:
         """The number of new replicas, by the place of their model in the file."""
         return Counter(replica.demand.place for replica, _ in self.placed)
+
+    @property
+    def created_of_each(self) -> Counter[Option]:
+        """The same of each variant."""
+        return Counter(replica.demand.option for replica, _ in self.placed)
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -125,15 +149,14 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
 def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Draft:
     """Compare the fleet with what runs: what is missing, what of it is allowed, and what is free."""
-    shapes = {model.key: replica_shape(model, inventory.nodes, fleet.policies, inventory) for model in fleet.models}
+    shapes = shapes_of(fleet, inventory)
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    wanted = [Demand(shapes[model.key], state.models[model.key].to_create(model),
-                     len(state.models[model.key].live), model.priority, place)
-              for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
+    wanted = [demand for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None
+              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
-    ledger = open_ledger(inventory, fleet.policies, state, shapes, limits.closed, limits.cards)
+    ledger = open_ledger(inventory, fleet.policies, state, counted_shapes(shapes), limits.closed, limits.cards)
     return _Draft(fleet, inventory, options, shapes, state, limits, Quotas(fleet, state), wanted, demands, allowed,
                   Placer(ledger), ledger.copied())
 
@@ -161,13 +184,26 @@ def _place(draft: _Draft) -> None:
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
     draft.bound = packed.packing.bound + len(limits.tries)
+    draft.no_room = packed.no_room | _variants_without_room(draft)
+
+
+def _variants_without_room(draft: _Draft) -> set[int]:
+    """Return the places of the models of which all that was asked for is placed, but too few of one variant."""
+    created, totals = draft.created_of_each, cache(lambda: draft.quotas.after(replica for replica, _ in draft.placed))
+    found = set[int]()
+    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in draft.variants).items():
+        model, state = draft.fleet.models[place], draft.state.models[demands[0].shape.key]
+        if any(created[one.option] < one.at_most and totals().leave(one)
+               for one in would_help(demands, model, state, created)):
+            found.add(place)
+    return found
 
 
 def _explain(draft: _Draft) -> None:
     """Say what is proven of the places, what is blocked and why, and what would help."""
     fleet, inventory, packed, state = draft.fleet, draft.inventory, draft.packed, draft.state
     placed, inquiry, repacked = [replica for replica, _ in draft.placed], None, None
-    if packed.no_room:  # imported only now: a third of the time of a small plan
+    if draft.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.exact.exact import repacked_bound
         from fleetctl.planner.placement.occupants import look_around, new_occupants
         from fleetctl.planner.placement.reasons.remedies import Additions, Inquiry
@@ -177,19 +213,23 @@ def _explain(draft: _Draft) -> None:
         occupants.replicas += new_occupants(draft.placed, fleet.models)
         repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    limited = sum(demand.missing for demand in packed.asked) < sum(demand.missing for demand in draft.allowed)
+    draft.blocked = Unplaced(
+        fleet, state, draft.wanted, [*packed.packing.placed, *draft.tries.placed], draft.limits, draft.tries,
+        draft.quotas, draft.no_room, inquiry).entries()
+    limited = count_missing(packed.asked) < count_missing(draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
-    waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else ""
+    waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else (
+        NONE_BEYOND_MAX if any(row.code == VARIANT_FULL for row in draft.blocked) else "")
     method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
-    draft.certificate = certify(draft.demands, placed, draft.bound, method, repacked)
-    draft.blocked = _blocked(draft, inquiry)
+    wanted = len(placed) + sum(row.replicas for row in draft.blocked)
+    draft.certificate = certify(wanted, len(placed), draft.bound, method, repacked)
     if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
             grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
             _place(grown)
             return grown.created
 
-        missing = sum(demand.missing for demand in draft.demands)
+        missing = count_missing(draft.demands)
         additions = Additions(inventory.nodes, missing, draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
@@ -199,45 +239,12 @@ def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
     from fleetctl.planner.growth import Growing
 
-    placed, created = [replica for replica, _ in draft.placed], draft.created
-    short = [replace(demand, missing=demand.missing - created[demand.place], live=demand.live + created[demand.place])
-             for demand in draft.allowed if demand.place in draft.packed.no_room]
+    placed = [replica for replica, _ in draft.placed]
+    short = left_of([demand for demand in draft.allowed if demand.place in draft.no_room], draft.created_of_each)
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
     draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
-
-
-def _blocked(draft: _Draft, inquiry: Inquiry | None) -> list[Blocked]:
-    models, limits, tries, quotas = draft.fleet.models, draft.limits, draft.tries, draft.quotas
-    placed = [*draft.packed.packing.placed, *tries.placed]
-    created, totals = draft.created, cache(lambda: quotas.after(placed))
-    outranked = cache(lambda priority: quotas.after(
-        replica for replica in placed if replica.demand.priority >= priority))
-    result: list[Blocked] = []
-    for demand in draft.wanted:
-        key = demand.shape.key
-        short, model = demand.missing - created[demand.place], draft.state.models[key]
-        if short <= 0:
-            continue
-        if model.barred:
-            code, message = model.barred
-            resumed = f"`{resume_command(model.pause)}` ends the pause" if model.pause and not model.claimed_by else ""
-            result.append(Blocked(model=key, replicas=short, code=code, message=message, no_remedy=resumed))
-        elif inquiry is not None and demand.place in draft.packed.no_room:
-            no_room = tries.no_room.get(demand.place, ())
-            shape, left = limits.narrowed(demand, no_room).shape, outranked(demand.priority).leave(demand)
-            blocked = inquiry.blocked(shape, short, demand.priority)
-            if left < short:
-                message = f"{blocked.message}; a quota leaves {left} of these {short}"
-                blocked = blocked.model_copy(update={"message": message})
-            explained = limits.explained(blocked, demand.place, no_room)
-            result.append(needs_room(explained, models[demand.place], model, created[demand.place]))
-        elif demand.place in limits.most:
-            result.append(limits.waiting(key, short, demand.place))
-        else:
-            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand)))
-    return result
 
 
 def _upkeep(
@@ -271,22 +278,31 @@ def _rows(
     created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
-    blocked = {row.model: row for row in draft.blocked}
+    blocked, of_each = {row.model: row for row in draft.blocked}, draft.created_of_each
+
+    def kept_off(model: ResolvedModel, place: int) -> str:
+        texts = [limits.kept_off(one, (place, number), draft.inventory, taken[place])
+                 for number, one in enumerate(model.alternatives)]
+        names = [f"{one.variant}: " if len(model.variants) > 1 else "" for one in model.alternatives]
+        return "; ".join(f"{name}{text}" for name, text in zip(names, texts, strict=True) if text)
+
     return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
                       in_place=in_place.get(model.key, ""), ready_in=ready_in.get(model.key, ""),
                       blocked=blocked.get(model.key), left_out=draft.options.left_out(model.key, model.labels),
-                      avoided=limits.kept_off(model, place, draft.inventory, taken[place]) if place in taken else "")
+                      avoided=kept_off(model, place) if place in taken else "",
+                      variants=variant_rows(model, draft.state.models[model.key], place, of_each))
             for place, model in enumerate(draft.fleet.models)]
 
 
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
-    from fleetctl.planner.placement.memory import memory_notes  # for models that are described
+    from fleetctl.planner.placement.memory import GroupOf, memory_notes  # for models that are described
 
-    placed = defaultdict[tuple[str, str], set[str]](set)
+    placed = defaultdict[GroupOf, set[str]](set)
     for new, _ in draft.placed:
+        variant = new.demand.model_in(draft.fleet.models).variant
         for assigned in new.assignments:
             if assigned.seat.claim.wants_card:
-                placed[new.demand.shape.key, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
+                placed[new.demand.shape.key, variant, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
     return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, draft.inventory)
 
 
@@ -311,7 +327,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
                        {reload["reload"]["actorId"] for reload in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    acted_on = {action["model"] for action in actions}
+    acted_on = {(action["model"], action["specHash"]) for action in actions}
     waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
         created=Counter(action["model"] for action in starts) + waiting, waiting=waiting.total(),
@@ -330,7 +346,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             "prefetch": sum(floor.onto.values()) if floor else 0}),
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on},
+               for model in alternatives_of(fleet) if (model.key, model.spec_hash) in acted_on},
         actions=ACTIONS.validate_python(actions),
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
@@ -370,15 +386,12 @@ def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], dri
     )
 
 
-def certify(
-    demands: Sequence[Demand], placed: Sequence[Placed], bound: int, method: str, repacked: int | None = None
-) -> Certificate:
-    """Return the certificate for all `demands`, including those that the packer did not get.
+def certify(wanted: int, count: int, bound: int, method: str, repacked: int | None = None) -> Certificate:
+    """Return the certificate of `count` new replicas of all that are `wanted`, including what the packer did not get.
 
     `bound` = of the new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
     if running replicas could be moved; left out if it is not higher.
     """
-    count, wanted = len(placed), sum(demand.missing for demand in demands)
     if not wanted or count == wanted:
         bound, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
@@ -391,12 +404,11 @@ def certify(
 
 
 def expect(
-    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Shapes
 ) -> list[Expected]:
     """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
-    ours = [(model, state.models[model.key]) for model in fleet.models]
-    models = [Expected(shapes[model.key], own.to_create(model), max(model.replicas, len(own.live)))
-              for model, own in ours]
+    models = [one for model in fleet.models
+              for one in expected_of(model, state.models[model.key], shapes[model.key])]
     counted = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     others = Counter(
         ReplicaShape("", (GroupShape("", 1, tuple(  # their selectors are unknown
@@ -409,7 +421,7 @@ def expect(
 
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
-    reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "",
+    reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "", variants: Sequence[VariantRow] = (),
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
 
@@ -424,7 +436,7 @@ def model_row(
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
         startup_bytes=model.loaded_bytes, longest_start=model.longest_start_s, reason="-",
-        labels=dict(model.labels), source=model.source,
+        labels=dict(model.labels), source=model.source, variants=list(variants),
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
@@ -498,29 +510,11 @@ def _worst(replicas: Sequence[Replica]) -> str:
 
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
     """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
-    progress = f"{row.current} current of {row.wanted}"
+    progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
     removable = min(row.outdated, max(0, row.live - row.starting - row.not_ready - row.wanted))
     if not removable:
-        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
+        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {names}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
-    return f"{progress}; outdated, {step}: {_outdated(model, state)}"
-
-
-def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, created: int) -> Blocked:
-    """Return the entry with the code UPDATE_NEEDS_ROOM if the target is reached and only an update lacks room.
-
-    This does not check whether the new spec would fit in the place of an outdated replica.
-    """
-    outdated, live = state.outdated(model), len(state.live)
-    if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
-        return blocked
-    serving = max(0, sum(map(serves, state.live)) - 1)
-    return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
-        f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
-        f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})
-
-
-def _outdated(model: ResolvedModel, state: ModelState) -> str:
-    return some([f"{model.key}/{replica.replica_id}" for replica in state.live if is_outdated(replica, model)])
+    return f"{progress}; outdated, {step}: {names}"

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, variant_of
 from fleetctl.planner.placement.claims import Position, ReplicaShape
-from fleetctl.planner.placement.demand import Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.greedy import MovablePacking, take_again
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
@@ -28,10 +28,10 @@ MAX_TRIED = 8
 class Warm(NamedTuple):
     """A WARM replica with the weights that the file wants, and the node of each of its members.
 
-    `current` = it also ran with the spec of the file.
+    It is of one variant, and is promoted to no other. `current` = it also ran with the spec of the file.
     """
 
-    place: int
+    option: Option
     replica_id: int
     current: bool
     seats: SeatNodes
@@ -44,10 +44,10 @@ def promoted(
 
     `states` = by place of the model in the file; `start` = the mark of the ledger before any of them was placed.
     """
-    shapes = {replica.demand.place: replica.demand.shape for replica in placed}
+    demands = {replica.demand.option: replica.demand for replica in placed}
     numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
-    warm = [candidate for place, shape in shapes.items()
-            for candidate in _warm(models[place], shape, states[place], numbers, place)]
+    warm = [candidate for demand in demands.values()
+            for candidate in _warm(models[demand.place], demand, states[demand.place], numbers)]
     if not warm:
         return [(replica, None) for replica in placed]
     ledger.undo(start)
@@ -61,21 +61,21 @@ def promoted(
 
 
 def _warm(
-    model: ResolvedModel, shape: ReplicaShape, state: ModelState, numbers: Mapping[str, int], place: int
+    model: ResolvedModel, demand: Demand, state: ModelState, numbers: Mapping[str, int]
 ) -> Iterator[Warm]:
-    """Yield the replicas of a model that may be promoted."""
-    free = state.not_hot_ids
-    ranks = members_by_rank(model)
+    """Yield the replicas of a model that may be promoted to what a demand of it asks for."""
+    free, wants, shape = state.not_hot_ids, model.alternatives[demand.variant], demand.shape
+    ranks = members_by_rank(wants)
     if not ranks:
         return
     weights = {seat.position: ranks[seat.group][seat.rank].weights for seat in shape.seats}
     wanted = {position: needed.index if needed else None for position, needed in weights.items()}
     for replica in sorted(state.not_hot, key=lambda replica: replica.replica_id or 0):
-        if replica.replica_id in free and is_warm_with(replica, wanted) and all(
-                member.node_id in numbers for member in replica.members):
+        if replica.replica_id in free and variant_of(model, replica) == demand.variant and is_warm_with(
+                replica, wanted) and all(member.node_id in numbers for member in replica.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in replica.members}
-            yield Warm(place, replica.replica_id or 0, model.has_spec(replica.spec_hash), seats)
+            yield Warm(demand.option, replica.replica_id or 0, wants.has_spec(replica.spec_hash), seats)
 
 
 class _Promotion:
@@ -118,7 +118,7 @@ class _Promotion:
     def _free(self, warm: Warm) -> list[Placed]:
         """Return the replicas of its model without an id, last one first."""
         return [replica for number, replica in reversed(self._packing.placed.items())
-                if replica.demand.place == warm.place and number not in self._ids]
+                if replica.demand.option == warm.option and number not in self._ids]
 
 
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:

@@ -16,7 +16,7 @@ from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.policy import policy_at
 
@@ -85,7 +85,10 @@ class Quotas:
         limit = {demand.place: min(demand.missing, at_most.get(demand.place, NO_LIMIT)) for demand in demands}
         granted: Counter[int] = Counter()
         usages = self._usages(placed)
-        for demand, most in _in_turn(demands):
+        smallest: dict[int, Demand] = {}  # which variants are placed is known later
+        for demand in sorted(demands, key=lambda demand: _least_gpus(demand.shape)):
+            smallest.setdefault(demand.place, demand)
+        for demand, most in _in_turn([*smallest.values()]):
             gpus, place = _least_gpus(demand.shape), demand.place
             own = usages.get(demand.shape.key, [])
             count = min([limit[place] - granted[place], most, *(usage.more(gpus) for usage in own)])
@@ -115,9 +118,9 @@ class Quotas:
 
     def after(self, placed: Iterable[Placed]) -> Totals:
         """Return the quotas after all of `placed` is counted."""
-        found, most = list(placed), dict[int, int]()
+        found, most = list(placed), dict[Option, int]()
         for one in found:
-            most[one.demand.place] = max(one.gpus, most.get(one.demand.place, 0))
+            most[one.demand.option] = max(one.gpus, most.get(one.demand.option, 0))
         return Totals(self._fleet, self._usages(found), most)
 
     def allow(self, shape: ReplicaShape, gpus: Sequence[int]) -> tuple[int, str]:
@@ -131,7 +134,8 @@ class Quotas:
                 usage.add(1, gpus[count])
             count += 1
         need = gpus[count] if count < len(gpus) else max(gpus, default=0)
-        demand, totals = Demand(shape, 1, 1, 0, 0), Totals(self._fleet, {shape.key: own}, {0: need})
+        demand = Demand(shape, 1, 1, 0, 0)
+        totals = Totals(self._fleet, {shape.key: own}, {demand.option: need})
         return count, "" if totals.leave(demand) else totals.why(demand, "new")
 
     def _usages(self, placed: Iterable[Placed] = ()) -> dict[str, list[_Usage]]:
@@ -146,11 +150,11 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The quotas of each model after a plan; `most` = the most GPUs of one new replica, by place."""
+    """The quotas of each model after a plan; `most` = the most GPUs of one new replica, by model and variant."""
 
     fleet: ResolvedFleet
     usages: Mapping[str, Sequence[_Usage]]
-    most: Mapping[int, int]
+    most: Mapping[Option, int]
 
     def leave(self, demand: Demand) -> int:
         """Return how many more replicas of this demand the quotas allow."""
@@ -176,7 +180,7 @@ class Totals:
         return f"{sums}; {policy_at(self.fleet, 'quotas', selected, one.number)}"
 
     def _need(self, demand: Demand) -> int:
-        return max(_least_gpus(demand.shape), self.most.get(demand.place, 0))
+        return max(_least_gpus(demand.shape), self.most.get(demand.option, 0))
 
 
 @dataclass(frozen=True, slots=True)

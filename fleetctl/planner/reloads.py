@@ -21,11 +21,12 @@ from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import action_of, lifecycle_of, unclaimed
 from fleetctl.planner.cooling import Limits, find_limits
-from fleetctl.planner.live import ModelState, is_outdated
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.live import ModelState, is_outdated, variant_of
+from fleetctl.planner.placement.demand import Demand, Option
 from fleetctl.planner.policy import protecting
 
 MORE_CHANGED = "more than index or view of its weights has changed (fleetctl replace)"
+OTHER_VARIANT = "the file does not have its variant, and only its weights may change in place (fleetctl replace)"
 NOT_READY = "not ready"
 
 
@@ -38,7 +39,7 @@ def find_reloads(
     Replicas with an unknown spec come first, since they may be reloading already.
     """
     documents, summaries = list[dict[str, Any]](), dict[str, str]()
-    places = [demand.place for demand in demands if fleet.models[demand.place].reload]
+    places = list(dict.fromkeys(demand.place for demand in demands if fleet.models[demand.place].reload))
     if not places:
         return documents, summaries
     names = {node.id: node.name for node in inventory.nodes}
@@ -49,16 +50,18 @@ def find_reloads(
         state = states[model.key]
         outdated = [replica for replica in state.live if is_outdated(replica, model)]
         outdated.sort(key=lambda replica: replica.spec_hash != UNKNOWN_SPEC)
-        ended, by_objection = _ended(model, failures), dict[str, list[str]]()
-        left = limits.most.get(place, len(outdated))
+        by_objection = dict[str, list[str]]()
+        ended = [_ended(one, failures) for one in model.alternatives]
+        left = [limits.most.get((place, number), len(outdated)) for number in range(len(model.alternatives))]
         for replica in outdated:
-            name = f"{model.key}/{replica.replica_id}"
-            objection = ((state.pause and state.paused) or _objection(fleet, model, replica) or ended
-                         or _cooling(limits, place, replica, left))
+            name, variant = f"{model.key}/{replica.replica_id}", variant_of(model, replica)
+            objection = (state.pause and state.paused) or (
+                OTHER_VARIANT if variant is None else _objection(fleet, model.alternatives[variant], replica)
+                or ended[variant] or _cooling(limits, (place, variant), replica, left[variant]))
             by_objection.setdefault(objection, []).append(name)
-            if not objection:
-                left -= 1
-                documents.append(_document(model, replica, names))
+            if variant is not None and not objection:
+                left[variant] -= 1
+                documents.append(_document(model.alternatives[variant], replica, names))
         summaries[model.key] = "; ".join(
             f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
             for text, which in sorted(by_objection.items()))
@@ -86,11 +89,11 @@ def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
         "again until the spec changes, or with --ignore-cooldown")
 
 
-def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
+def _cooling(limits: Limits, of: Option, replica: Replica, left: int) -> str:
     """Return why the breaker leaves a replica alone: its spec cools, everywhere or on one of its nodes."""
     if left <= 0:
-        return limits.why[place]
-    avoided, tried = limits.avoided.get(place, {}), limits.tried.get(place, ())
+        return limits.why[of]
+    avoided, tried = limits.avoided.get(of, {}), limits.tried.get(of, ())
     return next((avoided[node] for member in replica.members
                  if (node := member.node_id or "") in avoided and node not in tried), "")
 

@@ -53,20 +53,24 @@ class _Source(NamedTuple):
 
 
 def add_weights(
-    actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
+    actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, Sequence[ReplicaShape]],
     inventory: Inventory, nodes: Sequence[LedgerNode],
 ) -> None:
     """Add `weights`, with sources, best first, to each member of the actions whose model has weights.
 
-    `nodes` = those of the ledger, whose policy may limit the ports at which the member serves them.
+    `shapes` = of each alternative of a model, by its key. `nodes` = those of the ledger, whose policy may limit the
+    ports at which the member serves them.
     """
-    by_key = {model.key: members_by_rank(model) for model in models}
-    all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, NodeFetch]]()
+    by_variant = {(one.key, one.variant): (members_by_rank(one), shape) for model in models
+                  for one, shape in zip(model.alternatives, shapes[model.key], strict=True)}
+    all_near = domain_labels([shape for found in shapes.values() for shape in found])
+    needed = list[tuple[dict[str, Any], Weights, NodeFetch]]()
     for action in actions:
-        for member in action["members"] if by_key[action["model"]] else ():
-            ranks = by_key[action["model"]][member["group"]]
+        of_group, shape = by_variant[action["model"], action.get("variant", "")]
+        for member in action["members"] if of_group else ():
+            ranks = of_group[member["group"]]
             if weights := ranks[member["rank"]].weights:
-                own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
+                own_first = dict.fromkeys((*domain_labels([shape]), *all_near))
                 view = view_of(weights, variables_of(action, member, ranks))
                 needed.append((member, weights, NodeFetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}

@@ -75,7 +75,7 @@ class _Known:
     def __init__(self, models: Sequence[ResolvedModel], inventory: Inventory) -> None:
         self._models = {model.key: model for model in models}
         self._names = {node.id: node.name for node in inventory.nodes}
-        self._times: dict[tuple[str, str], dict[str, Any] | None] = {}
+        self._times: dict[tuple[str, str, str], dict[str, Any] | None] = {}
         self._sizes = Counter[str]()
         has_run, holds = set[tuple[str, str]](), set[tuple[str, str]]()
         starts = list[tuple[str, Start]]()
@@ -100,10 +100,15 @@ class _Known:
 
     def time_of(self, action: dict[str, Any]) -> dict[str, Any] | None:
         """Return the TimeToReady of a create as a document with sorted keys; None if nothing is known."""
-        how, key = self._how(action), action["model"]
-        if (key, how) not in self._times:
-            self._times[key, how] = self._from_starts(self._models[key], how)
-        return self._times[key, how] or self._from_bytes(action, how)
+        key = action["model"], action["specHash"], self._how(action)
+        if key not in self._times:
+            self._times[key] = self._from_starts(self._spec_of(*key[:2]), key[2])
+        return self._times[key] or self._from_bytes(action, key[2])
+
+    def _spec_of(self, model: str, spec_hash: str | None) -> ResolvedModel:
+        """Return the model, or the variant of it with this spec; the first one if there is none."""
+        found = self._models[model].alternatives
+        return next((one for one in found if one.has_spec(spec_hash)), found[0])
 
     def _how(self, action: dict[str, Any]) -> str:
         found = set(self._weights_from(action["members"]))
@@ -150,7 +155,7 @@ class _Known:
 
     def _loaded_by(self, start: Start) -> int:
         """Return how many bytes a start has loaded on the node with most of them; 0 = unknown."""
-        model = self._models.get(start.model)
+        model = self._spec_of(start.model, start.spec_hash) if start.model in self._models else None
         described = model.description.loaded // max(1, len(start.node_ids)) if model and model.description else 0
         return start.bytes or described
 
@@ -161,6 +166,7 @@ class _Known:
             if weights := member.get("weights"):
                 offered = next((source["bytes"] for source in weights["sources"] if source["bytes"]), 0)
                 by_node[member["nodeId"]] += offered or self._sizes[weights["artifact"]]
-        description, nodes = self._models[action["model"]].description, {one["nodeId"] for one in action["members"]}
+        description = self._spec_of(action["model"], action["specHash"]).description
+        nodes = {one["nodeId"] for one in action["members"]}
         described = description.loaded // len(nodes) if description else 0
         return max(by_node.values(), default=0) or described

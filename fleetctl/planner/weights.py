@@ -60,10 +60,10 @@ def by_rank(group: WorkerGroup) -> list[Member]:
     return [member for member in members for _ in range(member.count or 1)]
 
 
-def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
+def domain_labels(shapes: Sequence[ReplicaShape]) -> tuple[str, ...]:
     """Return the labels by which models define what is near: those of sameLabel, then those of spread."""
-    same = [shape.same_label for shape in shapes.values()]
-    spread = [shape.spread.label for shape in shapes.values() if shape.spread]
+    same = [shape.same_label for shape in shapes]
+    spread = [shape.spread.label for shape in shapes if shape.spread]
     return tuple(dict.fromkeys(label for label in (*same, *spread) if label))
 
 

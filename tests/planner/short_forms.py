@@ -4,17 +4,19 @@ Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many ca
 unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `labels`, `state`, `measured`
 {card: bytes}, `share` {card: 0..1}, `processes` {card: as in the inventory}, `unified`, `used` {GPU, CPU, memory}, the
 notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`, `id`, `node` or
-`nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how
-long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`, `uuids`, `indices`. A
-start has `model`, `hash`, `node` or `nodes`, `seconds`, `ago`, and perhaps `artifact`, `weights`, `bytes`. A model has
-`key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`,
-`copies`, `gang: {gpus, vram, workers, ...}` in short.
+`nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `variant`, `restarts`,
+`ready` (how long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`,
+`uuids`, `indices`. A start has `model`, `hash`, `node` or `nodes`, `seconds`, `ago`, and perhaps `artifact`, `weights`, `bytes`. A model has
+`key`, `replicas`, `surge`, `labels`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`,
+`copies`, `gang: {gpus, vram, workers, ...}` in short; or `variants`, each with a `name`, perhaps `min` and `max`, and
+one of these.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -24,7 +26,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_duration, parse_gpus
 from fleetctl.documents.selector import parse_label_selector
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, engine_hash
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, engine_hash, in_variants
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 
@@ -74,7 +76,8 @@ def short_replica(replica: dict[str, Any]) -> Replica:
     return Replica.model_validate({
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
-        "specHash": replica.get("hash"), "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
+        "specHash": replica.get("hash"), "variant": replica.get("variant"),
+        "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
         **{key: replica[key] for key in (
             "restartMax", "restartsUsed", "since", "error", "notReadySince", "notReadyReason") if key in replica},
         "constructed": replica.get("constructed", True), "readyAt": before(replica.get("ready")),
@@ -118,6 +121,11 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
 
 def short_model(model: dict[str, Any], line: int = 1) -> ResolvedModel:
     """Return a resolved model from its short form."""
+    if "variants" in model:
+        shared = {key: value for key, value in model.items() if key != "variants"}
+        variants = [replace(short_model({**shared, **one}, line), variant=one["name"], least=one.get("min", 0),
+                            most=one.get("max")) for one in model["variants"]]
+        return in_variants(variants, variants[0].source)
     groups = model.get("workers") or [_short_group(model)]
     for group in groups:
         for member in group["members"]:

@@ -80,7 +80,7 @@ def crash_loop(joins: list[int], minutes: int = 10 * 60) -> list[int]:
             "at": moment_at(start + 60 * (at + 2))}) for number, at in enumerate(tries)]
         now = BASE.model_copy(update={"observed_at": moment_at(start + 60 * minute), "nodes": nodes,
                                       "failures": failures})
-        found = find_cooled(fleet, now).models.get("m")
+        found = find_cooled(fleet, now).models.get(("m", ""))
         tries += [minute] if found is None or found.over else []
     return tries
 
@@ -116,13 +116,13 @@ def test_in_random_histories_nothing_cools_without_three_failures_or_after_a_suc
         cooled = find_cooled(FLEET, inventory)
         real = [one for one in inventory.failures if one.at and one.code not in NO_FAILURES]
         ready = [one for one in inventory.replicas if not one.restarts]
-        for key, found in cooled.models.items():
+        for (key, _), found in cooled.models.items():
             mine = [one for one in real if (one.model, one.spec_hash) == (key, "h")]
             success = max((one.ready_at or "" for one in ready if (one.model, one.spec_hash) == (key, "h")), default="")
             assert len(later_than(mine, success)) >= 3
             assert set(map(id, found.failures)) <= set(map(id, mine))
             assert len(found.node_ids) != 1
-        for key, left_out in cooled.avoided.items():
+        for (key, _), left_out in cooled.avoided.items():
             for node_id in left_out:
                 assert sum(one.model == key and one.spec_hash == "h" and node_id in one.node_ids for one in real) >= 3
         for node_id, found in cooled.nodes.items():
@@ -158,7 +158,7 @@ def test_plans_do_not_depend_on_the_order_in_which_ray_lists_failures() -> None:
         on_node = Counter(member.node_id for action in plan.actions for member in action.members)
         assert all(on_node[node_id] <= one.over for node_id, one in cooled.nodes.items())
         of_model = Counter((action.model, member.node_id) for action in plan.actions for member in action.members)
-        assert all(of_model[key, node_id] <= one.over for key, own in cooled.avoided.items()
+        assert all(of_model[key, node_id] <= one.over for (key, _), own in cooled.avoided.items()
                    for node_id, one in own.items())
 
 
@@ -305,7 +305,7 @@ def test_each_of_many_nodes_is_tried_once() -> None:
     inventory = short_inventory({"nodes": [{"name": f"n{number:03}", "gpus": 8} for number in range(600)]})
     fleet = short_fleet({"models": [{"key": "m", "replicas": 700, "gpus": 1}]})
     ids = [node.id for node in inventory.nodes]
-    limits, demand = Limits(avoided={0: dict.fromkeys(ids, "")}, tried={0: ids}), Demand(
+    limits, demand = Limits(avoided={(0, 0): dict.fromkeys(ids, "")}, tried={(0, 0): ids}), Demand(
         replica_shape(fleet.models[0]), 700, 0, 0, 0)
     placer = Placer(open_ledger(inventory, (), sort_out(inventory, "lab", ())))
     assert placer.place(limits.narrowed(demand).shape) is None
@@ -338,7 +338,7 @@ def test_a_clock_that_is_ahead_does_not_prolong_a_cooldown() -> None:
     skewed = inventory.model_copy(update={"failures": [
         one.model_copy(update={"at": "2026-01-01T06:00:00Z"}) for one in inventory.failures]})
     found = find_cooled(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h"}]}), skewed)
-    assert found.models["m"].until == 1_767_225_600 + 300
+    assert found.models["m", ""].until == 1_767_225_600 + 300
     assert "until 00:05 UTC" in plan.blocked[0].message
 
 

@@ -10,8 +10,6 @@ from oracle.hard_cases import FAMILIES
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.plan import Certificate
-from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.plan import certify
 
 Short = dict[str, Any]
@@ -23,8 +21,7 @@ def certificate_of(models: list[Short], nodes: list[Short], **more: Any) -> Cert
 
 
 def written(placed: int, wanted: int, most: int, repacked: int | None = None) -> Certificate:
-    demand = Demand(ReplicaShape("m", ()), wanted, 0, 0, 0)
-    return certify([demand], [Placed(demand, ())] * placed, most, "counting", repacked)
+    return certify(wanted, placed, most, "counting", repacked)
 
 
 def test_a_plan_at_its_bound_is_optimal() -> None:

@@ -46,11 +46,11 @@ def test_the_next_try_is_when_the_first_running_cooldown_ends() -> None:
 
 def test_a_cooldown_doubles_with_each_further_failure_up_to_the_longest() -> None:
     for count, seconds in ((3, 300), (4, 600), (5, 1200), (6, 2400), (7, 3600), (60, 3600), (1_200, 3600)):
-        found = cools(ago(*[f"{minute}m" for minute in range(count, 0, -1)])).avoided["m"]["a"]
+        found = cools(ago(*[f"{minute}m" for minute in range(count, 0, -1)])).avoided["m", ""]["a"]
         assert (found.until, found.over, len(found.failures)) == (NOW - 60 + seconds, False, count)
     many = cools(ago(*[f"{minute}m" for minute in range(1_200, 0, -1)]), policy={"cooldown": {"first": "1.5s"}})
-    assert many.avoided["m"]["a"].until == NOW - 60 + 3600
-    [ended] = cools(ago("7m", "6m", "5m")).avoided["m"].values()
+    assert many.avoided["m", ""]["a"].until == NOW - 60 + 3600
+    [ended] = cools(ago("7m", "6m", "5m")).avoided["m", ""].values()
     assert (ended.until, ended.over) == (NOW, True)
 
 
@@ -58,7 +58,7 @@ def test_failures_are_listed_from_oldest_to_newest_and_the_last_one_counts() -> 
     found = cools([*ago("2m", model="x"), *ago("1m", "4m", model="y"), *ago("3m", model="z")]).nodes["a"]
     assert [one.model for one in found.failures] == ["y", "z", "x", "y"]
     assert found.until == NOW - 60 + 300
-    assert [one.at for one in cools(ago("1m", "3m", "2m")).avoided["m"]["a"].failures] == [
+    assert [one.at for one in cools(ago("1m", "3m", "2m")).avoided["m", ""]["a"].failures] == [
         before("3m"), before("2m"), before("1m")]
 
 
@@ -69,50 +69,50 @@ def test_failures_are_listed_from_oldest_to_newest_and_the_last_one_counts() -> 
 def test_failures_are_in_a_row_if_none_is_more_than_a_day_and_the_longest_cooldown_from_the_next(
     times: tuple[str, ...], is_row: bool
 ) -> None:
-    assert ("a" in cools(ago(*times)).avoided.get("m", {})) == is_row
+    assert ("a" in cools(ago(*times)).avoided.get(("m", ""), {})) == is_row
 
 
 def test_failures_before_a_long_gap_no_longer_count() -> None:
-    assert len(cools(ago("60h", "59h", "3m", "2m", "1m")).avoided["m"]["a"].failures) == 3
+    assert len(cools(ago("60h", "59h", "3m", "2m", "1m")).avoided["m", ""]["a"].failures) == 3
 
 
 def test_failures_after_a_success_are_in_a_row_whatever_was_before_it() -> None:
     success = {"model": "m", "hash": "h", "node": "a", "ago": "9m"}
     found = cools(ago("30m", "20m", "4m", "3m", "2m"), successes=[success])
-    assert len(found.avoided["m"]["a"].failures) == 3
+    assert len(found.avoided["m", ""]["a"].failures) == 3
 
 
 def test_each_model_of_a_fleet_cools_for_its_own_failures() -> None:
     failures = [{**one, "model": model} for model, count in (("m", 1), ("n", 3), ("p", 3)) for one in THREE[:count]]
     inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}, {"name": "b", "gpus": 8}], "failures": failures})
-    assert list(find_cooled(FLEET, inventory).models) == ["n", "p"]
+    assert list(find_cooled(FLEET, inventory).models) == [("n", ""), ("p", "")]
 
 
 def test_a_success_clears_its_spec_everywhere_for_the_model_and_only_its_own_node_for_the_pair() -> None:
     failures = [*ago("6m", "5m", "4m"), *ago("6m", "5m", "4m", node="b")]
-    assert sorted(cools(failures).avoided["m"]) == ["a", "b"]
+    assert sorted(cools(failures).avoided["m", ""]) == ["a", "b"]
     for successes, models, left_out in (
             ([{"model": "m", "hash": "h", "node": "a", "ago": "1m"}], [], ["b"]),
             ([{"model": "m", "hash": "h", "node": "a", "ago": one} for one in ("1m", "9m")], [], ["b"]),
             ([{"model": "m", "hash": "h", "node": "a", "ago": "4m"}], [], ["b"]),
             ([{"model": "m", "hash": "h", "node": "c", "ago": "1m"}], [], ["a", "b"]),
-            ([{"model": "m", "hash": "h", "node": "a", "ago": "7m"}], ["m"], ["a", "b"]),
-            ([{"model": "m", "hash": "k", "node": "a", "ago": "1m"}], ["m"], ["a", "b"])):
+            ([{"model": "m", "hash": "h", "node": "a", "ago": "7m"}], [("m", "")], ["a", "b"]),
+            ([{"model": "m", "hash": "k", "node": "a", "ago": "1m"}], [("m", "")], ["a", "b"])):
         found = cools(failures, successes=successes)
-        assert (list(found.models), sorted(found.avoided.get("m", {}))) == (models, left_out), successes
+        assert (list(found.models), sorted(found.avoided.get(("m", ""), {}))) == (models, left_out), successes
 
 
 def test_successes_at_one_time_may_be_of_known_and_unknown_specs() -> None:
     found = cools(ago("6m", "5m", "4m"), successes=[
         {"model": "m", "hash": spec, "node": "b", "ago": "7m"} for spec in ("h", None)])
-    assert list(found.avoided["m"]) == ["a"]
+    assert list(found.avoided["m", ""]) == ["a"]
 
 
 def test_a_running_replica_is_a_success_if_it_was_never_restarted() -> None:
     ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
     assert not cools(ago("6m", "5m", "4m"), replicas=[ready])
     for other in ({"restarts": 1}, {"ready": None}, {"state": "RESTARTING"}, {"hash": "k"}, {"model": "n"}):
-        assert list(cools(ago("6m", "5m", "4m"), replicas=[{**ready, **other}]).avoided["m"]) == ["a"], other
+        assert list(cools(ago("6m", "5m", "4m"), replicas=[{**ready, **other}]).avoided["m", ""]) == ["a"], other
 
 
 BROKEN = [one for model in "xyz" for one in ago("3m", model=model)]
@@ -161,13 +161,13 @@ def test_failures_at_one_time_have_an_order_whatever_rays_is() -> None:
     by_actor = [one.model_copy(update={"actor_id": actor}) for one, actor in zip(
         inventory.failures, ("z", None, "b", "a"), strict=True)]
     for failures in (by_actor, by_actor[::-1]):
-        found = find_cooled(FLEET, inventory.model_copy(update={"failures": failures})).avoided["m"]["a"]
+        found = find_cooled(FLEET, inventory.model_copy(update={"failures": failures})).avoided["m", ""]["a"]
         assert [one.actor_id for one in found.failures] == [None, "a", "b", "z"]
 
 
 def test_what_only_one_spec_did_says_nothing_about_a_node() -> None:
     found = cools(ago("4m", "3m", "2m"))
-    assert (list(found.nodes), list(found.avoided), list(found.avoided["m"])) == ([], ["m"], ["a"])
+    assert (list(found.nodes), list(found.avoided), list(found.avoided["m", ""])) == ([], [("m", "")], ["a"])
 
 
 def test_cards_cool_alone_if_all_failures_were_on_them_and_their_node_has_others() -> None:
@@ -212,7 +212,7 @@ def test_a_spec_has_the_failures_of_its_former_hash() -> None:
     inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}, {"name": "b", "gpus": 8}], "failures": [
         {**one, "hash": name} for one, name in zip(THREE, ("former", "h", "former"), strict=True)]})
     fleet = replace(FLEET, models=(replace(FLEET.models[0], former_hash="former"),))
-    assert list(find_cooled(fleet, inventory).models) == ["m"]
+    assert list(find_cooled(fleet, inventory).models) == [("m", "")]
     assert list(find_cooled(FLEET, inventory).models) == []
 
 
@@ -227,26 +227,26 @@ def test_failed_reloads_and_failed_starts_are_counted_apart() -> None:
     assert not any(find_cooled(FLEET, two_each, reloads=which) for which in (False, True))
     three_each = inventory.model_copy(update={"failures": [*inventory.failures, *reloads.failures]})
     for which in (False, True):
-        [found] = find_cooled(FLEET, three_each, reloads=which).avoided["m"].values()
+        [found] = find_cooled(FLEET, three_each, reloads=which).avoided["m", ""].values()
         assert [one.reload for one in found.failures] == [which] * 3
 
 
 def test_a_model_cools_for_failures_on_several_or_unknown_nodes_and_not_for_those_on_one() -> None:
     several = cools([*ago("4m", "3m"), *ago("2m", node="b")])
-    assert (list(several.models), several.avoided) == (["m"], {})
-    assert list(cools([{**one, "nodes": []} for one in ago("4m", "3m", "2m")]).models) == ["m"]
+    assert (list(several.models), several.avoided) == ([("m", "")], {})
+    assert list(cools([{**one, "nodes": []} for one in ago("4m", "3m", "2m")]).models) == [("m", "")]
     assert list(cools(ago("4m", "3m", "2m")).models) == []
-    assert list(cools([*ago("4m", "3m"), *ago("2m", nodes=["a", "b"])]).models) == ["m"]
+    assert list(cools([*ago("4m", "3m"), *ago("2m", nodes=["a", "b"])]).models) == [("m", "")]
 
 
 def test_a_pair_of_a_model_and_a_node_needs_its_own_failures() -> None:
     gang = ago("4m", "3m", "2m", nodes=["b", "a"])
-    assert list(cools(gang).avoided["m"]) == ["a", "b"]
-    assert list(cools(gang, nodes=["a", {"name": "b", "joined": "1m"}]).avoided["m"]) == ["a"]
-    assert list(cools(gang, nodes=["a", {"name": "b", "state": "DEAD"}]).avoided["m"]) == ["a"]
+    assert list(cools(gang).avoided["m", ""]) == ["a", "b"]
+    assert list(cools(gang, nodes=["a", {"name": "b", "joined": "1m"}]).avoided["m", ""]) == ["a"]
+    assert list(cools(gang, nodes=["a", {"name": "b", "state": "DEAD"}]).avoided["m", ""]) == ["a"]
     assert cools(gang, nodes=["c"]).avoided == {}
     many = list("hgfedcba")
-    assert list(cools(ago("4m", "3m", "2m", nodes=many), nodes=many).avoided["m"]) == many[::-1], "in a fixed order"
+    assert list(cools(ago("4m", "3m", "2m", nodes=many), nodes=many).avoided["m", ""]) == many[::-1], "in a fixed order"
 
 
 @pytest.mark.parametrize(("joined", "cooling"), [
@@ -254,9 +254,9 @@ def test_a_pair_of_a_model_and_a_node_needs_its_own_failures() -> None:
 ], ids=["with the last failure", "since", "with the first", "before", "long before"])
 def test_a_usable_node_that_joined_since_gives_a_model_another_chance(joined: str, cooling: bool) -> None:
     failures = [*ago("4m", "3m"), *ago("2m", node="b")]
-    assert ("m" in cools(failures, nodes=["a", "b", {"name": "c", "joined": joined}]).models) == cooling
+    assert (("m", "") in cools(failures, nodes=["a", "b", {"name": "c", "joined": joined}]).models) == cooling
     closed = {"name": "c", "joined": joined, "gpus": 0}
-    assert "m" in cools(failures, nodes=["a", "b", closed]).models
+    assert ("m", "") in cools(failures, nodes=["a", "b", closed]).models
 
 
 def test_a_node_that_joins_later_than_the_longest_cooldown_after_the_first_row_is_no_chance() -> None:

@@ -94,7 +94,7 @@ def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
     drawn: tuple[ResolvedFleet, Inventory, list[dict[str, Any]]], random: Any
 ) -> None:
     fleet, inventory, actions = drawn
-    shapes = {one.key: replica_shape(one) for one in fleet.models}
+    shapes = {one.key: (replica_shape(one),) for one in fleet.models}
     again = deepcopy(actions)
     add_weights(actions, fleet.models, shapes, inventory, ())
     ready = {f"{one.model}/{one.replica_id}": one.members[0] for one in inventory.replicas

@@ -8,11 +8,12 @@ Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Assigned, SeatNodes
 
@@ -44,6 +45,10 @@ class Demand:
     least: int = 0
     most: int | None = None
     counted_units: int | None = None
+
+    def model_in(self, models: Sequence[ResolvedModel]) -> ResolvedModel:
+        """Return what it asks for: its model of those of the fleet file, or the variant of it."""
+        return models[self.place].alternatives[self.variant]
 
     @property
     def option(self) -> Option:

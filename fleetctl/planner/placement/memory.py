@@ -6,6 +6,7 @@ A replica is only kept off where the bound is certain (`sizing/card_bytes.py`), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 
 from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.inventory import Inventory
@@ -19,8 +20,10 @@ from fleetctl.sizing.fit import CardKind, Fit, judge
 from fleetctl.sizing.groups import cards_of, line_of
 
 SHOWN = 5
-GroupNodes = Mapping[tuple[str, str], Set[str]]
-"""Ids of nodes, by model key and name of a worker group."""
+GroupOf = tuple[str, str, str]
+"""A model key, the name of a variant (empty in a model without variants), and that of a worker group."""
+GroupNodes = Mapping[GroupOf, Set[str]]
+"""Ids of nodes."""
 
 
 def kinds_of_cards(nodes: Iterable[LedgerNode]) -> dict[str, CardKind]:
@@ -68,16 +71,17 @@ def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Seq
     `seen` tells where the same spec is ready, or was: such cards are large enough.
     """
     names, kinds = {node.id: node.name for node in nodes}, kinds_of_cards(nodes)
-    for model in models:
+    for model in chain.from_iterable(one.alternatives for one in models):
         for group in model.workers if model.description is not None else ():
-            by_kind = grouped((kinds[node_id], names[node_id]) for node_id in placed.get((model.key, group.name), ())
-                              if node_id in kinds)
+            by_kind = grouped((kinds[node_id], names[node_id])
+                              for node_id in placed.get((model.key, model.variant, group.name), ()) if node_id in kinds)
             for kind, on in sorted(by_kind.items()):
                 fit = fit_of(model, group, kind, kinds.values())
                 if fit is None or fit.kind == "fits" or (seen is not None and any(
                         kinds.get(node_id) == kind for node_id in proven_on(model, seen).get(group.name, ()))):
                     continue
-                of = f"group {group.name} " if len(model.workers) > 1 else ""
+                of = f"variant {model.variant} " if model.variant else ""
+                of += f"group {group.name} " if len(model.workers) > 1 else ""
                 yield Note(code="MODEL_MAY_NOT_FIT", level="warning", model=model.key, node_count=len(on),
                            nodes=sorted(on)[:SHOWN], message=f"{of}on {some(sorted(on), SHOWN)}: {fit.text}"
                                                              f"{f'; {fit.remedy}' if fit.remedy else ''}")

@@ -1,0 +1,158 @@
+"""The variants of models in a plan: their shapes, how many of each are missing, and why none of them has room.
+
+A model without variants has one alternative, itself, and comes out as if nobody had thought of variants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Blocked, VariantRow
+from fleetctl.documents.quantity import count_of, grouped
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.live import ModelState
+from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
+from fleetctl.planner.placement.demand import Demand, Expected, Option
+
+Shapes = Mapping[str, tuple[ReplicaShape, ...]]
+"""By model key, the shape of each alternative, preferred first."""
+VARIANT_FULL, NONE_BEYOND_MAX = "VARIANT_FULL", "a variant at its maximum gets no more replicas"
+COUNTS_LAST = ("COOLING_DOWN", VARIANT_FULL)
+"""Codes that say less of a model than what another variant lacks."""
+
+
+def shapes_of(fleet: ResolvedFleet, inventory: Inventory) -> Shapes:
+    """Return the shapes of all models on the nodes of an inventory."""
+    return {model.key: tuple([replica_shape(one, inventory.nodes, fleet.policies, inventory)
+                              for one in model.alternatives]) for model in fleet.models}
+
+
+def counted_shapes(shapes: Shapes) -> dict[str, ReplicaShape]:
+    """Return one shape for each model, by key: all of its replicas count in the spread of that one."""
+    return {key: next((shape for shape in found if shape.spread is not None), found[0])
+            for key, found in shapes.items()}
+
+
+def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[ReplicaShape], place: int) -> list[Demand]:
+    """Return what a model misses, one demand for each alternative; `place` = that of the model in the file.
+
+    A variant gets replicas beyond its own minimum only as far as the target asks for them: what another variant lacks
+    to its minimum is no reason for more of this one.
+    """
+    missing, live = state.to_create(model), len(state.live)
+    if not model.variants:
+        return [Demand(shapes[0], missing, live, model.priority, place)]
+    below, found = state.below_target(model), list[Demand]()
+    lacking, room = state.below_minimum(model), _room(model, state)
+    for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
+        limit = max(below, lacking[number]) if one.most is None else min(room[number], max(below, lacking[number]))
+        found.append(Demand(
+            shape, missing, live, model.priority, place, variant=number, least=min(lacking[number], limit),
+            most=None if limit >= missing else limit, counted_units=shapes[0].gpu_units if number else None))
+    return found
+
+
+def _room(model: ResolvedModel, state: ModelState) -> list[int]:
+    """Return how many new replicas the maximum of each variant allows; during an update, outdated ones do not count."""
+    outdated = min(model.surge, state.outdated(model))
+    return [0 if one.most is None else max(0, one.most - live + min(outdated, live))
+            for one, live in zip(model.variants, state.live_of_each(model), strict=True)]
+
+
+def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:
+    """Return whether a variant has as many replicas, `created` ones included, as its maximum allows."""
+    return bool(model.variants) and model.variants[number].most is not None and created >= _room(model, state)[number]
+
+
+def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
+                  ) -> int:
+    """Return how many replicas of one model are missing after a plan; `demands` = all of this model."""
+    new = sum(created[demand.option] for demand in demands)
+    if not model.variants:
+        return demands[0].missing - new
+    lacking = zip(demands, state.below_minimum(model), strict=True)
+    return max(state.below_target(model) - new,
+               sum(max(0, least - created[demand.option]) for demand, least in lacking))
+
+
+def left_of(demands: Sequence[Demand], created: Counter[Option]) -> list[Demand]:
+    """Return what is left of demands of which some replicas were created."""
+    of_model = Counter[int]()
+    for (place, _), count in created.items():
+        of_model[place] += count
+    return [replace(
+        demand, missing=demand.missing - of_model[demand.place], live=demand.live + of_model[demand.place],
+        least=max(0, demand.least - created[demand.option]),
+        most=None if demand.most is None else max(0, demand.most - created[demand.option])) for demand in demands]
+
+
+def would_help(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
+               ) -> list[Demand]:
+    """Return those of a model's demands of which one more replica would be one less missing."""
+    if not model.variants or state.below_target(model) > sum(created[one.option] for one in demands):
+        return list(demands)
+    least = state.below_minimum(model)
+    return [demand for demand in demands if created[demand.option] < least[demand.variant]]
+
+
+def full_entry(model: ResolvedModel, number: int, live: int, created: int, replicas: int) -> Blocked:
+    """Return the entry of a variant that has reached its maximum."""
+    most = model.variants[number].most
+    new = f" and {created} new" if created else ""
+    return Blocked(model=model.key, replicas=replicas, code=VARIANT_FULL,
+                   message=f"its maximum of {count_of(most or 0, 'replica')} is reached: {live} live{new}",
+                   no_remedy="a higher max of the variant, in the fleet file")
+
+
+def folded(model: ResolvedModel, entries: Sequence[tuple[int, Blocked]]) -> Blocked:
+    """Return one entry for a model from those of its alternatives, by their places, preferred first.
+
+    Its code is that of the preferred one; of what would make room, the smallest is told.
+    """
+    if len(model.variants) <= 1:
+        return entries[0][1]
+    rows = [(model.variants[number].variant, entry) for number, entry in entries]
+    codes = [entry.code for _, entry in rows]
+    code = next((code for code in codes if code not in COUNTS_LAST), codes[0])
+    first = next(entry for _, entry in rows if entry.code == code)
+    making = min((one for one in rows if one[1].make_room), default=None, key=lambda one: (
+        len(one[1].make_room), sum(gone.frees for gone in one[1].make_room)))
+    adding = min((one for one in rows if one[1].would_fit), default=None, key=lambda one: (
+        sum(new.gpus * new.nodes for new in one[1].would_fit), sum(new.nodes for new in one[1].would_fit)))
+    remedies = grouped((entry.no_remedy, name) for name, entry in rows if entry.no_remedy and not (making or adding))
+    return first.model_copy(update={
+        "message": _together([(name, entry.message) for name, entry in rows]),
+        "reasons": [reason.model_copy(update={"variant": name}) for name, entry in rows for reason in entry.reasons],
+        "make_room": [gone.model_copy(update={"variant": making[0]}) for gone in making[1].make_room] if making else [],
+        "would_fit": [new.model_copy(update={"variant": adding[0]}) for new in adding[1].would_fit] if adding else [],
+        "no_remedy": "; ".join(text if len(names) == len(rows) else f"{', '.join(names)}: {text}"
+                               for text, names in remedies.items())})
+
+
+def _together(messages: Sequence[tuple[str, str]]) -> str:
+    """Return the reasons of variants in one sentence: `neither a (needs 8 free GPUs) nor b (needs 1 free GPU)`."""
+    texts = {text for _, text in messages}
+    if len(messages) == 1:
+        return ": ".join(messages[0])
+    if len(texts) == 1:
+        return f"{'both' if len(messages) == 2 else 'each'} of {', '.join(name for name, _ in messages)}: {texts.pop()}"
+    return "neither " + " nor ".join(f"{name} ({text})" for name, text in messages)
+
+
+def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[ReplicaShape]) -> list[Expected]:
+    """Return what else is expected of a model: what is missing as its first variant, and more of what runs."""
+    live, missing = state.live_of_each(model), state.to_create(model)
+    others = sum(live[1:])
+    first = Expected(shapes[0], missing, max(model.replicas, len(state.live)) - others)
+    return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
+
+
+def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option]
+                 ) -> list[VariantRow]:
+    """Return the row of each variant of a model; none without variants."""
+    return [VariantRow(name=one.variant, live=live, create=created[place, number], least=one.least, most=one.most)
+            for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))
+            ] if model.variants else []
