@@ -78,8 +78,7 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
         return
     from fleetctl.planner.placement.memory import fit_of, kinds_of_cards, memory_notes  # for models that are described
 
-    nodes = [LedgerNode(node.id, node.name, node.state, node.all_labels, policy_of(node, fleet.policies), node.gpus)
-             for node in seen.nodes]
+    nodes = [LedgerNode.of(node, policy_of(node, fleet.policies)) for node in seen.nodes]
     kinds, running = kinds_of_cards(nodes), defaultdict[tuple[str, str], set[str]](set)
     models = {model.key: model for model in fleet.models}
     for replica in seen.replicas:

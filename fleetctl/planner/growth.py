@@ -23,6 +23,7 @@ from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import Packing
+from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, fewest, ledger_with
 from fleetctl.planner.quotas import Quotas, Totals, pack_within
@@ -60,6 +61,12 @@ class Growing:
     @cached_property
     def _shapes(self) -> list[NodeShape]:
         return [NodeShape(next_node(one, nodes), None) for one, nodes in zip(self.types, self._living, strict=True)]
+
+    @cached_property
+    def _prices(self) -> list[int | None]:
+        """What a new node of each type costs an hour; None = unknown."""
+        return [effective_policy(self.policies, one.node.labels).price if one.price is None else one.price
+                for one in self.types]
 
     def find(
         self, short: Sequence[Demand], quotas: Quotas, state: LiveState, placed: Sequence[Placed],
@@ -125,7 +132,7 @@ class Growing:
         one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
         keeps = sorted(node.id for node in self._living[at] if short or node.id in used)
         return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
-                      nodes=count, max=one.max,
+                      nodes=count, max=one.max, price=self._prices[at],
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
     def _explained(

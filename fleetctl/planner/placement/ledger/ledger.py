@@ -67,6 +67,11 @@ class LedgerNode:
     total: Amounts | None = None
     """All that Ray has there, of which a claim is a share; None = unknown."""
 
+    @classmethod
+    def of(cls, node: Node, policy: EffectivePolicy) -> LedgerNode:
+        """Return a node of the inventory with its policy."""
+        return cls(node.id, node.name, node.state, node.all_labels, policy, node.gpus, node.resources.total)
+
     @property
     def open(self) -> bool:
         """Whether new members may be placed here at all."""
