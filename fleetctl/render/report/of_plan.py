@@ -27,7 +27,7 @@ from fleetctl.documents.plan import (
     PlanPrice,
 )
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import count_of, format_price, grouped, plural, some
+from fleetctl.documents.quantity import count_of, format_price, grouped, plural
 from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.replica_text import group_alike, ids_text, replica_name
@@ -135,11 +135,16 @@ def price_sentence(price: PlanPrice, change: PlanChange | None = None) -> str:
     total = f"cost {format_price(price.total)} an hour"
     sentence = (f"Adds {format_price(price.adds)} an hour{part}; the fleet's replicas then {total}"
                 if price.adds or part else f"The fleet's replicas {total}")
+    return f"{sentence}{without_price(price)}"
+
+
+def without_price(price: PlanPrice) -> str:
+    """Return the end of a sentence about a price: the nodes that are not in it; "" if all are."""
     if not price.unpriced:
-        return sentence
-    names = f" ({some(price.examples)})" if 0 < price.unpriced == len(price.examples) else ""
-    has = "has" if price.unpriced == 1 else "have"
-    return f"{sentence}, without {count_of(price.unpriced, 'node')} that {has} no price{names}"
+        return ""
+    names = f" ({', '.join(price.examples)})" if price.unpriced == len(price.examples) else ""
+    have = "has" if price.unpriced == 1 else "have"
+    return f", without {count_of(price.unpriced, 'node')} that {have} no price{names}"
 
 
 def certificate_sentence(certificate: Certificate) -> str:
