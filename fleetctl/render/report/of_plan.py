@@ -386,7 +386,7 @@ def growth_table(growth: Sequence[Growth]) -> Table:
     rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas),
              *(["?" if one.price is None else format_price(one.price)] if priced else [])) for one in needed]
     columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
-               Column("models", "for", name=True), *([Column("price", "an hour each", numeric=True)] if priced else []))
+               Column("models", "for", name=True), *([Column("price", "an hour each")] if priced else []))
     line = "{name}: {nodes}, at most {max}; for {models}" + ("; {price} an hour each" if priced else "")
     return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), limit=LINES_SHOWN,
                  line=line)

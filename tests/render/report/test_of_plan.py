@@ -190,3 +190,7 @@ def test_new_nodes_have_their_price() -> None:
     assert priced.rows == (("l4", "2", "4", "2 of m", "0.8"),)
     assert plain.rows == (("l4", "2", "4", "2 of m"),)
     assert plain.line == "{name}: {nodes}, at most {max}; for {models}"
+    out = io.StringIO()
+    print_report(plan_report(plan(growth=[growth(800_000), growth(None)])), Console(file=out, width=120))
+    line = "+ l4: 2 nodes, at most 4; for 2 of m;"
+    assert f"{line} 0.8 an hour each\n  {line} ? an hour each" in out.getvalue()
