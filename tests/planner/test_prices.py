@@ -1,0 +1,103 @@
+"""What a replica costs an hour: its share of the price of its nodes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from short_forms import plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.ledger import LedgerNode, open_ledger
+from fleetctl.planner.placement.prices import price_of
+from fleetctl.render.plan_json import saved_plan_json
+
+GIB = 1 << 30
+
+
+def priced(node: dict[str, Any], *policies: dict[str, Any]) -> LedgerNode:
+    inventory = short_inventory({"nodes": [{"name": "a", **node}]})
+    fleet = short_fleet({"nodes": list(policies)})
+    return open_ledger(inventory, fleet.policies, sort_out(inventory, fleet.name, {})).nodes[0]
+
+
+@pytest.mark.parametrize(("claim", "price"), [
+    (Claim(gpus=8 * SHARE), 20_000_000),
+    (Claim(gpus=SHARE, cpus=4 * SHARE), 2_500_000),
+    (Claim(gpus=SHARE // 4), 625_000),
+    (Claim(vram=20 * GIB), 625_000),
+    (Claim(cpus=4 * SHARE), 0),
+])
+def test_a_member_costs_its_share_of_the_nodes_cards(claim: Claim, price: int) -> None:
+    assert price_of(claim, priced({"gpus": 8, "vram": "80Gi", "cpus": 64}, {"price": 20})) == price
+
+
+def test_a_member_costs_its_share_of_the_cpus_only_where_there_are_no_cards() -> None:
+    node = priced({"gpus": 0, "cpus": 96}, {"price": 4})
+    assert price_of(Claim(cpus=2 * SHARE), node) == 83_333
+    assert price_of(Claim(memory=GIB), node) == 0
+    assert price_of(Claim(cpus=2 * SHARE), priced({"gpus": 0, "cpus": 0}, {"price": 4})) == 0
+
+
+def test_the_last_entry_that_sets_a_price_wins() -> None:
+    node = {"gpus": 1, "labels": {"pool": "x"}}
+    assert price_of(Claim(gpus=SHARE), priced(node)) is None
+    assert price_of(Claim(gpus=SHARE), priced(node, {"price": 3}, {"selector": {"pool": "x"}, "price": 0},
+                                              {"selector": {"pool": "y"}, "price": 9}, {"cordon": False})) == 0
+
+
+NODES = [{"name": "h", "gpus": 8, "labels": {"pool": "h"}}, {"name": "l", "gpus": 3, "labels": {"pool": "l"}},
+         {"name": "c", "gpus": 0, "cpus": 4, "labels": {"pool": "c"}}]
+PRICES = [{"selector": {"pool": "h"}, "price": 20}, {"selector": {"pool": "l"}, "price": 1},
+          {"selector": {"pool": "c"}, "price": 0.25}]
+
+
+def document(policies: list[dict[str, Any]], models: list[dict[str, Any]], *live: dict[str, Any],
+             **more: Any) -> dict[str, Any]:
+    plan = plan_for(short_fleet({"nodes": policies, "models": models, **more}),
+                    short_inventory({"nodes": NODES, "replicas": list(live)}))
+    return plan.model_dump(mode="json", by_alias=True)
+
+
+def test_a_plan_says_what_it_adds_and_what_the_fleet_costs_then() -> None:
+    models = [{"key": "big", "replicas": 2, "gpus": 4, "selector": {"pool": "h"}},
+              {"key": "small", "replicas": 3, "gpus": 1, "selector": {"pool": "l"}},
+              {"key": "tool", "replicas": 1, "cpus": 1, "selector": {"pool": "c"}}]
+    live = {"model": "big", "id": 0, "node": "h", "gpus": 4}
+    foreign = {"model": "other", "id": 0, "node": "h", "gpus": 1, "fleet": "another"}
+    assert document(PRICES, models, live)["price"] == {"adds": 11_062_500, "total": 21_062_500}, "thirds add up to 1"
+    assert document(PRICES, models[:1], live, foreign)["price"] == {"adds": 0, "total": 10_000_000}, "no room for 4"
+
+
+def test_nodes_without_a_price_are_named_and_left_out_of_the_sums() -> None:
+    models = [{"key": "small", "replicas": 3, "gpus": 1, "selector": {"pool": "l"}},
+              {"key": "tool", "replicas": 1, "cpus": 1, "selector": {"pool": "h"}}]
+    assert document(PRICES[:1], models)["price"] == {"adds": 0, "total": 0, "unpriced": 1, "examples": ["l"]}
+    assert document(PRICES[1:], models)["price"] == {"adds": 1_000_000, "total": 1_000_000}, "takes no card of h"
+
+
+def test_a_plan_that_waits_for_new_nodes_adds_their_whole_price() -> None:
+    grow = [{"name": "l", "max": 4, "node": {"gpus": 3, "cpus": 8, "memory": "64Gi", "labels": {"pool": "l"}}}]
+    models = [{"key": "small", "replicas": 4, "gpus": 1, "selector": {"pool": "l"}}]
+    found = document(PRICES, models, grow=grow)
+    assert found["price"] == {"adds": 2_000_000, "newNodes": 1_000_000, "total": 2_000_000}
+    assert found["growth"][0]["price"] == 1_000_000
+    found = document(PRICES, models, grow=[{**grow[0], "price": 0.5}])
+    assert found["price"] == {"adds": 1_500_000, "newNodes": 500_000, "total": 1_500_000}
+    assert document(PRICES[:1], models, grow=grow)["price"] == {
+        "adds": 0, "total": 0, "unpriced": 2, "examples": ["l"]}
+
+
+def test_a_fleet_without_prices_has_the_same_plan_as_before_and_imports_nothing_for_them(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [{"key": "small", "replicas": 3, "gpus": 1}]
+    monkeypatch.setitem(sys.modules, "fleetctl.planner.placement.prices", None)  # its import fails
+    fleet, seen = short_fleet({"nodes": [{"cordon": False}], "models": models}), short_inventory({"nodes": NODES})
+    text = saved_plan_json(plan_for(fleet, seen))
+    assert "price" not in text.lower()
+    with pytest.raises(ImportError):
+        document(PRICES, models)
