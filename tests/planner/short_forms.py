@@ -6,10 +6,10 @@ unknown), `reported` (how many of them the cluster reports), `cpus`, `memory`, `
 notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`, `id`, `node` or
 `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `variant`, `restarts`,
 `ready` (how long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`, `message`,
-`uuids`, `indices`. A start has `model`, `hash`, `node` or `nodes`, `seconds`, `ago`, and perhaps `artifact`, `weights`, `bytes`. A model has
-`key`, `replicas`, `surge`, `labels`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`,
-`copies`, `gang: {gpus, vram, workers, ...}` in short; or `variants`, each with a `name`, perhaps `min` and `max`, and
-one of these.
+`uuids`, `indices`. A start has `model`, `hash`, `node` or `nodes`, `seconds`, `ago`, and perhaps `artifact`, `weights`,
+`bytes`. A model has `key`, `replicas`, `surge`, `labels`, and either `workers` in full or `gpus`, `vram`, `cpus`,
+`memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short; or `variants`, each with a `name`, perhaps
+`min` and `max`, and one of these.
 """
 
 from __future__ import annotations
