@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from short_forms import short_fleet, short_inventory
@@ -11,7 +12,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger.ledger import open_ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, score
 from fleetctl.planner.placement.problem import Problem, state_problem
@@ -26,6 +27,25 @@ def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
     demands = [Demand(shapes[key], max(0, model.replicas - live[key]), live[key], model.priority, place)
                for place, model in enumerate(fleet.models) if (key := model.key)]
     return state_problem(demands, open_ledger(inventory, fleet.policies, state, shapes))
+
+
+def stated_demands(fleet: ResolvedFleet, inventory: Inventory) -> tuple[list[Demand], Ledger]:
+    """Return the demands of a fleet of models with variants, and its ledger, before anything is placed."""
+    shapes = {model.key: replica_shape(model.alternatives[0]) for model in fleet.models}
+    state = sort_out(inventory, fleet.name, shapes)
+    demands = []
+    for place, model in enumerate(fleet.models):
+        live = len(state.models[model.key].live)
+        running = Counter(model.variant_of(replica.spec_hash, replica.variant)
+                          for replica in state.models[model.key].live)
+        least = [max(0, one.least - running[number]) for number, one in enumerate(model.alternatives)]
+        missing = max(model.replicas - live, sum(least), 0)
+        first = replica_shape(model.alternatives[0]).gpu_units
+        for number, one in enumerate(model.alternatives):
+            most = None if one.most is None else max(0, one.most - running[number])
+            demands.append(Demand(replica_shape(one), missing, live, model.priority, place, number, least[number], most,
+                                  first))
+    return demands, open_ledger(inventory, fleet.policies, state, shapes)
 
 
 def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more: Any) -> Problem:

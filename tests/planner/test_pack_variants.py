@@ -94,7 +94,23 @@ def test_a_minimum_of_a_variant_comes_before_further_replicas_of_the_same_priori
     assert packed([wide, model], [node("a", 8, "a100")])[0] == {"wide/0": 3, "m/1": 1}
 
 
+def test_a_replica_counts_the_units_of_the_first_variant_whichever_is_chosen() -> None:
+    """On three cards, the model whose variant takes two of them is not worth more for that."""
+    two = {"key": "two", "replicas": 2, "live": 1, "variants": [{"gpus": 1, **cards("h100")}, {"gpus": 2}]}
+    one = {"key": "one", "replicas": 2, "live": 1, "gpus": 1}
+    assert packed([two, one], [node("a", 3, "a100")])[0] == {"one/0": 2}
+
+
+def test_another_variant_yields_to_a_model_that_has_only_this_one() -> None:
+    choice = {"key": "choice", "replicas": 4, "variants": [{"gpus": 1, **cards("h100")}, {"gpus": 1, **cards("l4")}]}
+    only = {"key": "only", "replicas": 4, "gpus": 1, **cards("h100")}
+    placed, packing = packed([choice, only], [node("h", 4, "h100"), node("l", 4, "l4")])
+    assert placed == {"only/0": 4, "choice/1": 4}
+    assert packing.bound == 8
+
+
 def test_slots_count_the_replicas_of_all_variants() -> None:
     model = {"key": "m", "replicas": 4, "variants": [{"gpus": 1}, {"gpus": 2}]}
-    placed, packing = packed([model], [{"name": "a", "gpus": 8}], [NodePolicy.model_validate({"maxReplicasPerModel": 3})])
+    three = NodePolicy.model_validate({"maxReplicasPerModel": 3})
+    placed, packing = packed([model], [{"name": "a", "gpus": 8}], [three])
     assert placed.total() == packing.bound == 3

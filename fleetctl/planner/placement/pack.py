@@ -157,13 +157,6 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
     if search.is_done:
         search.spread_out()
         return Packing(search.best, len(search.best))
-    if search.has_variants:
-        from fleetctl.planner.placement.exact.bound import upper_bound
-
-        counted = upper_bound(wanted, ledger)
-        search.spread_out()
-        search.restore_best()
-        return Packing(search.best, max(len(search.best), counted.replicas), f"slot count: {counted.method}")
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.use_exact(examine(search.problem, search.levels))

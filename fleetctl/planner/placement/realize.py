@@ -149,24 +149,31 @@ class PackingLayout:
 
 
 def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Placed]:
-    """Take the replicas of a layout on the ledger; the result is in order of creation."""
+    """Take the replicas of a layout on the ledger; the result is in order of creation.
+
+    Variants without cards come first: beside replicas of their model with cards they may find no slot.
+    """
     singles = [demand.shape.size == 1 for demand in problem.demands]
     members_of = _gang_members(layout, singles)
     demands_of = [demand.in_turn(count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
+    early = [demand.is_variant and not demand.shape.wants_cards for demand in problem.demands]
     placed: list[Placed] = []
-    for number, demand in enumerate(problem.demands):
-        if not singles[number]:
-            gangs = [[found for members in members_of.get((number, index), {}).values()
-                      for found in _split(demand, gang, members, problem)] for index, gang in enumerate(demand.gangs)]
-            together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
-            placed += _place_whole(problem, demand, together, demands_of[number], placer)
-    for piece, node in _in_turn(layout, singles):
-        model = next(demands_of[piece.demand], None)
-        if model is None:
-            continue
-        assignments = placer.take_at(model.shape, {model.shape.seats[0].position: node})
-        if assignments is not None:
-            placed.append(Placed(model, assignments))
+    for chosen in (early, [not one for one in early]):
+        for number, demand in enumerate(problem.demands):
+            if chosen[number] and not singles[number]:
+                gangs = [[found for members in members_of.get((number, index), {}).values()
+                          for found in _split(demand, gang, members, problem)]
+                         for index, gang in enumerate(demand.gangs)]
+                together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
+                placed += _place_whole(problem, demand, together, demands_of[number], placer)
+        alone = [single and one for single, one in zip(singles, chosen, strict=True)]
+        for piece, node in _in_turn(layout, alone):
+            model = next(demands_of[piece.demand], None)
+            if model is None:
+                continue
+            assignments = placer.take_at(model.shape, {model.shape.seats[0].position: node})
+            if assignments is not None:
+                placed.append(Placed(model, assignments))
     return placed
 
 

@@ -35,10 +35,12 @@ class Optimum:
 
     levels: dict[int, Level]
     proven: bool
+    cost: tuple[int, int] = (0, 0)
+    """Of the choice of variants: the GPU share taken, and the places in order of preference, summed up."""
 
     @property
     def vector(self) -> tuple[int, ...]:
-        return tuple(value for level in self.levels.values() for value in level)
+        return *(value for level in self.levels.values() for value in level), *(-value for value in self.cost)
 
     @property
     def replicas(self) -> int:
@@ -52,6 +54,11 @@ class _Counted:
     ask: Ask
     replicas: Any
     served: Any
+    least: Any
+    """Its replicas that are among the least of its variant."""
+    where: dict[int, list[Any]]
+    """The replicas by node, and by value of its spread's label, if its model has variants and either is limited."""
+    values: dict[str, list[Any]]
 
 
 def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
@@ -77,7 +84,11 @@ def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
         values = list(solver.response_proto.solution)
         for value, _ in group:
             model.add(value >= solver.value(value))
-    return Optimum({priority: _level(counted, priority, values) for priority in question.priorities}, proven)
+    made = [(one.ask, values[one.replicas.index]) for one in counted]
+    varied = any(ask.variant for ask, _ in made)
+    cost = (sum(ask.units * count for ask, count in made), sum(ask.variant * count for ask, count in made))
+    return Optimum({priority: level_of(made, priority) for priority in question.priorities}, proven,
+                   cost if varied else (0, 0))
 
 
 def _hint(model: Any, values: list[int]) -> None:
@@ -86,10 +97,13 @@ def _hint(model: Any, values: list[int]) -> None:
         model.add_hint(model.get_int_var_from_proto_index(number), value)
 
 
-def _level(counted: list[_Counted], priority: int, values: list[int]) -> Level:
-    level = [(one.ask, values[one.replicas.index]) for one in counted if one.ask.priority == priority]
-    return Level(sum(min(replicas, ask.unserved) for ask, replicas in level),
-                 sum(ask.units * replicas for ask, replicas in level), sum(replicas for _, replicas in level))
+def level_of(made: list[tuple[Ask, int]], priority: int) -> Level:
+    """Return the level reached with some replicas of each ask."""
+    level = [(ask, replicas) for ask, replicas in made if ask.priority == priority]
+    varied = {ask.keys for ask, replicas in level if ask.together is not None and ask.unserved and replicas}
+    return Level(sum(min(replicas, ask.unserved) for ask, replicas in level if ask.together is None) + len(varied)
+                 + sum(min(replicas, ask.least) for ask, replicas in level),
+                 sum(ask.counts * replicas for ask, replicas in level), sum(replicas for _, replicas in level))
 
 
 def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, int]]:
@@ -97,13 +111,18 @@ def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, i
     stages: list[tuple[Any, int]] = []
     for priority in priorities:
         level = [one for one in counted if one.ask.priority == priority]
-        unit = gcd(*(one.ask.units for one in level)) or 1
+        unit = gcd(*(one.ask.counts for one in level)) or 1
         stages += [
-            (sum(one.served for one in level), sum(one.ask.unserved for one in level)),
-            (sum(one.ask.units // unit * one.replicas for one in level),
-             sum(one.ask.units // unit * one.ask.missing for one in level)),
+            (sum(one.served + one.least for one in level), sum(one.ask.unserved + one.ask.least for one in level)),
+            (sum(one.ask.counts // unit * one.replicas for one in level),
+             sum(one.ask.counts // unit * one.ask.missing for one in level)),
             (sum(one.replicas for one in level), sum(one.ask.missing for one in level)),
         ]
+    if any(one.ask.variant for one in counted):  # how many replicas there are is known by now
+        for cost in ({one.ask: one.ask.units for one in counted}, {one.ask: one.ask.variant for one in counted}):
+            unit, most = gcd(*cost.values()) or 1, max(cost.values())
+            stages.append((sum((most - cost[one.ask]) // unit * one.replicas for one in counted),
+                           sum((most - cost[one.ask]) // unit * one.ask.missing for one in counted)))
     return [(value, most) for value, most in stages if most]
 
 
@@ -127,20 +146,38 @@ def _state(model: Any, question: Question) -> list[_Counted]:
     counted = []
     for ask in question.asks:
         replicas = model.new_int_var(0, ask.missing, "")
-        served = model.new_int_var(0, ask.unserved, "")
+        served, least = model.new_int_var(0, ask.unserved, ""), model.new_int_var(0, ask.least, "")
         model.add(served <= replicas)
-        counted.append(_Counted(ask, replicas, served))
+        model.add(least <= replicas)
+        counted.append(one := _Counted(ask, replicas, served, least, {}, {}))
         if (ask.capped or ask.label) and ask.size > 1:
-            _one_by_one(model, question, ask, replicas, standing, cards)
+            one.where, one.values = _one_by_one(model, question, ask, replicas, standing, cards)
         else:
             where = _place(model, question, ask, ask.missing, replicas, standing, cards)
             if ask.capped:
                 _cap(model, question, ask, where)
+                one.where = where
             for value, room in ask.room:
-                model.add(sum(term for place in _on(question, ask, value) for term in where.get(place, ())) <= room)
+                one.values[value] = [term for place in _on(question, ask, value) for term in where.get(place, ())]
+                model.add(sum(one.values[value]) <= room)
+    for key in {one.ask.keys for one in counted if one.ask.together is not None}:
+        _share(model, question, [one for one in counted if one.ask.keys == key])
     for node, members, classes in zip(question.nodes, standing, cards, strict=True):
         _node_rows(model, node, members, classes)
     return counted
+
+
+def _share(model: Any, question: Question, variants: list[_Counted]) -> None:
+    """Limit what all variants of a model share: missing replicas, its first replica, slots, and values of a spread."""
+    model.add(sum(one.replicas for one in variants) <= variants[0].ask.together)
+    model.add(sum(one.served for one in variants) <= variants[0].ask.unserved)
+    for place, node in enumerate(question.nodes):
+        left = {one.ask: slots_left(node, one.ask.keys[0], wants_cards=one.ask.wants_cards) for one in variants}
+        for most in {room for room in left.values() if room is not None}:  # those with fewer slots are created first
+            model.add(sum(term for one in variants if (room := left[one.ask]) is not None and room <= most
+                          for term in one.where.get(place, ())) <= most)
+    for value, room in {value_room for one in variants for value_room in one.ask.room}:
+        model.add(sum(term for one in variants for term in one.values.get(value, ())) <= room)
 
 
 def _place(
@@ -214,7 +251,7 @@ def _cap(model: Any, question: Question, ask: Ask, where: dict[int, list[Any]]) 
 def _one_by_one(
     model: Any, question: Question, ask: Ask, replicas: Any, standing: list[dict[Want, list[Any]]],
     cards: list[Counter[CardClass]],
-) -> None:
+) -> tuple[dict[int, list[Any]], dict[str, list[Any]]]:
     """Place replica by replica: a replica takes one slot per node, whatever its number of members there."""
     exists = [model.new_int_var(0, 1, "") for _ in range(ask.missing)]
     model.add(sum(exists) == replicas)
@@ -237,6 +274,7 @@ def _one_by_one(
         _cap(model, question, ask, touched)
     for value, room in ask.room:
         model.add(sum(crowded[value]) <= room)
+    return touched, crowded
 
 
 def _node_rows(model: Any, node: SimNode, members: dict[Want, list[Any]], classes: Counter[CardClass]) -> None:

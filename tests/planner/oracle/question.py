@@ -7,6 +7,7 @@ the same claim at the same priority are one `Ask`: their replicas are interchang
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,11 +60,23 @@ class Ask:
     """How many more replicas may touch each value."""
     as_one: str = ""
     """All gangs of a replica are inside one value of this label; empty = no such rule."""
+    variant: int = 0
+    """Its place in order of preference among the variants of its model."""
+    least: int = 0
+    """How many of its replicas count like first ones: what its variant lacks of its own minimum."""
+    counted: int | None = None
+    """What a replica counts, in 1/10000 of a card; None = what it takes."""
+    together: int | None = None
+    """The missing replicas of all variants of its model; None = the model has no variants."""
+
+    @property
+    def counts(self) -> int:
+        return self.units if self.counted is None else self.counted
 
     @property
     def units(self) -> int:
         """The GPU share of one replica, in 1/10000."""
-        return sum(want.gpus * count * gang.copies for gang in self.gangs for want, count in gang.parts)
+        return sum(map(_units, self.gangs))
 
     @property
     def size(self) -> int:
@@ -93,6 +106,8 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
     live = _live(fleet, inventory)
     together: dict[tuple[object, ...], list[ResolvedModel]] = {}
     for model in fleet.models:
+        if model.variants:
+            continue
         if model.replicas > live[model.key]:
             gangs = _gangs(model)
             capped = _capped(model, gangs, nodes, model.replicas - live[model.key])
@@ -107,7 +122,31 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
             sum(model.replicas - live[model.key] for model in models),
             sum(live[model.key] == 0 for model in models), bool(capped), label, room, as_one,
         ))
-    return Question(tuple(asks), nodes, live)
+    varied = [ask for model in fleet.models if model.variants
+              for ask in _variant_asks(model, live[model.key], inventory, nodes, crowds)]
+    return Question((*asks, *varied), nodes, live)
+
+
+def _variant_asks(
+    model: ResolvedModel, live: int, inventory: Inventory, nodes: tuple[SimNode, ...], crowds: Crowds
+) -> Iterator[Ask]:
+    """Yield one ask for each variant of a model; those that may take nothing are left out."""
+    running = Counter(model.variant_of(replica.spec_hash, replica.variant) for replica in live_replicas(inventory)
+                      if replica.model == model.key)
+    least = [max(0, one.least - running[place]) for place, one in enumerate(model.variants)]
+    missing = max(model.replicas - live, sum(least))
+    for place, one in enumerate(model.variants):
+        most = missing if one.most is None else max(0, min(missing, one.most - running[place]))
+        if most:
+            gangs = _gangs(one)
+            label, room = _room(one, nodes, crowds)
+            yield Ask((model.key,), model.priority, gangs, most, int(live == 0), _capped(one, gangs, nodes, missing),
+                      label, room, _as_one(one), place, min(least[place], most),
+                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing)
+
+
+def _units(gang: Gang) -> int:
+    return sum(want.gpus * count * gang.copies for want, count in gang.parts)
 
 
 def _room(model: ResolvedModel, nodes: tuple[SimNode, ...], crowds: Crowds) -> tuple[str, tuple[tuple[str, int], ...]]:

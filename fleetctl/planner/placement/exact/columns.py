@@ -114,10 +114,16 @@ def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
     For a single gang whose ranks are on different nodes, both counts are equal.
     """
     slots = tally.slots(demand)
-    if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.missing)) >= demand.missing:
+    if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.model_missing)) >= demand.model_missing:
         return False
     first = demand.gangs[0]
     return demand.value_limit is not None or len(demand.gangs) > 1 or (first.copies, first.per_node) != (1, 1)
+
+
+def shares_slots(demand: DemandClass, tally: Tally) -> bool:
+    """Return whether a variant may lack slots that other variants of its model hold."""
+    slots = tally.slots(demand) if demand.is_variant else None
+    return slots is not None and int(slots.min(initial=demand.model_missing)) < demand.model_missing
 
 
 class Holdings:

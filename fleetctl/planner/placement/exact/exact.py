@@ -10,7 +10,8 @@ item sizes", 1987): an item of L cards takes L / s of the groups of s cards, whe
 they are still valid, since floor(a / s) + floor(b / s) <= floor((a + b) / s).
 
 A relaxation is maximized stage by stage, in order of priority; what an earlier stage reached stays fixed. A stage is
-the models served, the GPU share or the replicas of one priority. No plan has higher values, in this order, so a plan
+the models served, the GPU share or the replicas of one priority; the last three are what the choice of variants saves.
+ No plan has higher values, in this order, so a plan
 with exactly these values is proven best. If a search for whole numbers is needed, the stages of one priority form one
 objective, each weighing more than all later ones: a second search among the best points rarely finds any.
 """
@@ -31,12 +32,20 @@ from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.columns import SHARED, Grain, NodePool, Owner, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.columns import (
+    SHARED,
+    Grain,
+    NodePool,
+    Owner,
+    needs_replicas,
+    pool_nodes,
+    shares_slots,
+)
 from fleetctl.planner.placement.exact.linear import NODE_LIMIT, InfeasibleError, LinearModel
 from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.objective import Level, Levels
+from fleetctl.planner.placement.objective import Level, Levels, Saved, savings
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import PackingLayout, PlacedMember, creation_order
@@ -165,7 +174,7 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
         replicas = demand.missing if by_replica and needs_replicas(demand, tally) else 1
         columns += replicas * len(pools) * sum(
             len(gang.parts) for gang in demand.gangs
-            if gang.domain_label or (gang.size > 1 and by_node) or demand.value_limit)
+            if gang.domain_label or (gang.size > 1 and by_node) or demand.value_limit or shares_slots(demand, tally))
     return pools, columns
 
 
@@ -252,7 +261,9 @@ def climb(
                 index += 1
             if given and reached[:index] != given[:index] and not to_the_top:
                 break
-    levels = tuple(Level(*reached[index:index + 3]) for index in range(0, len(reached), 3))
+    parts = [tuple(reached[index:index + 3]) for index in range(0, len(reached), 3)]
+    count = len(relaxation.problem.priorities)
+    levels: Levels = (*(Level(*part) for part in parts[:count]), *(Saved(*part) for part in parts[count:]))
     return Climb(levels, reached == given, ascent.values, ascent.replicas())
 
 
@@ -264,7 +275,7 @@ def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
     ascent = _Ascent(relaxation)
     for stage, value in zip(_stages(relaxation), at_least, strict=False):
         ascent.keep(stage, value // stage.unit)
-    everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
+    everything = _stage(relaxation.model, dict.fromkeys(relaxation.totals, 1))
     try:
         return ascent.raise_to_top([everything], None)[0]
     except InfeasibleError:
@@ -294,11 +305,18 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
     for priority in relaxation.problem.priorities:
         level = [number for number, demand in enumerate(demands) if demand.priority == priority]
         unserved = [number for number in level if demands[number].unserved]
+        served = Counter({relaxation.served[number]: 1 for number in unserved})
+        served.update(relaxation.least[number] for number in level if number in relaxation.least)
         stages += [
-            _stage(relaxation.model, {relaxation.served[number]: 1 for number in unserved}),
-            _stage(relaxation.model, {relaxation.replicas[number]: demands[number].gpu_units for number in level}),
-            _stage(relaxation.model, {relaxation.replicas[number]: 1 for number in level}),
+            _stage(relaxation.model, served),
+            _stage(relaxation.model, {relaxation.totals[number]: demands[number].units for number in level}),
+            _stage(relaxation.model, {relaxation.totals[number]: 1 for number in level}),
         ]
+    if relaxation.problem.has_variants:
+        saving = savings(one for demand in demands for one in demand.demands)
+        saved = {column: saving[demand.demands[0].option]
+                 for column, demand in zip(relaxation.replicas, demands, strict=True)}
+        stages += [_stage(relaxation.model, {column: one[part] for column, one in saved.items()}) for part in range(3)]
     return stages
 
 

@@ -27,6 +27,7 @@ from fleetctl.planner.placement.exact.columns import (
     Owner,
     needs_replicas,
     picks_blindly,
+    shares_slots,
 )
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.ledger.cards import share_of
@@ -206,6 +207,14 @@ class Relaxation:
         """By class of demand: the column of its new replicas."""
         self.served: list[int] = []
         """By class of demand: the column that counts models with a first replica."""
+        self.totals: list[int] = []
+        """By class of demand: the column of the new replicas of its models, in all of their variants."""
+        self.least: dict[int, int] = {}
+        """By class of demand: the column of the replicas that a variant should get at least."""
+        self.touches: dict[tuple[int, int], list[int]] = {}
+        """By class of demand and pool: the columns of its replicas that touch the only node there."""
+        self.touched_values: dict[tuple[int, str], list[int]] = {}
+        """By class of demand and value of its spread's label: the columns of its replicas that touch it."""
         self.members: dict[MemberColumn, int] = {}
         """The columns of members, by what they count; without members that are not possible."""
         kinds = range(len(self.problem.kinds))
@@ -224,6 +233,9 @@ class Relaxation:
     def _build(self) -> None:
         for demand, maximum in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
             self._demand_columns(demand, maximum)
+        alternatives = self.problem.alternatives
+        for numbers in alternatives:
+            self._model_columns(numbers)
         for number, demand in enumerate(self.problem.demands):
             if self.by_replica and needs_replicas(demand, self.tally):
                 add_replica_rows(self, number, demand)
@@ -231,6 +243,9 @@ class Relaxation:
             self._demand_rows(number, demand)
             if demand.value_limit is not None:
                 self._limit_rows(number, demand, demand.value_limit)
+        for numbers in alternatives:
+            self._slot_rows(numbers)
+            self._value_rows(numbers)
         for kind, uses in sorted(self.shared.items()):
             self._shared_members(kind, uses)
         terms_of: list[list[Term]] = [[] for _ in self.pools]
@@ -244,12 +259,30 @@ class Relaxation:
     def _demand_columns(self, demand: DemandClass, maximum: int) -> None:
         replicas = self.model.column(maximum)
         self.replicas.append(replicas)
+        self.totals.append(replicas)
+        if demand.least:
+            self.least[len(self.replicas) - 1] = self._part_of(replicas, demand.least)
         if demand.unserved == demand.missing:
             self.served.append(replicas)
             return
-        served = self.model.column(min(maximum, demand.unserved))
-        self.served.append(served)
-        self.model.at_most([(served, 1), (replicas, -1)], 0)
+        self.served.append(self._part_of(replicas, demand.unserved))
+
+    def _model_columns(self, numbers: Sequence[int]) -> None:
+        """Add the columns and rows of what all variants of a model share: what it misses, and its first replica."""
+        demand, columns = self.problem.demands[numbers[0]], [self.replicas[number] for number in numbers]
+        total = self.model.column(min(demand.model_missing, sum(self.model.highs[column] for column in columns)))
+        self.model.row([*((column, 1) for column in columns), (total, -1)], 0, 0)
+        served = self._part_of(total, 1) if demand.unserved else total
+        for number in numbers:
+            self.totals[number], self.served[number] = total, served
+
+    def _part_of(self, replicas: int, most: int) -> int:
+        """Return a column of at most `most` of some replicas."""
+        if self.model.highs[replicas] <= most:
+            return replicas
+        part = self.model.column(most)
+        self.model.at_most([(part, 1), (replicas, -1)], 0)
+        return part
 
     def _demand_rows(self, number: int, demand: DemandClass) -> None:
         replicas = self.replicas[number]
@@ -270,7 +303,8 @@ class Relaxation:
         made = Made(self.replicas[owner.demand], gang.copies, high)
         if gang.domain_label and self._knows_domains:
             self.by_domain(owner, demand, gang, made)
-        elif gang.domain_label or demand.value_limit or self._is_crowded(demand, gang, high):
+        elif gang.domain_label or demand.value_limit or shares_slots(demand, self.tally) or self._is_crowded(
+                demand, gang, high):
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
@@ -370,6 +404,44 @@ class Relaxation:
             each = dict(gang.parts)[kind] * gang.copies
             self.model.at_most([(column, 1) for column in columns], each * limit.left[value])
 
+    def _slot_rows(self, numbers: Sequence[int]) -> None:
+        """Limit the replicas of all variants of a model together to the slots of each pool.
+
+        The replicas of variants with at most so many slots (some claim cards, some do not) hold at most so many.
+        """
+        slots_of = {number: slots for number in numbers
+                    if (slots := self.tally.slots(self.problem.demands[number])) is not None}
+        for slots in slots_of.values():
+            within = [other for other, fewer in slots_of.items() if np.all(fewer <= slots)]
+            for index, pool in enumerate(self.pools):
+                columns = [column for other in within for column in self._touching(other, index)]
+                if len(within) > 1:
+                    self.model.at_most([(column, 1) for column in columns], int(pool.counts @ slots[pool.rows]))
+
+    def _touching(self, number: int, pool: int) -> Sequence[int]:
+        """Return the columns of the replicas of a class that touch a node of a pool, or of fewer."""
+        demand = self.problem.demands[number]
+        if demand.shape.size == 1 or _is_one_gang_apart(demand):
+            return [column for kind in demand.members()
+                    if (column := self.members.get(MemberColumn(Owner(number, 0), kind, pool))) is not None]
+        return self.touches.get((number, pool), ())
+
+    def _value_rows(self, numbers: Sequence[int]) -> None:
+        """Limit the replicas of all variants of a model together on each value of the label of its spread."""
+        limits = {number: limit for number in numbers if (limit := self.problem.demands[number].value_limit)}
+        for limit in limits.values():
+            within = [other for other, fewer in limits.items()
+                      if fewer.label == limit.label and fewer.most <= limit.most]
+            for value, room in limit.left.items() if len(within) > 1 else ():
+                columns = [column for other in within for column in self._touching_value(other, limit.label, value)]
+                self.model.at_most([(column, 1) for column in columns], room)
+
+    def _touching_value(self, number: int, label: str, value: str) -> Sequence[int]:
+        if self.problem.demands[number].shape.size == 1:
+            return [column for member, column in self.members.items()
+                    if member.owner.demand == number and self.pools[member.pool].domain(label) == value]
+        return self.touched_values.get((number, value), ())
+
     def _shared_members(self, kind: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
@@ -378,6 +450,11 @@ class Relaxation:
             self.members[MemberColumn(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
+
+
+def _is_one_gang_apart(demand: DemandClass) -> bool:
+    first = demand.gangs[0]
+    return len(demand.gangs) == 1 and (first.copies, first.per_node) == (1, 1)
 
 
 def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None:
@@ -411,6 +488,8 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
     for value, columns in values.items():
         room = 0 if demand.limit is None else demand.limit.left[value]
         rows.model.at_most([(column, 1) for column in columns], room)
+    rows.touches.update({(number, pool): columns for pool, columns in touches.items()})
+    rows.touched_values.update({(number, value): columns for value, columns in values.items()})
 
 
 def _touch_columns(
