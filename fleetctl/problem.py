@@ -104,6 +104,10 @@ CODES: dict[str, str] = {
     "FL090": "an argument or a variable that is too long for Linux",
     "FL091": "a model described twice or not at all, or a description that cannot be read",
     "FL092": "a claim of vram: auto for a model that is not described, or an engine whose memory is not known",
+    "FL093": "a duplicate variant name in one model",
+    "FL094": "a model with variants, and with workers or a shape beside them",
+    "FL095": "a min or max of variants that contradicts the other, or the replicas of the model",
+    "FL096": "two variants of a model that are the same",
 }
 
 

@@ -256,6 +256,7 @@ def fixed_port(engine: Raw) -> tuple[int, Path] | None:
 
 INJECTED: dict[str, str] = {
     "FLEETCTL_MODEL": "the model key",
+    "FLEETCTL_VARIANT": "the name of the replica's variant; only set if the model has [variants](variants.md)",
     "FLEETCTL_REPLICA_ID": "the replica's id",
     "FLEETCTL_GROUP": "the worker group's name",
     "FLEETCTL_COPY": "the index of the group's copy, from 0",
@@ -273,7 +274,7 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only set if it has weights",
 }
 """The variables that fleetctl sets for an engine, with their meaning."""
-MODEL_DIR, PORT_PREFIX = "FLEETCTL_MODEL_DIR", "FLEETCTL_PORT_"
+MODEL_DIR, VARIANT, PORT_PREFIX = "FLEETCTL_MODEL_DIR", "FLEETCTL_VARIANT", "FLEETCTL_PORT_"
 
 _MAY_BE_DAEMON = re.compile(r"(?:^|[\0/\s;&|(])(?:podman|docker|nerdctl|ctr|crictl)")
 """Found in every command line that may let a daemon start a container."""
@@ -282,7 +283,7 @@ _SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]
 _WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})")
 
 
-def check_references(member: Raw) -> Iterator[Problem]:
+def check_references(member: Raw, *, in_variant: bool) -> Iterator[Problem]:
     """Yield the unresolved references in one member's command, args, environment and probe commands."""
     engine = member.child("engine")
     environment = engine.child("env")
@@ -296,6 +297,9 @@ def check_references(member: Raw) -> Iterator[Problem]:
             if name == MODEL_DIR and member.get("weights") is None:
                 yield member.document.problem("FL048", path, f"$({name}) is not set for a member without weights",
                                               allowed="weights in this member")
+            elif name == VARIANT and not in_variant:
+                yield member.document.problem("FL048", path, f"$({name}) is only set for a model with variants",
+                                              allowed="$(FLEETCTL_MODEL), or variants in this model")
             elif name.startswith(PORT_PREFIX) and name not in ports:
                 yield member.document.problem("FL048", path, f"$({name}) is no port of this engine",
                                               allowed=", ".join(ports) or "a name in ports, beside command",

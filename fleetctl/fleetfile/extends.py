@@ -97,6 +97,26 @@ def with_defaults(document: Document) -> Document:
     return _with_models(document, lambda _, model: _both(defaults, model, _MODELS))
 
 
+def in_each_variant(document: Document) -> list[Document]:
+    """Return a joined fleet as often as the largest number of variants says, at least once: with each model in its
+    first variant, its second one, and so on. A model with fewer is there in its last one.
+    """
+    most = max((len(list(model.items("variants"))) for model in models(document)), default=0)
+
+    def in_variant(model: _Placed, place: int) -> _Placed:
+        listed = model.node.value.get("variants") if isinstance(model.node.value, dict) else None
+        variants = [number for number, one in enumerate(listed if isinstance(listed, list) else ())
+                    if isinstance(one, dict)]
+        if not variants:
+            return model
+        variant = model.below("variants").below(variants[min(place, len(variants) - 1)])
+        own = {key: variant.below(key) for key in variant.node.value if key in _OF_A_VARIANT}
+        return _both(model, model.holding(_mapping_of(model.node.at, own)), ())
+
+    return [_with_models(document, lambda _, model, place=place: in_variant(model, place))  # type: ignore[misc]
+            for place in range(most)] or [document]
+
+
 def with_shapes(document: Document, found: Mapping[Path, tuple[Document, str]]) -> Document:
     """Return a fleet with its models and variants merged over their shapes.
 

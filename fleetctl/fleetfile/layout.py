@@ -116,8 +116,8 @@ def _matched(line: str, offset: int) -> re.Match[str]:
 
 STEP = 2
 MERGE_KEY = "<<"
-# `workers` is the longest part of a model, so it comes last
-_LAST = ("workers",)
+# the longest part of a model comes last
+_LAST = ("variants", "workers")
 
 
 def write_layout(pages: list[Page], *, sort: bool) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.fleet import MAX_SCHEMAS
+from fleetctl.documents.fleet import MAX_SCHEMAS, FleetDocument
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import AUTO
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.extends import Bases, NamedFile, join, use_shapes, with_defaults
+from fleetctl.fleetfile.extends import Bases, NamedFile, in_each_variant, join, use_shapes, with_defaults
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
 from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
-from fleetctl.fleetfile.rules import check_fleet, check_model, check_whole
+from fleetctl.fleetfile.rules import check_alike, check_fleet, check_model, check_whole
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem
@@ -102,8 +103,14 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     ordered = found.ordered([source.file for source in files])
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
-    pairs = [(one.document, one.model) for one in checked if one.model is not None]
-    known = None
+    return _resolved([(one.document, one.model) for one in checked if one.model is not None], found, files, house_rules,
+                     tree)
+
+
+def _resolved(pairs: Sequence[tuple[Document, FleetDocument]], found: _Found, files: Sequence[SourceBytes],
+              house_rules: Sequence[FleetSource], tree: FileTree) -> LoadedFleet:
+    """Resolve documents that passed every rule; what is only known then may be a problem, too."""
+    known, names = None, [source.file for source in files]
     if any(model.model is not None or way.model is not None or member.resources.vram == AUTO for _, fleet in pairs
            for model in fleet.spec.models for way in model.alternatives for group in way.workers
            for member in group.members):
@@ -111,11 +118,13 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
 
         known = read_numbers(pairs, tree)
         found.add(known.problems)
-        ordered = found.ordered([source.file for source in files])
-        if any(problem.severity == "error" for problem in ordered):
-            return LoadedFleet(None, ordered)
-    fleet = resolve(pairs, [source.about for source in files], house_rules, ordered, known)
-    return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
+    documents = tuple(document for document, _ in pairs)
+    fleet = resolve(pairs, [source.about for source in files], house_rules, found.ordered(names), known)
+    found.add(check_alike(documents, fleet))
+    ordered = found.ordered(names)
+    if any(problem.severity == "error" for problem in ordered):
+        return LoadedFleet(None, ordered)
+    return LoadedFleet(fleet, ordered, documents)
 
 
 @dataclass(slots=True)
@@ -149,8 +158,9 @@ class _Found:
 def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[list[FleetSource], list[Problem]]:
     """Check a whole fleet against its house rules, the JSON Schemas in the files that `spec.policy.schemas` names.
 
-    A rule sees the fleet as its files write it, with bases merged and `spec.defaults` merged into each model. Return
-    the schema files, and all problems of schemas and fleet.
+    A rule sees the fleet as its files write it, with bases merged and `spec.defaults` merged into each model. It sees
+    it once for each variant, with the workers, placement and numbers of that variant as those of the model, so that a
+    rule over workers holds in all of them. Return the schema files, and all problems of schemas and fleet.
     """
     named = [(NamedFile(document, path, text, "FL037"), document.source.file) for document in documents
              for path, text in root(document).child("spec").child("policy").texts("schemas") if text]
@@ -167,4 +177,19 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[li
             sources.append(name.read(tree, MAX_RULES_BYTES))
         except FleetFileError as error:
             problems += error.problems
-    return [source.about for source in sources], [*problems, *problems_of_rules(fleet, sources)]
+    for place, whole in enumerate(in_each_variant(fleet)):
+        problems += [_in_its_variant(problem, whole, place) for problem in problems_of_rules(whole, sources)]
+    return [source.about for source in sources], problems
+
+
+_BELOW_WORKERS = re.compile(r"(spec\.models\[(\d+)\])(\.workers.*)")
+
+
+def _in_its_variant(problem: Problem, fleet: Document, place: int) -> Problem:
+    """Return a problem in the workers of a model that is seen in a variant, with the path that these have in the file.
+    """
+    match = _BELOW_WORKERS.fullmatch(problem.path)
+    variants = match and fleet.node(("spec", "models", int(match[2]), "variants"))
+    if not match or not variants or not isinstance(variants.children, list):
+        return problem
+    return replace(problem, path=f"{match[1]}.variants[{min(place, len(variants.children) - 1)}]{match[3]}")

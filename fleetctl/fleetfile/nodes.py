@@ -181,6 +181,12 @@ def models(document: Document) -> Iterator[Raw]:
     return root(document).child("spec").items("models")
 
 
+def alternatives(model: Raw) -> list[Raw]:
+    """Return the ways to run a model, or a shape: itself, unless it only has variants, and its variants."""
+    variants = list(model.items("variants"))
+    return [*([] if variants and "workers" not in model.value else [model]), *variants]
+
+
 def shapes_of(document: Document) -> Iterator[Raw]:
     """Yield the shapes of one document."""
     shapes = root(document).child("spec").child("shapes")

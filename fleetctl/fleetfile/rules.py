@@ -1,4 +1,4 @@
-"""Rules over one model: its size, placement and settings without effect; its groups; its weights and their updates.
+"""Rules over one model: its variants; size, placement and settings without effect; its groups; its weights and updates.
 Then rules over all documents of one run: one fleet name, unique model keys, no setting twice, at least one model.
 
 Counterparts of Modelplane's admission rules: group shape (11), a claim in every group (12), count only on Workers (13).
@@ -32,7 +32,8 @@ from fleetctl.fleetfile.command_line import (
 )
 from fleetctl.fleetfile.guess import served_name_meant
 from fleetctl.fleetfile.keys import keys_of
-from fleetctl.fleetfile.nodes import Document, Raw, Value, models, repeated, root, shapes_of
+from fleetctl.fleetfile.nodes import Document, Raw, Value, alternatives, models, repeated, root, shapes_of
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.validate import cut
 from fleetctl.problem import Problem
 
@@ -48,19 +49,36 @@ KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_CO
 KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
 MAX_REGEX_COST = 50_000
 _BEYOND_ASCII = re.compile(r"\\[uUN]")
+_SHAPES: Path = ("spec", "shapes")
 IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 
 
 def check_model(model: Raw) -> Iterator[Problem]:
-    """Yield the problems of one model beyond the types of its values."""
-    groups = list(model.items("workers"))
+    """Yield the problems of one model, or shape, beyond the types of its values."""
+    ways = alternatives(model)
+    yield from _variants(model)
+    for way in ways:
+        yield from _check_way(model, way)
+    groups = [group for way in ways for group in way.items("workers")]
+    yield from _serving(model, ways)
+    if model.get("cold") is not None and groups and not any(
+            member.get("weights") for group in groups for member in group.items("members")):
+        yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
+                            key="cold", on_key=True)
+    yield from _without_effect(model, groups)
+
+
+def _check_way(model: Raw, way: Raw) -> Iterator[Problem]:
+    """Yield the problems of one way to run a model: of its groups, and of them together."""
+    groups = list(way.items("workers"))
+    in_variant = way.path != model.path or model.path[:-1] == _SHAPES  # a shape may be that of a variant
     for first, group in repeated(groups, "name"):
         message = f'duplicate group name "{group.text("name")}"; the first is at {first.at("name")}'
         yield group.problem("FL041", message, key="name")
     for group in groups:
         yield from check_group(group)
         for member in group.items("members"):
-            yield from check_references(member)
+            yield from check_references(member, in_variant=in_variant)
             yield from check_weights(group, member)
             resources, engine = member.child("resources"), member.child("engine")
             for key in ("vram", "memory"):
@@ -73,34 +91,75 @@ def check_model(model: Raw) -> Iterator[Problem]:
                 yield engine.problem("FL060", "a Worker's readiness is never used: a gang is ready when its Leader is",
                                      key="readiness", on_key=True)
             yield from _fixed_ports(model, group, engine)
-        yield from check_cards(model, group)
+        yield from check_cards((way, model), group)
     members = sum(whole(group.get("copies")) * members_per_copy(group) for group in groups)
     if members > MAX_MEMBERS_PER_REPLICA:
-        yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
-                            allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
-    yield from _serving(model, groups)
-    if model.get("cold") is not None and groups and not any(
-            member.get("weights") for group in groups for member in group.items("members")):
-        yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
-                            key="cold", on_key=True)
-    yield from _placement(model, groups)
+        yield way.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
+                          allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
+    if way is not model:
+        yield from _without_effect(way, groups)
+    yield from _on_one_node((way, model), groups)
 
 
-def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
-    names = [name for group in groups if (name := group.text("name"))]
+def _variants(model: Raw) -> Iterator[Problem]:
+    """Yield the problems between the variants of a model, and between them and the model."""
+    variants = list(model.items("variants"))
+    if model.get("variants") is not None:
+        for kind in ("workers", "shape"):
+            if kind in model.value:
+                what = "a shape" if kind == "shape" else kind
+                yield model.problem("FL094", f"a model has either variants or {what}, not both", key=kind, on_key=True,
+                                    allowed=f"{kind} in each variant")
+    for first, variant in repeated(variants, "name"):
+        message = f'duplicate variant name "{variant.text("name")}"; the first is at {first.at("name")}'
+        yield variant.problem("FL093", message, key="name")
+    for variant in variants:
+        least, most = (_number(variant.get(key)) for key in ("min", "max"))
+        if least is not None and most is not None and least > most:
+            yield variant.problem("FL095", f"min is {least}, but max allows only {most}", key="min",
+                                  allowed=f"at most {most}, or a larger max")
+    limits = [_number(variant.get("max")) for variant in variants]
+    together, replicas = sum(most or 0 for most in limits), _number(model.get("replicas"))
+    if variants and None not in limits and replicas is not None and together < replicas:
+        yield model.problem("FL095", f"replicas is {replicas}, but the variants allow only {together} together",
+                            key="replicas", allowed=f"at most {together}, a larger max, or a variant without max")
+
+
+def _number(value: Value) -> int | None:
+    """Return a number of replicas; None if it is absent or invalid."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def check_alike(documents: Sequence[Document], fleet: ResolvedFleet) -> Iterator[Problem]:
+    """Yield each variant of a valid fleet that has the spec of an earlier one of its model."""
+    for view, model in zip((view for document in documents for view in models(document)), fleet.models, strict=True):
+        variants, hashes = list(view.items("variants")), [one.spec_hash for one in model.variants]
+        for place, spec_hash in enumerate(hashes):
+            first = hashes.index(spec_hash)
+            if first < place:
+                message = f'this variant has the workers and the placement of "{model.variants[first].variant}"'
+                yield variants[place].problem("FL096", message, key="name",
+                                              allowed="one of the two, or a difference between them")
+
+
+def _serving(model: Raw, ways: Sequence[Raw]) -> Iterator[Problem]:
     serving, key = model.child("serving"), model.text("key")
     if key and (len(key) > MOST_OF_SERVED_NAME or "," in key) and is_model_key(key) and serving.get("name") is None:
         yield model.problem("FL073", "clients cannot request it: its key has a comma or more than "
                                      f"{MOST_OF_SERVED_NAME} characters, and it has no serving.name", key="key",
                             suggestion=(name := served_name_meant(key)) and f"serving.name: {name}")
-    for _, name in serving.texts("groups"):
-        if name not in names:
-            yield serving.problem("FL059", f'this model has no group "{name}"', key="groups",
-                                  allowed=", ".join(names), suggestion=nearest(name, names))
+    for way in ways:
+        names = [name for group in way.items("workers") if (name := group.text("name"))]
+        who = "this model" if way is model else f'variant "{cut(way.text("name") or "")}"'
+        for _, name in serving.texts("groups"):
+            if name not in names:
+                yield serving.problem("FL059", f'{who} has no group "{name}"', key="groups",
+                                      allowed=", ".join(names), suggestion=nearest(name, names))
 
 
-def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
-    placement = model.child("placement")
+def _without_effect(owner: Raw, groups: list[Raw]) -> Iterator[Problem]:
+    """Yield the settings in the placement of a model or variant that none of its groups needs."""
+    placement = owner.child("placement")
     gangs = [group for group in groups if is_gang(group)]
     bound = placement.child("sameLabel")
     several = sum(whole(group.get("copies")) for group in groups) > 1
@@ -109,10 +168,17 @@ def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
         for key in ("ranksPerNode",) if as_one else ("sameLabel", "ranksPerNode"):
             if placement.get(key) is not None:
                 allowed = "sameLabel with scope: replica, to keep all groups together"
-                yield placement.problem("FL061", f"{key} has no effect: no group of this model is a gang", key=key,
+                yield placement.problem("FL061", f"{key} has no effect: no group here is a gang", key=key,
                                         on_key=True, allowed=allowed if several and key == "sameLabel" else None)
-    if (placement.text("sameLabel") or bound.text("label")) == NODE_ID_LABEL:
-        limit, size = whole(placement.get("ranksPerNode")), max(map(members_per_copy, gangs), default=0)
+
+
+def _on_one_node(owners: Sequence[Raw], groups: list[Raw]) -> Iterator[Problem]:
+    """Yield the problem of a gang that must be on one node, and may not. The placement of a former owner wins."""
+    placements = [owner.child("placement") for owner in owners]
+    placement = next((own for own in placements if own.get("sameLabel") is not None), placements[0])
+    if (placement.text("sameLabel") or placement.child("sameLabel").text("label")) == NODE_ID_LABEL:
+        limit = whole(next((limit for own in placements if (limit := own.get("ranksPerNode")) is not None), None))
+        size = max((members_per_copy(group) for group in groups if is_gang(group)), default=0)
         if size > limit:
             yield placement.problem(
                 "FL053", f"a gang of {size} must be on one node, but ranksPerNode allows only {limit} of its ranks "
@@ -202,8 +268,11 @@ def whole(value: Value) -> int:
     return value if isinstance(value, int) and value > 0 else 1
 
 
-def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
-    """Yield the warnings about the cards of one group; none if a claim is invalid, which is reported elsewhere."""
+def check_cards(owners: Sequence[Raw], group: Raw) -> Iterator[Problem]:
+    """Yield the warnings about the cards of one group of a model, or of a variant and its model, the `owners`.
+
+    None if a claim is invalid, which is reported elsewhere.
+    """
     members = list(group.items("members"))
     try:
         cards = [_cards(member) for member in members]
@@ -222,7 +291,7 @@ def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
                     "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, but {claimed}",
                     allowed="the same number in the flags and in resources.gpus, summed over the members")
         if own and is_gang(group):
-            yield from _mixed(model, member)
+            yield from _mixed(owners, member)
 
 
 def _cards(member: Raw) -> int:
@@ -232,14 +301,14 @@ def _cards(member: Raw) -> int:
     return -(-share // SHARE) or (1 if resources.get("vram") else 0)
 
 
-def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:
+def _mixed(owners: Sequence[Raw], member: Raw) -> Iterator[Problem]:
     selector = member.child("nodeSelector")
     try:
         wanted = parse_requirement(selector.text(ACCELERATOR_LABEL) or "any")
     except ValueError:
         return
-    defaults = root(model.document).child("spec").child("defaults")
-    same_label = any(owner.child("placement").get("sameLabel") for owner in (model, defaults))
+    defaults = root(member.document).child("spec").child("defaults")
+    same_label = any(owner.child("placement").get("sameLabel") for owner in (*owners, defaults))
     if len(wanted.values) > 1 and not wanted.negated and not same_label:
         yield selector.problem(
             "FL067", f"a gang may get cards of different types: {', '.join(sorted(wanted.values))}",
@@ -299,8 +368,8 @@ def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:
     errors: dict[str, str | None] = {}
     left = MAX_REGEX_COST
     for view in (member.child("weights").child("view") for document in documents
-                 for model in (*models(document), *shapes_of(document))
-                 for group in model.items("workers") for member in group.items("members")):
+                 for model in (*models(document), *shapes_of(document)) for way in alternatives(model)
+                 for group in way.items("workers") for member in group.items("members")):
         for owner, key in ((view, "tensors"), *((rule, "match") for rule in view.child("shard").items("rules"))):
             text = owner.text(key)
             if text is None:
@@ -344,12 +413,14 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
         yield from _reload(update, None, given=given)
     for model in (model for document in documents for model in models(document)):
         update = model.child("update")
-        yield from _reload(update, model.get("workers"), given=given)
-        leaders = [member for group in model.items("workers") for member in group.items("members")
-                   if role_of(member) != "Worker"]
-        if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
-            yield update.problem("FL086", "inPlace needs weights, and no member of rank 0 has any", key="mode",
-                                 allowed="weights in a member of rank 0, or mode keep or surge")
+        for way in alternatives(model):
+            yield from _reload(update, way.get("workers"), given=given)
+            leaders = [member for group in way.items("workers") for member in group.items("members")
+                       if role_of(member) != "Worker"]
+            if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
+                of = "" if way is model else f' of variant "{cut(way.text("name") or "")}"'
+                yield update.problem("FL086", f"inPlace needs weights, and no member of rank 0{of} has any", key="mode",
+                                     allowed="weights in a member of rank 0, or mode keep or surge")
 
 
 def _reload(update: Raw, workers: Value, *, given: bool) -> Iterator[Problem]:

@@ -27,16 +27,20 @@ MOST_ITEMS = 1000
 """The longest list in which the name of a new item is compared with all others."""
 MAX_MEANT = 200
 """The longest text for which a value is guessed."""
-_ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
+_ITEMS = {"models": "a model", "variants": "a variant", "workers": "a worker group", "members": "a member"}
 _OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "model"): "key",
-                ("models", "count"): "replicas", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
+                ("models", "count"): "replicas", ("variants", "key"): "name", ("variants", "minReplicas"): "min",
+                ("variants", "maxReplicas"): "max", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
 """Our key by the list it is in and the name that other systems, or other lists of the file, use for it."""
-_NAMED_BY = {"models": "key", "workers": "name"}
+_NAMED_BY = {"models": "key", "variants": "name", "workers": "name"}
+_WORKERS_OF = {"models": "workers, variants, or shape: NAME from spec.shapes",
+               "variants": "workers, or shape: NAME from spec.shapes"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _EXPECTED = re.compile(r"'([^']*)'")
 _TWO_FORMS: dict[Path, str] = {
     ("placement", "spread"): "a label key or a mapping with label and maxPerValue",
     ("models", "shape"): "a name in spec.shapes or a mapping with name and workers",
+    ("variants", "shape"): "a name in spec.shapes or a mapping with name and workers",
 }
 
 
@@ -148,8 +152,7 @@ def _missing(finding: Refusal) -> Problem:
     message = f'{where} needs the key "{missing}"'
     names = _names_of_new_item(finding.document, owner, above)
     if names is None:
-        allowed = "workers, or shape: NAME from spec.shapes" if (owner, missing) == ("models", "workers") else None
-        return finding.problem("FL021", message, allowed=allowed)
+        return finding.problem("FL021", message, allowed=_WORKERS_OF.get(owner or "") if missing == "workers" else None)
     name, others, lacking = names
     return finding.problem("FL021", f'{message}, and {lacking} "{cut(name)}"', suggestion=nearest(name, others))
 
@@ -163,7 +166,7 @@ def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tup
     if len(items.value) > MOST_ITEMS or not _is_new(items, index, document):
         return None
     has_base = any(source is not document.source for source in items.sources.values())
-    if owner == "models" and not has_base:  # merged only with shapes
+    if owner in _WORKERS_OF and not has_base:  # merged only with shapes
         return None
     names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
     name, lacking = names[index], "no base has" if has_base else "its shape has no"
@@ -432,12 +435,15 @@ def foreign_problem(document: Document) -> Problem | None:
 
 
 def _is_in_shape(document: Document, error: ErrorDetails) -> bool:
-    """Return whether a key is only missing because the model's shape is unusable, which is a problem of its own."""
+    """Return whether a key is only missing because the shape of the model or variant is unusable, which is a problem
+    of its own.
+    """
     path = tuple(part for part in error["loc"] if part not in _FORMS)
     if error["type"] != "missing" or path[:2] != ("spec", "models"):
         return False
-    node = document.node((*path[:3], "shape"))
-    return node is not None and node.value is not None and (path[3:] == ("workers",) or "workers" in path[4:-1])
+    user = path[:5] if path[3:4] == ("variants",) else path[:3]
+    node, below = document.node((*user, "shape")), path[len(user):]
+    return node is not None and node.value is not None and (below == ("workers",) or "workers" in below[1:-1])
 
 
 def _finding(document: Document, error: ErrorDetails) -> Refusal:

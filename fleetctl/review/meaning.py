@@ -2,6 +2,7 @@
 written in its files: the position and the spelling of each value.
 
 The key of a group is its name, the key of a member its role and number. A list (a command, arguments) is one value.
+A model with variants is compared in parts: what they share, and each variant by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +45,24 @@ _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "rest
                         "memoryCheck"})
 
 
+_ALSO_OF_MODEL = (("placement",), ("model",))
+"""What a variant has from its model, unless it has its own."""
+
+
 def meaning(model: ResolvedModel) -> Keyed:
-    """Return a model as the files set it, with spec.defaults merged. SPEC_KEYS also hold what is NOT_HASHED."""
-    return {**_lifecycle(model), **_shape(model, shape_as_set(model.workers, model.placement))}
+    """Return a model as the files set it, with spec.defaults merged. SPEC_KEYS also hold what is NOT_HASHED.
+
+    Of a model with variants this is what they share, and of a variant what it has of its own.
+    """
+    if model.variants:
+        return _lifecycle(model)
+    shape = {**_numbers_of(model), **_shape(model, shape_as_set(model.workers, model.placement))}
+    return {**_limits(model), **shape} if model.variant else {**_lifecycle(model), **shape}
 
 
 def full_meaning(model: ResolvedModel) -> Keyed:
     """Return a model with built-in defaults filled in too, for a value that only one side sets."""
-    return {**_lifecycle(model), **_shape(model, spec_document(model))}
+    return {**meaning(model), **({} if model.variants else _shape(model, spec_document(model)))}
 
 
 def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
@@ -83,9 +94,16 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
                        "surge": model.surge or 1,
                        **({"reload": _reload(model.reload)} if model.reload else {})},
             **({"cold": {"nodes": dict(in_one_spelling(model.cold))}} if model.cold is not None else {}),
-            **({"model": {"numbers": _numbers(model.description)}} if model.description is not None else {}),
             "memoryCheck": "block" if model.blocks_too_large else "warn",
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
+
+
+def _limits(variant: ResolvedModel) -> Keyed:
+    return {"min": variant.least, **({} if variant.most is None else {"max": variant.most})}
+
+
+def _numbers_of(model: ResolvedModel) -> Keyed:
+    return {"model": {"numbers": _numbers(model.description)}} if model.description is not None else {}
 
 
 def _numbers(described: Description) -> str:
@@ -148,9 +166,14 @@ def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML 
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """One model of which only the meaning and its position are known; see `WrittenModel`."""
+    """One model, or variant, of which only the meaning and its position are known; see `WrittenModel`."""
 
     model: ResolvedModel
+
+    @property
+    def ways(self) -> list[ModelView]:
+        """The ways to run it, each as a model of its own: its variants, or itself."""
+        return [replace(self, model=way) for way in self.model.alternatives]
 
     def named(self, steps: Steps) -> Path | None:
         """Return the steps as shown to people, with the group's name; None if its group or member does not exist."""
@@ -167,11 +190,21 @@ class ModelView:
 
 @dataclass(frozen=True, slots=True)
 class WrittenModel(ModelView):
-    """One model in its document; `defaults` = the document with the spec.defaults that apply to it."""
+    """One model in its document; `defaults` = the document with the spec.defaults that apply to it.
+
+    `place` = that of a variant among those of the model, if this is one.
+    """
 
     document: Document
     index: int
     defaults: Document | None
+    place: int | None = None
+
+    @property
+    def ways(self) -> list[ModelView]:
+        """See `ModelView`."""
+        return [replace(self, model=way, place=place if self.model.variants else None)
+                for place, way in enumerate(self.model.alternatives)]
 
     def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
         """See `ModelView`."""
@@ -192,12 +225,14 @@ class WrittenModel(ModelView):
         return document.position(at)
 
     def _in_document(self, path: Path) -> Path:
-        return "spec", "models", self.index, *path
+        variant: Path = () if self.place is None else ("variants", self.place)
+        return "spec", "models", self.index, *variant, *path
 
     def _found(self, path: Path) -> tuple[Document, Path] | None:
-        own = self._in_document(path)
-        if _has(self.document, own):
-            return self.document, own
+        of_model: Path = ("spec", "models", self.index, *path)
+        for own in (self._in_document(path), of_model):  # a variant has the placement of its model
+            if _has(self.document, own) and (own != of_model or self.place is None or path[:1] in _ALSO_OF_MODEL):
+                return self.document, own
         inherited: Path = ("spec", "defaults", *path)
         if self.defaults is not None and path and path[0] in _INHERITED and _has(self.defaults, inherited):
             return self.defaults, inherited

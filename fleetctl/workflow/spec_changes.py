@@ -22,7 +22,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, former_has
 from fleetctl.importers.draft import authored_workers
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.render.report.of_diff import change_text
-from fleetctl.review.compare import model_differences
+from fleetctl.review.compare_models import model_differences
 from fleetctl.review.meaning import ModelView, member_names, members_by_name
 
 Changes = Mapping[tuple[str, str], Sequence[str]]
@@ -39,14 +39,20 @@ OR_SECRETS = "engine.env, or a secret in args"
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
     """Return the differences of each outdated spec that runs; asks the cluster only if there is one."""
     models = {model.key: model for model in fleet.models}
-    wanted = {(item.model, item.runs): None for item in drift if item.runs is not None and item.model in models}
+    wanted = {(item.model, item.runs): _compared_with(models[item.model], item)
+              for item in drift if item.runs is not None and item.model in models}
     with_hash = [spec for spec in wanted if spec[1] != UNKNOWN_SPEC]
     try:
         recorded = find_recorded(client, fleet.name, with_hash) if with_hash else {}
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"the spec it was started with could not be looked up: {error.message}",))
     changes = {spec: [NOT_RECORDED] if spec in with_hash else [UNKNOWN_WEIGHTS] for spec in wanted}
-    return changes | {spec: changed_since(record.shape, spec[1], models[spec[0]]) for spec, record in recorded.items()}
+    return changes | {spec: changed_since(record.shape, spec[1], wanted[spec]) for spec, record in recorded.items()}
+
+
+def _compared_with(model: ResolvedModel, item: Drift) -> ResolvedModel:
+    """Return the variant of the file that an outdated replica is compared with; of a model without variants, itself."""
+    return next((way for way in model.alternatives if way.spec_hash == item.wants), model.alternatives[0])
 
 
 def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:

@@ -180,4 +180,4 @@ def test_a_misspelled_name_in_an_overlay_lacks_its_keys_and_gets_a_suggestion() 
         'base.yaml:6:5: error FL021: a model needs the key "replicas"']
     alone = {"fleet.yaml": fleet("  - {key: org/lrage, replicas: 4}\n", model("org/large"))}
     assert messages(alone) == [('fleet.yaml:6:5: error FL021: a model needs the key "workers"; '
-                                "allowed: workers, or shape: NAME from spec.shapes")]
+                                "allowed: workers, variants, or shape: NAME from spec.shapes")]

@@ -38,6 +38,18 @@ SOUND: dict[str, Any] = {
 }
 
 
+_MAIN = SOUND["spec"]["models"][0]["workers"]
+WITH_VARIANTS: dict[str, Any] = {**SOUND, "spec": {
+    "shapes": {"one": {"placement": {"spread": "zone"}, "model": {"parameters": "8B"}, "workers": [
+        {"name": "main", "members": [
+            {"resources": {"gpus": 1}, "engine": {"command": ["a", "$(FLEETCTL_VARIANT)"]}}]}]}},
+    "models": [{"key": "m", "replicas": 3, "update": {"mode": "surge"}, "serving": {"groups": ["main"]}, "variants": [
+        {"name": "a", "shape": "one", "max": 4}, {"name": "b", "shape": {"name": "one", "workers": [
+            {"name": "main", "copies": 2}]}},
+        {"name": "c", "workers": _MAIN, "min": 1, "placement": {"sameLabel": "rack"},
+         "model": {"parameters": "8B"}}]}]}}
+
+
 RULED = {**SOUND, "spec": {**SOUND["spec"], "policy": {"schemas": ["rules.json"]},
                            "defaults": {"priority": 1, "placement": {"spread": "zone"}}}}
 RULES = json.dumps({
@@ -104,6 +116,27 @@ anywhere = st.sampled_from(paths(SOUND)[1:])
 @given(anywhere, values)
 def test_any_value_anywhere_in_a_valid_fleet_gives_problems_or_a_fleet(path: tuple[Any, ...], value: Any) -> None:
     check(json.dumps(with_anything(path, value)).encode())
+
+
+anywhere_in_variants = st.sampled_from(paths(WITH_VARIANTS)[1:])
+
+
+@settings(max_examples=cases(120))
+@given(anywhere_in_variants, values, anywhere_in_variants, values)
+def test_any_values_among_variants_and_their_bases_give_problems_or_a_fleet(
+    path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any
+) -> None:
+    assert check(json.dumps(WITH_VARIANTS).encode()).fleet
+    over = with_anything(path, value, WITH_VARIANTS)
+    check(json.dumps(over).encode())
+    formatted(json.dumps(over, indent=1).encode())
+    check(json.dumps({**over, "extends": "base.yaml"}).encode(), json.dumps(with_anything(below, base, WITH_VARIANTS)))
+
+
+@given(st.sampled_from(paths(WITH_VARIANTS)[1:]), values)
+def test_any_value_among_variants_under_house_rules_gives_problems(path: tuple[Any, ...], value: Any) -> None:
+    sound = {**WITH_VARIANTS, "spec": {**WITH_VARIANTS["spec"], "policy": {"schemas": ["rules.json"]}}}
+    check(json.dumps(with_anything(path, value, sound)).encode())
 
 
 @given(anywhere, values, anywhere, values)

@@ -55,6 +55,36 @@ def test_three_broken_rules_are_three_problems_with_the_descriptions_of_the_sche
         "fleet.yaml:14:26: error FL038: an image needs a version, never latest"]
 
 
+def test_a_rule_over_workers_holds_in_each_variant() -> None:
+    image = {"items": {"description": "an image needs a version, never latest", "not": {"pattern": ":latest$"}}}
+    members = {"items": {"properties": {"engine": {"properties": {"command": image}}}}}
+    fleet = FLEET.replace("    workers:\n", """\
+    variants:
+    - name: a
+      workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [run, "image:latest"]}}]}]
+    - name: b
+      placement: {spread: zone}
+      workers: [{name: main, members: [{resources: {gpus: 2}, engine: {command: [run, "image:2"]}}]}]
+    - name: c
+      workers: [{name: main, members: [{resources: {gpus: 3}, engine: {command: [run, "image:latest"]}}]}]
+  - key: plain
+    replicas: 9
+    workers:
+""")
+    rules = of_models(workers={"items": {"properties": {"members": members}}},
+                      placement={"properties": {"spread": {"description": "no spread", "const": ""}}},
+                      variants={"description": "at most two variants", "maxItems": 2})
+    found = inspect({"fleet.yaml": fleet, "rules.json": json.dumps(rules)}).problems
+    assert [(problem.line, problem.message, problem.path) for problem in found if problem.code == "FL038"] == [
+        (10, "at most two variants", "spec.models[0].variants"),
+        (11, "an image needs a version, never latest",
+         "spec.models[0].variants[0].workers[0].members[0].engine.command[1]"),
+        (13, "no spread", "spec.models[0].placement.spread"),
+        (16, "an image needs a version, never latest",
+         "spec.models[0].variants[2].workers[0].members[0].engine.command[1]"),
+        (24, "an image needs a version, never latest", "spec.models[1].workers[0].members[0].engine.command[1]")]
+
+
 def test_a_satisfied_rule_reports_nothing() -> None:
     assert broken(of_models(replicas={"maximum": 9})) == []
     assert broken({"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["spec"]}) == []

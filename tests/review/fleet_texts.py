@@ -14,6 +14,8 @@ def model(key: str = "org/a", **more: Any) -> str:
     """One model as text: a Standalone with one GPU; `more` sets other keys to any JSON value."""
     document = {"key": key, "replicas": 1, "workers": [
         {"name": "main", "members": [{"resources": {"gpus": 1, "vram": "16Gi"}, "engine": engine(key)}]}]}
+    if "variants" in more:
+        del document["workers"]
     return _item({**document, **more})
 
 

@@ -186,7 +186,7 @@ def values_of(difference: Difference) -> tuple[str, str]:
 
 def change_text(difference: Difference) -> str:
     """Return one difference on one line: `workers.main.members[0].engine.args: --a -> --b`."""
-    from fleetctl.review.compare import REORDERED  # a plan without differences does not need it
+    from fleetctl.review.compare_models import REORDERED  # a plan without differences does not need it
 
     old, new = values_of(difference)
     note = " (only the order)" if difference.message.startswith(REORDERED) else ""
