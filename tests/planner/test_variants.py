@@ -17,7 +17,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.stale import moved_since
 
-many = settings(max_examples=cases(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @many
