@@ -13,6 +13,7 @@ from pydantic import Field
 from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.position import FleetSource
+from fleetctl.documents.weights import is_absent
 
 
 class Lifecycle(Stored):
@@ -39,6 +40,7 @@ class RecordedReplica(Stored):
 
     model: str
     replica_id: int
+    variant: str | None = Field(None, exclude_if=is_absent, description="the variant of its model, if that has any")
     spec_hash: str
     members: list[ReplicaMember] = Field(default_factory=list)
 

@@ -35,7 +35,7 @@ from fleetctl.inventory.json_values import (
     texts_of,
     whole_of,
 )
-from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, read_marks, without_place
+from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, read_marks, variant_name, without_place
 
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
@@ -225,7 +225,8 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
         for replica in record.replicas:
             members = tuple(replica.members) if are_bounded(replica.members) else ()
             yield f"ModelActor:{replica.model}:{replica.replica_id}", replace(
-                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(map(without_place, members)))
+                _planned_by(job), spec_hash=replica.spec_hash, variant=variant_name(replica.variant),
+                members=tuple(map(without_place, members)))
 
 
 def _planned_by(job: Job) -> Marks:

@@ -42,6 +42,11 @@ def _matching(pattern: re.Pattern[str], value: object) -> str | None:
     return value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
+def variant_name(value: object) -> str | None:
+    """Return the name of a variant as somebody claims it; None if it is none."""
+    return _matching(_LABEL, value)
+
+
 def _start_seconds(value: object) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and 0.1 <= value <= MAX_START_S else None  # type: ignore[arg-type,operator]
@@ -49,7 +54,7 @@ def _start_seconds(value: object) -> float | None:
 
 _PARTS: Mapping[str, Callable[[object], object]] = {
     "fleet": partial(_matching, _LABEL), "namespace": partial(_matching, _LINE), "specHash": partial(_matching, _WORD),
-    "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of,
+    "variant": variant_name, "engineHash": partial(_matching, _WORD), "readyAt": moment_of, "restartMax": whole_of,
     "restartsUncounted": whole_of, "startedIn": _start_seconds}
 """How each part of a repr is read, except its members."""
 
@@ -76,6 +81,8 @@ class Marks:
     """When the apply that planned it began; only without a repr."""
     started_in: float | None = None
     """How long its start took, in seconds."""
+    variant: str | None = None
+    """The name of the variant of its model; None = it was started as a model without variants."""
 
     @property
     def node_ids(self) -> list[str]:
@@ -106,7 +113,8 @@ def read_marks(repr_name: str) -> Marks:
     return Marks(parts["fleet"], parts["namespace"], parts["specHash"], parts["engineHash"], parts["readyAt"],
                  parts["restartMax"], parts["restartsUncounted"], _members(mark.get("members"), problems),
                  frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
-                 tuple(_few(list(dict.fromkeys(problems)))), started_in=parts["startedIn"])
+                 tuple(_few(list(dict.fromkeys(problems)))), started_in=parts["startedIn"],
+                 variant=parts["variant"])
 
 
 def _few(findings: list[str]) -> list[str]:

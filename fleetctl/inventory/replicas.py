@@ -93,6 +93,7 @@ def _replica(
         state=actor.state,
         fleet=fleet if ours else None,
         spec_hash=marks.spec_hash if ours else None,
+        variant=marks.variant if ours else None,
         engine_hash=marks.engine_hash if ours else None,
         actor_id=actor.actor_id,
         restarts=actor.restarts,

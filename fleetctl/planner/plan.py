@@ -65,6 +65,7 @@ from fleetctl.planner.variants import (
     left_of,
     shapes_of,
     variant_rows,
+    variants_text,
     would_help,
 )
 from fleetctl.problem import Problem
@@ -449,7 +450,8 @@ def model_row(
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), ready_in, avoided, paused)))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), variants_text(variants), ready_in,
+                      avoided, paused)))})
 
 
 def _reason(

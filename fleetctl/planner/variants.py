@@ -156,3 +156,10 @@ def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: C
     return [VariantRow(name=one.variant, live=live, create=created[place, number], least=one.least, most=one.most)
             for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))
             ] if model.variants else []
+
+
+def variants_text(rows: Sequence[VariantRow]) -> str:
+    """Return what runs and what is created as which variant: `h100: 2 live, +1; a100: +2`; empty for a single one."""
+    parts = [(row.name, ", ".join(filter(None, (f"{row.live} live" if row.live else "",
+                                                f"+{row.create}" if row.create else "")))) for row in rows]
+    return "; ".join(f"{name}: {text}" for name, text in parts if text) if len(rows) > 1 else ""

@@ -41,13 +41,18 @@ def amount_text(members: Sequence[ActionMember]) -> str:
 
 
 def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[int], str]]:
-    """Group replicas of one model with the same place as (model, replica ids, place), in order of first appearance."""
+    """Group replicas of one model with the same variant and place, in order of first appearance.
+
+    Returns the model, the replica ids, and variant and place in words.
+    """
     from fleetctl.documents.plan import Action  # slow to import, and other tables need no plan
 
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
         warm = ", promoted from WARM" if isinstance(action, Action) and action.op == "promote" else ""
-        groups.setdefault((action.model, placement_text(action.members) + warm), []).append(action.replica_id)
+        variant = f"{action.variant}, " if isinstance(action, Action) and action.variant else ""
+        place = f"{variant}{placement_text(action.members)}{warm}"
+        groups.setdefault((action.model, place), []).append(action.replica_id)
     return [(model, ids, place) for (model, place), ids in groups.items()]
 
 

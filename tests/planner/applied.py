@@ -31,7 +31,7 @@ def _created(action: Action, plan: Plan, nodes: dict[str, SimNode]) -> Replica:
             gpu_indices=cards or [],
         ))
     return Replica(model=action.model, replica_id=action.replica_id, fleet=plan.fleet.name,
-                   spec_hash=action.spec_hash, members=members)
+                   spec_hash=action.spec_hash, variant=action.variant, members=members)
 
 
 def _after(node: Node, members: list[ReplicaMember]) -> Node:

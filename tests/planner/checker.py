@@ -16,6 +16,7 @@ from fleetctl.documents.plan import Action, Plan
 from fleetctl.documents.selector import parse_label_selector
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
+Spec = tuple["str | None", "str | None"]
 Crowds = Counter[tuple[str, "str | None"]]
 """Replicas by model and value of its spread label."""
 
@@ -25,7 +26,7 @@ CODES = {
     "GANG_NEEDS_NODES", "RANKS_SHARE_A_CARD", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "PAUSED", "QUOTA",
     "UPDATE_NEEDS_ROOM", "COOLING_DOWN", "IMAGE_MISSING", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES",
     "MODEL_TOO_LARGE",
-    "MAX_NODES",
+    "MAX_NODES", "VARIANT_FULL",
 }
 
 
@@ -41,9 +42,11 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     taken_slots: dict[tuple[str, str], set[int]] = {}
     crowds = crowded_values(fleet, inventory, adopt)
     for action in plan.starts:
-        _check_geometry(action, models[action.model], nodes)
-        _check_slots(action, models[action.model], nodes, taken_slots)
-        _check_spread(action, models[action.model], nodes, crowds)
+        chosen = variant_of(models[action.model], action.variant)
+        assert action.spec_hash == chosen.spec_hash
+        _check_geometry(action, chosen, nodes)
+        _check_slots(action, chosen, nodes, taken_slots)
+        _check_spread(action, chosen, nodes, crowds)
         cards_of: dict[tuple[str, int, str], set[int]] = {}
         for member in action.members:
             node = nodes[member.node_id]
@@ -54,6 +57,13 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
             assert not of_gang.intersection(cards), f"{action.id}: two ranks on one card of {member.node}"
             of_gang.update(cards)
     _check_explained(plan, models, nodes, crowds)
+
+
+def variant_of(model: ResolvedModel, name: str | None) -> ResolvedModel:
+    """The variant of this name; the model itself if it has none."""
+    [found] = [one for one in model.variants if one.variant == name] if model.variants else [model]
+    assert name == (found.variant or None)
+    return found
 
 
 def spread_of(model: ResolvedModel) -> tuple[str, int | None] | None:
@@ -93,13 +103,13 @@ def _check_spread(action: Action, model: ResolvedModel, nodes: dict[str, SimNode
             assert crowds[action.model, value] <= spread[1], f"{action.id}: {spread[0]}={value} has too many"
 
 
-def _specs_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, list[str | None]]:
-    """The spec hash of each live replica of ours, by model."""
-    specs: dict[str, list[str | None]] = {}
+def _specs_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, list[Spec]]:
+    """The spec hash of each live replica of ours and the variant in its mark, by model."""
+    specs: dict[str, list[Spec]] = {}
     for replica in live_replicas(inventory):
         if replica.fleet is not None and replica.fleet in (fleet, adopt) and replica.replica_id is not None \
                 and replica.level == "HOT":
-            specs.setdefault(replica.model, []).append(replica.spec_hash)
+            specs.setdefault(replica.model, []).append((replica.spec_hash, replica.variant))
     return specs
 
 
@@ -116,20 +126,49 @@ def _check_document(plan: Plan, models: dict[str, ResolvedModel]) -> None:
     assert (certificate.status == "optimal") == (certificate.placed == certificate.upper_bound)
 
 
-def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[str | None]]) -> None:
+def _of_variant(one: ResolvedModel, model: ResolvedModel, live: list[Spec]) -> list[Spec]:
+    """The live replicas of a variant: by their hash, or by the name in their mark if the hash is of none."""
+    hashes = {other.spec_hash for other in model.variants}
+    return [spec for spec in live if spec[0] == one.spec_hash or (spec[0] not in hashes and spec[1] == one.variant)]
+
+
+def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int) -> int:
+    """Check the new replicas of each variant against its limits; returns how many replicas lack, whichever they are."""
+    actions = [action for action in plan.actions if action.model == model.key]
+    target = max(0, min(model.replicas - (len(live) - old), model.replicas + model.surge - len(live)))
+    lacking = 0
+    for one, row in zip(model.variants, next(row for row in plan.models if row.key == model.key).variants, strict=True):
+        have, new = len(_of_variant(one, model, live)), sum(action.variant == one.variant for action in actions)
+        assert (row.name, row.live, row.create, row.least, row.most) == (
+            one.variant, have, new, one.least, one.most)
+        assert new <= max(target, one.least - have, 0), "a variant has more than target and minimum ask for"
+        assert one.most is None or new <= max(0, one.most - have + min(model.surge, old, have))
+        lacking += max(0, one.least - have - new)
+    return max(target - len(actions), lacking)
+
+
+def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[Spec]]) -> None:
     blocked = {one.model: one.replicas for one in plan.blocked}
     codes = {one.model: one.code for one in plan.blocked}
     holds = {hold.model: (hold.wanted, hold.live, hold.surplus) for hold in plan.holds}
     assert len(blocked) == len(plan.blocked)
     for model, row in zip(fleet.models, plan.models, strict=True):
         have = len(live.get(model.key, ()))
-        old = sum(spec is not None and not model.has_spec(spec) for spec in live.get(model.key, ()))
+        old = sum(spec is not None and not model.has_spec(spec) for spec, _ in live.get(model.key, ()))
         created = sum(action.model == model.key for action in plan.actions)
         left_out = model.key in plan.options.excludes or \
             (bool(plan.options.targets) and model.key not in plan.options.targets) or \
             (plan.options.selector is not None
              and not parse_label_selector(plan.options.selector).matches(model.labels))
         missing = 0 if left_out else max(0, min(model.replicas - (have - old), model.replicas + model.surge - have))
+        if model.variants:
+            short = _check_variants(plan, model, live.get(model.key, []), old)
+            assert blocked.get(model.key, 0) == (0 if left_out else short), f"{model.key}: {short} missing"
+            assert all(have + created <= action.wanted for action in plan.actions if action.model == model.key)
+            surplus = max(0, have - model.replicas)
+            assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \
+                (model.replicas, have, created, blocked.get(model.key, 0), surplus)
+            continue
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
         assert {action.wanted for action in plan.actions if action.model == model.key} <= \
             {model.replicas + min(model.surge, old)}, "the agent creates no more than this"
@@ -225,13 +264,17 @@ def _check_explained(
         assert blocked.message
         assert blocked.replicas > 0
         assert all(len(reason.examples) <= 5 and reason.code in CODES for reason in blocked.reasons)
-        if blocked.code in ("CLAIMED_BY_FLEET", "PAUSED", "QUOTA", "COOLING_DOWN", "IMAGE_MISSING"):
+        if blocked.code in ("CLAIMED_BY_FLEET", "PAUSED", "QUOTA", "COOLING_DOWN", "IMAGE_MISSING", "VARIANT_FULL"):
             continue
         assert blocked.reasons, f"{blocked.model} is blocked without a reason"
         cooling = {name for reason in blocked.reasons if reason.code in ("NODE_COOLING", "CARD_COOLING")
                    for name in reason.examples}
-        _check_truly_full(models[blocked.model], {key: node for key, node in nodes.items()
-                                                  if node.node.name not in cooling}, crowds)
+        model = models[blocked.model]
+        explained = {reason.variant for reason in blocked.reasons}
+        for one in model.alternatives:
+            if len(model.variants) <= 1 or one.variant in explained:
+                _check_truly_full(one, {key: node for key, node in nodes.items()
+                                        if node.node.name not in cooling}, crowds)
 
 
 def _check_truly_full(model: ResolvedModel, nodes: dict[str, SimNode], crowds: Crowds) -> None:

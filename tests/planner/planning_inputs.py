@@ -13,6 +13,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 PlanningInputs = tuple[ResolvedFleet, Inventory]
 KEYS = ("m0", "org/m1", "m2:x", "m3", "m4")
 SELECTORS: tuple[dict[str, str], ...] = ({}, {}, {}, {"pool": "x"}, {"pool": "!x"}, {"pool": "in(x, y)"}, {"zone": "z"})
+SHARED = ("key", "replicas", "priority", "surge", "spread")
 ONE_POOL = {"label": "pool", "scope": "replica"}
 States = st.sampled_from(["ALIVE"] * 6 + ["DRAINING", "DEAD"])
 
@@ -118,6 +119,33 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
     return model
 
 
+@st.composite
+def _with_variants(draw: st.DrawFn, model: dict[str, Any]) -> dict[str, Any]:
+    """The same model in up to four variants: its own shape, and others."""
+    key = model["key"]
+    shapes = [model, *(draw(_model(key)) for _ in range(draw(st.sampled_from([1, 1, 2, 3, 0]))))]
+    variants = []
+    for number, shape in enumerate(shapes):
+        own = {name: value for name, value in shape.items() if name not in SHARED}
+        least = draw(st.sampled_from([0, 0, 0, 1, 3]))
+        limit = draw(st.sampled_from([None, None, None, 1, 2]))
+        variants.append({**own, "name": f"v{number}", "hash": f"new-{key}-{number}", "min": least,
+                         "max": None if limit is None else max(least, limit)})
+    if all(one["max"] is not None for one in variants):
+        variants[0]["max"] = None  # a file whose maxima are below its target is refused
+    return {**{name: value for name, value in model.items() if name in SHARED}, "variants": variants}
+
+
+@st.composite
+def _as_variants(draw: st.DrawFn, replica: dict[str, Any], models: list[dict[str, Any]]) -> dict[str, Any]:
+    """A live replica of one of the variants of its model, or of one that its file does not have, or of none."""
+    variants = next((model["variants"] for model in models if model["key"] == replica["model"]), [])
+    if not variants or draw(st.integers(0, 5)) == 0:
+        return {**replica, "variant": draw(st.sampled_from([None, "gone"]))}
+    one = draw(st.sampled_from(variants))
+    return {**replica, "variant": one["name"], "hash": draw(st.sampled_from([one["hash"], one["hash"], "old"]))}
+
+
 def _in_full(member: dict[str, Any]) -> dict[str, Any]:
     return {"resources": {key: value for key, value in member.items() if key != "selector"},
             "nodeSelector": member["selector"]}
@@ -130,10 +158,16 @@ Policies = st.lists(st.fixed_dictionaries({}, optional={
 
 
 @st.composite
-def planning_inputs(draw: st.DrawFn, *, exact: bool = False) -> PlanningInputs:
-    """Return a fleet and an inventory; `exact` = the card of every granted share is known."""
+def planning_inputs(draw: st.DrawFn, *, exact: bool = False, variants: bool = False) -> PlanningInputs:
+    """Return a fleet and an inventory.
+
+    `exact` = the card of every granted share is known; `variants` = models may have some.
+    """
     nodes = draw(_nodes(exact))
     replicas = draw(_replicas(nodes, exact))
     models = [draw(_model(key)) for key in KEYS[: draw(st.integers(1, len(KEYS)))]]
+    if variants:
+        models = [draw(_with_variants(model)) for model in models]
+        replicas = [draw(_as_variants(replica, models)) for replica in replicas]
     fleet = short_fleet({"nodes": draw(Policies), "models": models})
     return fleet, short_inventory({"nodes": nodes, "replicas": replicas})

@@ -48,22 +48,29 @@ def _reason(reason: Reason, message: str) -> str:
         parts += [f"{word} {value}" for word, value in amounts if value and value != "none"]
     rest = reason.node_count - len(reason.examples)
     examples = ", ".join(reason.examples) + (f" and {rest} more" if reason.examples and rest > 0 else "")
-    return f"{count_of(reason.node_count, 'node')}: {', '.join(parts)}" + (f" ({examples})" if examples else "")
+    head = f"{reason.variant}: " if reason.variant else ""
+    head += count_of(reason.node_count, "node")
+    return f"{head}: {', '.join(parts)}" + (f" ({examples})" if examples else "")
 
 
 def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
     """Yield the remedies of a blocked model, one line each."""
     if blocked.would_fit:
         added = " and ".join(_addition(one, one.nodes, one.estimated) for one in blocked.would_fit if one.nodes)
-        yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
+        yield f"{_variant(blocked.would_fit[0])}would fit with {added}{_for_all(blocked) if for_all else ''}"
     if blocked.make_room:
         gone = some([_replica(one) for one in blocked.make_room])
         nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
         freed = sum(one.frees for one in blocked.make_room)
         amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {some(nodes)} (fleetctl removes nothing)"
+        variant = _variant(blocked.make_room[0])
+        yield f"{variant}would fit without {gone}: {amount} {some(nodes)} (fleetctl removes nothing)"
     if blocked.no_remedy:
         yield blocked.no_remedy
+
+
+def _variant(remedy: Addition | InTheWay) -> str:
+    return f"{remedy.variant} " if remedy.variant else ""
 
 
 def _addition(addition: Addition, nodes: int, estimated: bool) -> str:
