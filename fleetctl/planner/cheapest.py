@@ -42,26 +42,31 @@ class NodeKind:
 
 def kinds_of_nodes(
     prices: Sequence[int | None], most: Sequence[int], joined: Sequence[int], one_of_each: Ledger, existing: Ledger,
-    fitting: Sequence[tuple[ReplicaShape, int]],
+    fitting: Sequence[tuple[Sequence[ReplicaShape], int]],
 ) -> tuple[list[NodeKind], Room]:
     """Return the types, and what the replicas that fit, all of which have a member on a new node, need of them.
 
     `one_of_each` has an empty node of each type, in their order. Members of a gang may be on `existing` nodes.
+    `fitting` = the variants of each model, and how many replicas of it fit; what they need is that of the smallest.
     """
     free = [existing.offer(place) for place, node in enumerate(existing.nodes) if node.open]
-    every = [(claim, count * replicas) for shape, replicas in fitting for (claim, _), count in shape.kinds.items()]
-    alone = [(kind, replicas) for shape, replicas in fitting if shape.size == 1 for kind in shape.kinds]
+    alone = [(shapes, count) for shapes, count in fitting if all(shape.size == 1 for shape in shapes)]
     own = sorted(alone, key=lambda one: -one[1])[:MOST_DEMANDS]
-    needs = (
-        *(sum(getattr(claim, amount) * count for claim, count in every) - sum(getattr(one, f"free_{amount}")
-                                                                              for one in free) for amount in AMOUNTS),
-        *(sum(getattr(kind[0], amount) * count for kind, count in alone) for amount in AMOUNTS),
-        *(count for _, count in own))
     offers = [one_of_each.offer(place) for place in range(len(prices))]
     amounts = [tuple(getattr(offer, f"free_{amount}") for amount in AMOUNTS) for offer in offers]
-    members = [list(_members(kind, count, one_of_each, offers)) for kind, count in own]
+    members = [[max(held) for held in zip(*(_members(kind, count, one_of_each, offers)
+                                            for shape in shapes for kind in shape.kinds), strict=True)]
+               for shapes, count in own]
+    needs = (*(_least(fitting, amount) - sum(getattr(offer, f"free_{amount}") for offer in free) for amount in AMOUNTS),
+             *(_least(alone, amount) for amount in AMOUNTS), *(count for _, count in own))
     return [NodeKind(most[at], price, (*amounts[at], *amounts[at], *(held[at] for held in members)), joined[at])
             for at, price in enumerate(prices)], needs
+
+
+def _least(fitting: Sequence[tuple[Sequence[ReplicaShape], int]], amount: str) -> int:
+    """Return how much of an amount replicas take at least, each as the variant that takes the least of it."""
+    return sum(replicas * min(sum(getattr(claim, amount) * count for (claim, _), count in shape.kinds.items())
+                              for shape in shapes) for shapes, replicas in fitting)
 
 
 def _members(kind: Kind, count: int, one_of_each: Ledger, offers: Sequence[Offer]) -> Iterator[int]:

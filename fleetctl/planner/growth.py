@@ -125,8 +125,9 @@ class Growing:
 
         one_of_each = ledger_with(self.ledger, (), [self._shapes[at].fresh(1, self.policies, start=at)[0]
                                                     for at in range(len(self.types))], ())
+        variants = grouped((one.shape.key, one.shape) for one in short)
         kinds, needs = kinds_of_nodes(self._prices, most, joined, one_of_each, self.ledger,
-                                      [(one.shape, fitting[one.shape.key]) for one in short])
+                                      [(shapes, fitting[key]) for key, shapes in variants.items()])
         usable = self._usable(short)
         found = Search(kinds, needs, lambda counts: self._fitting(short, counts, usable) == fitting, first,
                        tries=max(LEAST_TRIED, MOST_TRIED - len(usable))).cheapest()

@@ -83,6 +83,15 @@ def test_a_gang_may_use_free_cards_of_existing_nodes() -> None:
     assert needed(types, gang) == {"l": 2}
 
 
+def test_a_model_with_variants_gets_the_nodes_that_cost_least_for_any_of_them() -> None:
+    variants = [{"name": "one-h", "gpus": 1, "vram": "60Gi"}, {"name": "two-l", "gpus": 2, "vram": "20Gi"}]
+    model = {"key": "m", "replicas": 2, "variants": variants}
+    types = [node_type("h", 9), node_type("l", 1.5, gpus=2, vram="24Gi")]
+    assert needed(types, model) == {"l": 2}
+    assert needed([{**types[0], "price": 1}, types[1]], model) == {"h": 2}
+    assert needed([node_type("h", 9), node_type("l", 1.5, gpus=2, vram="24Gi", most=1)], model) == {"h": 1, "l": 1}
+
+
 AMOUNTS = st.fixed_dictionaries({"gpus": st.sampled_from([0, 1, 2, 4]), "vram": st.sampled_from(["24Gi", "80Gi"]),
                                  "cpus": st.sampled_from([8, 32]), "memory": st.sampled_from(["32Gi", "256Gi"])})
 CLAIMS = st.one_of(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Node
+from fleetctl.documents.plan import PlanPrice
+from fleetctl.documents.quantity import MICRO, SHARE
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import LedgerNode, open_ledger
@@ -101,3 +110,44 @@ def test_a_fleet_without_prices_has_the_same_plan_as_before_and_imports_nothing_
     assert "price" not in text.lower()
     with pytest.raises(ImportError):
         document(PRICES, models)
+
+
+SELECTED = st.sampled_from([{}, {"pool": "x"}, {"pool": "!x"}])
+
+
+@settings(max_examples=cases(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(planning_inputs(), st.lists(st.tuples(SELECTED, st.sampled_from([0, 0.5, 7, 12.3456])), min_size=1, max_size=3))
+def test_every_sum_is_that_of_the_shares(inputs: PlanningInputs, prices: list[tuple[dict[str, str], float]]) -> None:
+    fleet, inventory = inputs
+    policies = [NodePolicy.model_validate({"selector": selector, "price": price}) for selector, price in prices]
+    plan = plan_for(replace(fleet, policies=(*fleet.policies, *policies)), inventory)
+    price_at, totals = dict[str, Fraction | None](), dict[str, tuple[float, float]]()
+    for node in inventory.nodes:
+        pool, price_at[node.id] = node.labels.get("pool"), None
+        totals[node.id] = node.resources.total.gpu, node.resources.total.cpu
+        for selector, price in prices:
+            if not selector or (pool == "x") == (selector["pool"] == "x"):
+                price_at[node.id] = Fraction(str(price))
+
+    def share(node_id: str, gpus: int, cpus: int) -> Fraction:
+        cards, all_cpus = totals[node_id]
+        return min(Fraction(1), Fraction(gpus, SHARE) / Fraction(cards) if cards else
+                   Fraction(cpus, SHARE) / Fraction(all_cpus))
+
+    live = sort_out(inventory, fleet.name, {model.key for model in fleet.models}).models.values()
+    running = [(member.node_id, share(member.node_id, member.gpus or member_share(member.vram, node), member.cpus))
+               for model in live for replica in model.live for member in replica.members
+               for node in inventory.nodes if node.id == member.node_id]
+    new = [(member.node_id, share(member.node_id, member.gpus, member.cpus))
+           for action in plan.starts for member in action.members]
+    cost = [sum((price * part for node, part in taken if (price := price_at[node]) is not None), Fraction(0))
+            for taken in (new, [*running, *new])]
+    without = sorted({node for node, part in (*running, *new) if part and price_at[node] is None})
+    assert plan.price == PlanPrice(adds=round(cost[0] * MICRO), total=round(cost[1] * MICRO), unpriced=len(without),
+                                   examples=without[:5])
+
+
+def member_share(vram: int, node: Node) -> int:
+    """A running member that claims memory alone takes that share of a card."""
+    memory = max((card.memory_total or 0 for card in node.gpus), default=0)
+    return min(SHARE, -(-vram * SHARE // memory)) if memory and vram else SHARE if vram else 0

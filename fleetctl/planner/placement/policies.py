@@ -25,7 +25,7 @@ SLOTS_LABEL = "fleet.io/replica-slots"
 _SLOTS = re.compile("[1-9][0-9]{0,8}")
 SHOWN = 5
 """The most nodes that a note names."""
-_AS_WRITTEN = ("reserve", "gpu_memory", "residents", "warm", "weights_ports", "price")
+_AS_WRITTEN = frozenset({"reserve", "gpu_memory", "residents", "warm", "weights_ports", "price"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
             cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{index}].maxReplicasPerModel")
         if policy.cordon is not None:
             cordon = f"spec.nodes[{index}].cordon" if policy.cordon else None
-        merged.update((key, value) for key in _AS_WRITTEN if (value := getattr(policy, key)) is not None)
+        for key in _AS_WRITTEN & policy.model_fields_set:
+            if (value := getattr(policy, key)) is not None:
+                merged[key] = value
     reserve, residents = merged.pop("reserve", None), tuple(merged.pop("residents", ()))
     return EffectivePolicy(
         slot_cap=cap, reserve_vram=reserve.vram if reserve else 0, residents=residents,
