@@ -167,6 +167,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.use_exact(examine(search.problem, search.levels))
+    if search.has_variants and search.is_good_enough and not search.is_done:
+        search.follow_bound(examined.replicas)
     tiers: list[Callable[[], None]] = [
         partial(search.try_other, other), search.try_patterns, partial(search.follow_bound, examined.replicas),
         search.rearrange]
