@@ -28,6 +28,8 @@ def main() -> None:
     """Run the benchmark."""
     flags = _flags()
     trace, published = _trace(flags.nodes, flags.pods, flags.load)
+    if flags.card_memory:
+        trace = trace.with_card_memory()
     run = Run(trace, flags.seed, flags.mode, flags.load)
     wrong = 0
     for name in ([] if flags.no_peers else peer_names(run.mode)):
@@ -51,6 +53,8 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=42, help="seed of the arrivals; published runs have 42 to 51")
     parser.add_argument("--mode", choices=("online", "batch"), default="online")
     parser.add_argument("--policy", help="how the product plans, such as 'fleetctl, 10 a plan'")
+    parser.add_argument("--card-memory", action="store_true",
+                        help="the memory of the cards is known, so that they are of several kinds")
     parser.add_argument("--load", type=float, default=1.0, help="GPU demand that arrives, as a part of the capacity")
     parser.add_argument("--no-peers", action="store_true", help="only ours")
     parser.add_argument("--ray-hosts", type=int, default=75,

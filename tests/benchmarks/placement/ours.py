@@ -20,7 +20,7 @@ from tests.benchmarks.placement.check import TaskPlacement
 from tests.benchmarks.placement.trace import Host, Task, Trace
 
 MODEL = "gpu-model"
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 POLICY = EffectivePolicy(SlotCap(NO_CAP, "benchmark"))
 
 
@@ -28,9 +28,9 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
     """Return a ledger of empty hosts, in their order."""
     nodes = [LedgerNode(host.name, host.name, "ALIVE", {MODEL: host.model}, POLICY) for host in hosts]
     return Ledger.opened(nodes, [
-        Offer(tuple(OfferedCard(index) for index in range(host.cards)), host.cards * SHARE,
+        Offer(tuple(OfferedCard(index, SHARE, memory, memory) for index in range(host.cards)), host.cards * SHARE,
               host.cpu_milli * SHARE // 1000, host.mib * MIB)
-        for host in hosts
+        for host, memory in ((host, host.card_gib * GIB or None) for host in hosts)
     ])
 
 

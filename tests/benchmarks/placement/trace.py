@@ -11,11 +11,13 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 OFFERED = 1.3
+CARD_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "A10": 24, "G2": 24, "V100M32": 32, "G3": 80}
+"""The memory of a card by model; the trace hides what G2 and G3 are, so theirs are assumed."""
 POPULAR = 0.95
 """The target workload: the most popular shapes that cover this part of the tasks."""
 
@@ -45,6 +47,8 @@ class Host:
     mib: int
     cards: int
     model: str
+    card_gib: int = 0
+    """The memory of each card; 0 = not known, as in the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,10 @@ class Trace:
     name: str
     hosts: tuple[Host, ...]
     tasks: tuple[Task, ...]
+
+    def with_card_memory(self) -> Trace:
+        """Return the trace with the memory of each card, so that cards are of several kinds."""
+        return replace(self, hosts=tuple(replace(host, card_gib=CARD_GIB.get(host.model, 0)) for host in self.hosts))
 
     @property
     def capacity(self) -> int:
