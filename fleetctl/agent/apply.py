@@ -7,7 +7,7 @@ the fleet file keeps there.
 
 from __future__ import annotations
 
-from typing import List, Optional, Set, Union
+from typing import Dict, List, Optional, Set, Tuple, Union
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
@@ -33,6 +33,11 @@ REPLAN_S = 60.0
 """How long the client may take to plan again."""
 NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", MISSING, *CARD_FAILURES)
 """Codes of refusals that another node may avoid."""
+NOT_BY_VARIANT = (*NODE_CODES, "EVICTED", "NAME_TAKEN", "NEVER_CONSTRUCTED", "AGENT_ERROR")
+"""Codes of failures that do not speak against a variant: another one would fare no better, or it is not gone."""
+OTHER_VARIANT = "OTHER_VARIANT"
+TOGETHER_S = 2.0
+"""How long an apply waits for more failures of variants before it asks for a plan with others."""
 LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
 """The level of the event of each outcome; any other is an error."""
 
@@ -49,6 +54,10 @@ class ApplyRun(Run):
         self._refused: List[Attempt] = []
         self._asked: List[Attempt] = []
         self._replans_left, self._answer_name, self._answer_by = MAX_REPLANS if request.may_replan else 0, "", 0.0
+        self._questions, self._failed_at = 0, 0.0
+        self._may_change_variants = request.may_replan and request.wait
+        self._instead: Dict[str, str] = {}
+        """By replica: what failed in its place."""
         self._reloads = Reloads(request, self)
         self._fetches = fetches_of(request, self)
         self._last_beat = self.clock()
@@ -116,7 +125,7 @@ class ApplyRun(Run):
             lock.release()
             self.events.emit("lockReleased", f"lock of fleet {self._plan.fleet.name} released", level="debug")
 
-    def _accept(self, request: Union[ApplyRequest, PlanRequest]) -> List[Task]:
+    def _accept(self, request: Union[ApplyRequest, PlanRequest]) -> List[Attempt]:
         """Accept a plan, the run's own or a new one after nodes refused replicas; return its replicas as tasks."""
         self._plan = plan = request.plan
         self.events.emit("planAccepted", f"plan {plan.plan_id[:12]}: {len(plan.starts)} to create", level="debug",
@@ -142,40 +151,49 @@ class ApplyRun(Run):
 
     def _hold_back(self, task: Task) -> bool:
         """Hold back the outcome of an attempt if another plan may change it; returns whether it did."""
-        if not isinstance(task, Attempt) or self._replans_left == 0 or not task.outcome:
+        if not isinstance(task, Attempt) or not task.outcome:
             return False
-        if task.outcome.code in NODE_CODES:
+        held = self._replans_left > 0 and task.outcome.code in NODE_CODES
+        if self._may_change_variants and _has_failed(task):
+            held, self._failed_at = True, self.clock()
+        if held:
             self._refused.append(task)
-        return task.outcome.code in NODE_CODES
+        return held
 
     def _ask_for_plan(self) -> None:
         """Ask the client for a new plan. The question lists Ray's free resources as they are now."""
-        self._answer_name = f"{self._request.job}-replan-{MAX_REPLANS - self._replans_left}"
-        self._replans_left -= 1
+        self._answer_name = f"{self._request.job}-replan-{self._questions}"
+        self._questions += 1
         self._asked = list(self._refused)
+        refused, failed = _split(self._asked)
+        self._replans_left -= bool(refused)
         self._answer_by = self.clock() + REPLAN_S
         outcomes = [task.outcome for task in self._asked if task.outcome]
         reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
         self.events.emit(
             "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
             f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
-            level="warning", refused=outcomes, nodes=cluster.nodes_now(), answer=self._answer_name)
+            level="warning", refused=[task.outcome for task in refused], failed=[task.outcome for task in failed],
+            nodes=cluster.nodes_now(), answer=self._answer_name)
 
     def _replan(self) -> bool:
-        """Ask for a new plan if nodes refused replicas: the agent contains no planner. Returns whether there is, or may
-        be, more to create.
+        """Ask for a new plan if nodes refused replicas, or variants failed: the agent contains no planner. Returns
+        whether there is, or may be, more to create.
 
         Meanwhile the apply awaits its created replicas and holds the lock. If the client has gone there is no answer,
         and the plan stays as it is.
         """
         if not self._refused:
             return False
+        if not self._answer_name and self.clock() < self._failed_at + TOGETHER_S:
+            return True
         if not self._answer_name:
             self._ask_for_plan()
         found = run_messages.take_document(self._answer_name)
         if found is None and self.clock() < self._answer_by:
             return True
         self._answer_name = ""
+        self._may_change_variants = self._may_change_variants and found is not None  # else the client has gone
         answer = ReplanAnswer(why="no client has answered") if found is None else parse(ReplanAnswer, found)
         refused = self._asked
         self._refused = [task for task in self._refused if task not in refused]
@@ -188,16 +206,47 @@ class ApplyRun(Run):
         models = {task.replica.model for task in refused}
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(answer.request)
-        self.tasks = [*(task for task in self.tasks if task not in refused), *accepted]
+        kept = self._replaced(refused, accepted)
+        self.tasks = [*(task for task in self.tasks if task not in refused or task in kept), *accepted]
         count = len(plan.starts)
-        self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
+        where = "elsewhere" if not self._instead else "elsewhere or as another variant"
+        self.events.emit("replanned", f"planned again: {count} of {len(refused)} {where}", placed=count)
+        for task in kept:
+            self._report(task)
         return bool(accepted or self._refused)
+
+    def _replaced(self, asked: List[Attempt], accepted: List[Attempt]) -> List[Attempt]:
+        """Note which failed variant each new replica stands for, and return those for which there is none."""
+        new = list(accepted)
+        refused, failed = _split(asked)
+        for task in refused:
+            found = next((one for one in new if one.replica.model == task.replica.model), None)
+            if found is not None:
+                new.remove(found)
+        kept: List[Attempt] = []
+        for task in failed:
+            found = next((one for one in new if one.replica.model == task.replica.model), None)
+            if found is None:
+                kept.append(task)
+                continue
+            new.remove(found)
+            assert task.outcome is not None
+            why = f"variant {task.replica.variant} failed in its place: {task.outcome.code}: {task.outcome.message}"
+            self._instead[found.key] = why
+            self.events.emit(
+                "variantFailed", f"{task.key}: variant {task.replica.variant} failed: {task.outcome.message}; "
+                f"{found.key} takes its place as variant {found.replica.variant}", level="warning",
+                model=task.replica.model, replicaId=task.replica.replica_id, variant=task.replica.variant,
+                code=task.outcome.code)
+        return kept
 
     def _report(self, task: Task) -> None:
         found = task.outcome
         assert found is not None
         if found.outcome == "ready" and task.key in self._promoted:
             task.outcome = found = found._replace(level="HOT")
+        if found.outcome == "ready" and not found.code and task.key in self._instead:
+            task.outcome = found = found._replace(code=OTHER_VARIANT, message=self._instead[task.key])
         where = f" on {', '.join(found.nodes)}" if found.nodes else ""
         why = f": {found.message}" if found.message else ""
         details = {name: value for name, value in document_of(found).items() if name not in ("message", "level")}
@@ -225,6 +274,18 @@ class ApplyRun(Run):
         complete = ready == wanted and not interrupted and all(row.outcome == "ready" for row in fetched)
         return self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", [*results, *fetched],
                                interrupted=interrupted, waited=self._request.wait)
+
+
+def _has_failed(task: Attempt) -> bool:
+    """Return whether a replica of a variant has failed in a way that another variant may avoid."""
+    found = task.outcome
+    return bool(found and found.outcome == "failed" and task.replica.variant and found.code not in NOT_BY_VARIANT)
+
+
+def _split(tasks: List[Attempt]) -> Tuple[List[Attempt], List[Attempt]]:
+    """Return the replicas that nodes have refused, and those whose variant has failed."""
+    failed = [task for task in tasks if _has_failed(task)]
+    return [task for task in tasks if task not in failed], failed
 
 
 def _is_starting(name: str) -> bool:

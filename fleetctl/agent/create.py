@@ -52,7 +52,8 @@ def replica_of(plan: Plan, action: Action, logs: Mapping[str, str]) -> Replica:
                                log=logs[f"{action.id}|{member.group}|{member.copy}|{member.rank}"])
                for member in action.members]
     return Replica(action.id, action.model, action.replica_id, action.lifecycle, action.spec_hash, action.wanted,
-                   members, action.op, action.engine_hash, plan.fleet.name, plan.fleet.namespace)
+                   members, action.op, action.engine_hash, plan.fleet.name, plan.fleet.namespace,
+                   variant=action.variant)
 
 
 def check(replica: Replica, not_counted: Set[int]) -> None:

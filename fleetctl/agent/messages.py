@@ -203,7 +203,7 @@ class Replica(NamedTuple):
     """A new replica, as its actor gets it; `op` is create or promote.
 
     `earlier_tries` = the actors that were given up for their cards; `created_ms` = when its run created it, in
-    milliseconds since the epoch, 0 = unknown.
+    milliseconds since the epoch, 0 = unknown; `variant` = the one of its model's that it is, if that has any.
     """
 
     id: str
@@ -219,6 +219,7 @@ class Replica(NamedTuple):
     namespace: str = ""
     earlier_tries: Sequence[str] = ()
     created_ms: int = 0
+    variant: Optional[str] = None
 
     @property
     def nodes(self) -> List[str]:
@@ -252,6 +253,7 @@ class WarmCopy(NamedTuple):
     spec_hash: str
     made_from: str
     members: Sequence[Place]
+    variant: Optional[str] = None
 
 
 class FailedStart(NamedTuple):
@@ -279,6 +281,7 @@ class Mark(NamedTuple):
     fleet: str = ""
     namespace: str = ""
     spec_hash: str = ""
+    variant: Optional[str] = None
     engine_hash: Optional[str] = None
     made_from: Optional[str] = None
     ready_at: str = ""
@@ -336,6 +339,7 @@ class Action(NamedTuple):
     wanted: int = 0
     engine_hash: Optional[str] = None
     reload: Optional[PlannedReload] = None
+    variant: Optional[str] = None
 
     @property
     def nodes(self) -> List[str]:

@@ -77,7 +77,8 @@ def describe(
     `uncounted` and `started_in` as in Mark.
     """
     return compact(document_of(Mark(
-        fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash, engine_hash=replica.engine_hash,
+        fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash, variant=replica.variant,
+        engine_hash=replica.engine_hash,
         ready_at=ready_at, restart_max=replica.lifecycle.restart_max, restarts_uncounted=uncounted,
         started_in=started_in, earlier_tries=replica.earlier_tries or None, failed=failed, members=places)))
 
@@ -106,6 +107,7 @@ def injected_variables(replica: Replica, member: Member, place: Place, leader: T
         "FLEETCTL_NODE": member.node,
         "FLEETCTL_LEADER_ENDPOINT": host_port(*leader),
         "FLEETCTL_RANKS": ",".join(map(str, range(first, first + _ranks_in(member)))),
+        **({"FLEETCTL_VARIANT": replica.variant} if replica.variant else {}),
     }
 
 

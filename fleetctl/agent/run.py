@@ -66,7 +66,8 @@ def outcome_of(
         subject.model, kind, subject.replica_id, list(subject.nodes), message, code,
         None if seconds is None else round(seconds, 2), level, replicas,
         address=addresses[0] if addresses else None, addresses=addresses if len(addresses) > 1 else None,
-        weights=weights, notes=notes or None)
+        weights=weights, notes=notes or None,
+        variant=subject.variant if isinstance(subject, (Action, Replica)) else None)
 
 
 class Task:

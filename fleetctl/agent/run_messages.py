@@ -307,7 +307,10 @@ class ReleaseRequest(NamedTuple):
 
 class Outcome(NamedTuple):
     """The result for one replica, or for `replicas` of a model that are blocked: ready, gone, starting, failed,
-    blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes."""
+    blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes.
+
+    `variant` = the one of its model's that it is, if that has any.
+    """
 
     model: str
     outcome: str
@@ -322,6 +325,7 @@ class Outcome(NamedTuple):
     addresses: Optional[Sequence[str]] = None
     weights: Optional[GotWeights] = None
     notes: Optional[Sequence[str]] = None
+    variant: Optional[str] = None
 
 
 POLL_S = 0.05

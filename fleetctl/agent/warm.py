@@ -197,7 +197,8 @@ class WarmReplica:
             return f"WarmReplica of {replica.model}/{replica.replica_id}"
         return compact(document_of(Mark(
             level="WARM", fleet=replica.fleet, namespace=replica.namespace, spec_hash=replica.spec_hash,
-            made_from=replica.made_from, ready_at=self._ready_at, locked=self._locked, members=self._places)))
+            variant=replica.variant, made_from=replica.made_from, ready_at=self._ready_at, locked=self._locked,
+            members=self._places)))
 
 
 ANSWER_S = 60.0
@@ -378,7 +379,7 @@ class Demotion:
             name=warm_name(target.model, target.replica_id), lifetime="detached", max_restarts=-1,
             **actor_options(first, sizes.get(first, 0)),
         ).remote(*in_parts(WarmCopy(target.model, target.replica_id, mark.fleet, mark.namespace, mark.spec_hash,
-                                    target.actor_id, places)))
+                                    target.actor_id, places, mark.variant)))
 
     def _await_warm(self, target: Target) -> Steps:
         """Return when the WARM replica of a replica is up; raises Refused if it cannot be, or the run stops."""

@@ -64,12 +64,14 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     """
     wanted = {row.key: row.wanted for row in plan.models}
     models = {
-        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=wanted[action.model],
-                                    priority=action.priority, lifecycle=action.lifecycle)
+        (action.model, action.spec_hash): RecordedModel(
+            key=action.model, spec_hash=action.spec_hash, wanted=wanted[action.model], priority=action.priority,
+            lifecycle=action.lifecycle)
         for action in plan.actions if action.op != "prefetch"}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
+                        variant=action.variant,
                         members=[ReplicaMember.model_validate(member.model_dump(exclude={"weights"}))
                                  for member in action.members])
         for action in plan.starts]

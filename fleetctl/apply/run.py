@@ -1,6 +1,7 @@
 """One apply on the client's side: submit the agent with the plan, relay its events, return its summary.
 
-When nodes refuse planned replicas, the agent asks for another plan, made from its own view of the cluster.
+When nodes refuse planned replicas, or a variant of a model fails to start, the agent asks for another plan, made from
+its own view of the cluster, without the variants that have failed.
 
 Closing the client does not stop the apply. The first interrupt stops the job, which starts nothing more and reports;
 the second one detaches from it.
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -43,10 +45,14 @@ class SeenNode(Stored):
 
 
 class ReplanWanted(Stored):
-    """The agent's request for a plan: refused replicas and all nodes. `answer` = the name of the expected document."""
+    """The agent's request for a plan: refused replicas and all nodes. `answer` = the name of the expected document.
+
+    `failed` = replicas of variants that have failed to start.
+    """
 
     answer: str
     refused: list[ReplicaOutcome] = Field(default_factory=list)
+    failed: list[ReplicaOutcome] = Field(default_factory=list)
     nodes: list[SeenNode] = Field(default_factory=list)
 
     def view(self) -> AgentView:
@@ -60,8 +66,17 @@ class ReplanWanted(Stored):
         return any(row.code == IMAGE_MISSING for row in self.refused)
 
     def refused_by_model(self) -> Counter[str]:
-        """Return how many replicas of each model were refused."""
-        return Counter(row.model for row in self.refused)
+        """Return how many replicas of each model were refused, or have failed."""
+        return Counter(row.model for row in (*self.refused, *self.failed))
+
+    def failed_by_model(self) -> Counter[str]:
+        """Return how many of these have failed."""
+        return Counter(row.model for row in self.failed)
+
+    @property
+    def failed_variants(self) -> frozenset[tuple[str, str]]:
+        """The variants that have failed, each with its model."""
+        return frozenset((row.model, row.variant) for row in self.failed if row.variant)
 
 
 Replanner = Callable[[ReplanWanted], Plan]
@@ -85,8 +100,12 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
         put(client, document(wanted.answer, answer))
 
 
-def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) -> Plan:
+def limited_to_refused(
+    fresh: Plan, former: Plan, refused: Mapping[str, int], failed: Mapping[str, int] = MappingProxyType({})
+) -> Plan:
     """Limit the `fresh` plan to as many new replicas of each model as were refused; the rest is blocked.
+
+    Of the `failed` ones among them, for which there is no other variant, the agent says itself why.
 
     The user agreed to the `former` plan, so no more is created than it would have created. The blocked rows are those
     of the refused models: replicas blocked before, and replicas not placed now.
@@ -102,7 +121,8 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
     order = {row.key: number for number, row in enumerate(former.models)}
     blocked = []
     for model in sorted(refused, key=lambda key: order.get(key, len(order))):
-        short = refused[model] + before[model] - placed[model]
+        unplaced = refused[model] - placed[model]
+        short = unplaced + before[model] - min(unplaced, failed.get(model, 0))
         if short > 0 and model in rows:
             blocked.append(rows[model].model_copy(update={"replicas": short}))
     return fresh.model_copy(update={"actions": actions, "blocked": blocked})

@@ -38,6 +38,7 @@ class ReplicaOutcome(Stored):
     model: str
     replica_id: int | None = None
     outcome: Outcome
+    variant: str | None = Field(None, exclude_if=is_absent, description="the one of its model's that it is")
     nodes: list[str] = Field(default_factory=list)
     address: str | None = None
     addresses: list[str] = Field(

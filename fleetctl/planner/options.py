@@ -28,6 +28,8 @@ USUAL_EXPIRY_S = 24 * 3600
 class PlanOptions:
     """Flags of a plan: models to plan by key or label, keys to leave out, the former name of a renamed fleet, whether
     to lift the thresholds of its policy, or its cooldown; and `files` as given with -f, to make the plan again.
+
+    `held_back` = variants, each with its model, that get no replicas in this run, since they have failed in it.
     """
 
     targets: tuple[str, ...] = ()
@@ -37,6 +39,7 @@ class PlanOptions:
     files: tuple[str, ...] = ()
     selector: LabelSelector | None = None
     ignore_cooldown: bool = False
+    held_back: frozenset[tuple[str, str]] = frozenset()
 
     def left_out(self, key: str, labels: Mapping[str, str]) -> str | None:
         """Return why a model is not planned, or None if it is."""

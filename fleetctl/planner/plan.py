@@ -154,7 +154,8 @@ def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) 
     shapes = shapes_of(fleet, inventory)
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     wanted = [demand for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None
-              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
+              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)
+              if (model.key, model.alternatives[demand.variant].variant) not in options.held_back]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)

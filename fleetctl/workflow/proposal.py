@@ -114,25 +114,31 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
 
 
 class FleetReplanner:
-    """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
+    """Makes the plan of one apply again, each time for the replicas that nodes have refused, or that have failed."""
 
     def __init__(self, invocation: Invocation, planned: PlannedFleet, where: Where) -> None:
         self._invocation = replace(invocation, working=nullcontext)  # the apply has its own display
         self._planned = planned
         self._where = where
         self._blocked = {row.model: row for row in planned.plan.blocked}
+        self._held_back = planned.options.held_back
 
     def __call__(self, wanted: ReplanWanted) -> Plan:
-        """Return the plan for the refused replicas, with the agent's view of the cluster; raises FleetctlError."""
+        """Return the plan for the refused replicas, with the agent's view of the cluster; raises FleetctlError.
+
+        A variant that has failed gets no more replicas in this apply, however often that was.
+        """
         refused, planned = wanted.refused_by_model(), self._planned
         ignore = planned.options.ignore_cooldown and not wanted.lacks_image  # else that node would be chosen again
-        options = replace(planned.options, targets=tuple(sorted(refused)), ignore_cooldown=ignore)
+        self._held_back |= wanted.failed_variants
+        options = replace(planned.options, targets=tuple(sorted(refused)), ignore_cooldown=ignore,
+                          held_back=self._held_back)
         with live_source(self._invocation, self._where, planned.fleet.cluster) as source:
             seen_by_agent = replace(source, agent=wanted.view())
             made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,
                            git=planned.facts.git)
         former = planned.plan.model_copy(update={"blocked": list(self._blocked.values())})
-        limited = limited_to_refused(made.plan, former, refused)
+        limited = limited_to_refused(made.plan, former, refused, wanted.failed_by_model())
         self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}
         self._blocked |= {row.model: row for row in limited.blocked}
         return limited

@@ -142,11 +142,14 @@ class ScriptedCluster:
         return [kind for kind, _ in self.events]
 
 
-def request_of(*keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000) -> dict[str, Any]:
+def request_of(
+    *keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000, variant: str | None = None
+) -> dict[str, Any]:
     member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "node": "node-a", "nodeId": "n1",
               "gpus": gpus}
     actions = [{"id": key, "op": "create", "model": key.split("/")[0], "replicaId": int(key.split("/")[1]),
-                "specHash": "h", "wanted": 9, "lifecycle": LIFECYCLE, "members": [member]} for key in keys]
+                "specHash": "h", "wanted": 9, "lifecycle": LIFECYCLE, "members": [member],
+                **({"variant": variant} if variant else {})} for key in keys]
     specs = {"h": {"workers": [{"name": "main", "members": [{"engine": {"command": ["serve"]}}]}]}}
     plan = {"planId": "p" * 64, "fleet": {"name": "lab", "namespace": "fleet"}, "actions": actions, "specs": specs,
             "blocked": list(blocked)}
@@ -375,6 +378,86 @@ def test_the_wait_for_a_missing_client_is_bounded(
     assert outcomes(summary) == [("a", 0, "blocked")]
     [message] = [fields["message"] for kind, fields in cluster.events if kind == "notReplanned"]
     assert "no client has answered" in message
+
+
+FAILED = ["granted", "failed:ENGINE_EXITED"]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply_module, "TOGETHER_S", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_variant_that_fails_is_replaced_by_another_in_the_same_run(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": FAILED}
+    cluster.on_replan = {"request": request_of("a/2", variant="small")}
+    summary = cluster.run(mayReplan=True, **request_of("a/0", "a/1", variant="large"))
+    assert outcomes(summary) == [("a", 1, "ready"), ("a", 2, "ready")]
+    assert [(row["variant"], row.get("code")) for row in summary["outcomes"]] == [
+        ("large", None), ("small", "OTHER_VARIANT")]
+    assert summary["outcomes"][1]["message"] == (
+        "variant large failed in its place: ENGINE_EXITED: ENGINE_EXITED of a/0")
+    assert summary["exitCode"] == 0
+    [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
+    assert (wanted["refused"], [(row["replicaId"], row["variant"]) for row in wanted["failed"]]) == (
+        [], [(0, "large")])
+    [replaced] = [fields for kind, fields in cluster.events if kind == "variantFailed"]
+    assert replaced["message"].endswith("a/2 takes its place as variant small")
+    assert "replicaFailed" not in cluster.kinds()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_failures_of_variants_without_another_one_stay_failures(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": FAILED[1:], "a/1": FAILED[1:], "a/2": REFUSED}
+    row = {"model": "a", "code": "Y", "message": "no room", "replicas": 1}
+    cluster.on_replan = {"request": request_of("a/3", variant="small", blocked=(row,))}
+    summary = cluster.run(mayReplan=True, **request_of("a/0", "a/1", "a/2", variant="large"))
+    assert outcomes(summary) == [("a", 0, "failed"), ("a", 1, "failed"), ("a", 3, "ready"), ("a", None, "blocked")]
+    assert summary["exitCode"] == 3
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("script", [["failed:EVICTED"], ["failed:AGENT_ERROR"], ["failed:NEVER_CONSTRUCTED"]])
+def test_what_does_not_speak_against_a_variant_is_an_outcome(cluster: ScriptedCluster, script: list[str]) -> None:
+    cluster.scripts = {"a/0": script}
+    assert outcomes(cluster.run(mayReplan=True, **request_of("a/0", variant="large"))) == [("a", 0, "failed")]
+    assert "replanWanted" not in cluster.kinds()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("request_", [{"mayReplan": False}, {"mayReplan": True, "wait": False}])
+def test_only_a_run_whose_client_waits_changes_variants(cluster: ScriptedCluster, request_: dict[str, bool]) -> None:
+    cluster.scripts = {"a/0": ["failed:ENGINE_EXITED"]}
+    assert outcomes(cluster.run(**request_, **request_of("a/0", variant="large"))) == [("a", 0, "failed")]
+    assert "replanWanted" not in cluster.kinds()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_client_that_has_gone_is_asked_once_about_failed_variants(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_module, "REPLAN_S", 0.01)
+    cluster.scripts = {"a/0": FAILED, "a/1": ["granted", *["wait"] * 2_000, "failed:ENGINE_EXITED"]}
+    summary = cluster.run(mayReplan=True, **request_of("a/0", "a/1", variant="large"))
+    assert outcomes(summary) == [("a", 0, "failed"), ("a", 1, "failed")]
+    assert cluster.kinds().count("replanWanted") == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_variant_may_fail_after_another_has_failed(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": FAILED, "a/1": FAILED, "a/2": FAILED, "a/3": FAILED, "a/4": FAILED}
+    names = iter(["a/1", "a/2", "a/3", "a/4", "a/5"])
+
+    def emit(kind: str, message: str, level: str = "info", **fields: Any) -> None:
+        if kind == "replanWanted":
+            name = next(names)
+            cluster.on_replan = {"request": request_of(name, variant=f"v{name[-1]}")}
+        original(kind, message, level, **fields)
+
+    original, cluster.emit = cluster.emit, emit  # type: ignore[method-assign]
+    summary = cluster.run(mayReplan=True, **request_of("a/0", variant="v0"))
+    assert outcomes(summary) == [("a", 5, "ready")]
 
 
 def test_a_new_plan_is_requested_at_most_three_times(cluster: ScriptedCluster) -> None:

@@ -88,8 +88,10 @@ def test_the_agent_reads_what_replicas_describe_and_nothing_else() -> None:
 def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
     from fleetctl.fleetfile.command_line import INJECTED
 
+    of_variant = injected_variables(REPLICA._replace(variant="a100"), MEMBER, PLACE, ("10.0.0.7", 7002))
+    assert {*of_variant, "FLEETCTL_MODEL_DIR"} == {*INJECTED}
+    assert of_variant["FLEETCTL_VARIANT"] == "a100"
     variables = injected_variables(REPLICA, MEMBER, PLACE, ("10.0.0.7", 7002))
-    assert {*variables, "FLEETCTL_MODEL_DIR"} == {*INJECTED}
     assert variables.pop("FLEETCTL_NAME").startswith("org-m-1-3-main-0-0-")
     assert variables == {
         "FLEETCTL_MODEL": "org/m:1", "FLEETCTL_REPLICA_ID": "3", "FLEETCTL_GROUP": "main", "FLEETCTL_COPY": "0",

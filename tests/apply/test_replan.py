@@ -107,6 +107,13 @@ def test_unplaced_replicas_are_blocked_with_the_new_reason_in_addition_to_replic
         row.model: row.message for row in fresh.blocked}["org/one:1"]
 
 
+def test_failed_replicas_without_another_variant_are_not_blocked_as_well() -> None:
+    former = small_plan("a", "b")
+    fresh = small_plan("a", "b").model_copy(update={"actions": []})
+    assert blocked(limited_to_refused(fresh, former, {"org/one:1": 3}, {"org/one:1": 2})) == {"org/one:1": 1 + 1}
+    assert blocked(limited_to_refused(fresh, former, {"org/one:1": 2}, {"org/one:1": 2})) == {"org/one:1": 1}
+
+
 def test_a_model_without_refused_replicas_is_left_out() -> None:
     plan = small_plan("a", "b")
     limited = limited_to_refused(plan, plan, {"org/gang": 1})

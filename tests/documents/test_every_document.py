@@ -97,8 +97,8 @@ def test_events_of_the_agent_match_their_schema(capsys: pytest.CaptureFixture[st
     members = [Member("main", 0, "Worker", rank, node, node) for rank, node in enumerate(("a", "b", "a"))]
     got = ServedWeights("a" * 64, None, fetched=GotWeights("peer", "m/0 on a", 7, 1.5, left=("m/1: no answer",)))
     places = [Place(ip="::1", port=8000, weights=got), Place(copy=1, ip="10.0.0.1", port=8000)]
-    rows = [outcome_of(Replica("m/0", "m", number, Lifecycle(1.0), members=members), kind, code, "words", places=found,
-                       seconds=1.257, level="HOT")
+    rows = [outcome_of(Replica("m/0", "m", number, Lifecycle(1.0), members=members, variant="a100"), kind, code,
+                       "words", places=found, seconds=1.257, level="HOT")
             for number, (kind, code, found) in enumerate([
                 ("ready", None, places), ("failed", "ENGINE_EXITED", ()), ("starting", "STILL_STARTING", ()),
                 ("skipped", "INTERRUPTED", ()), ("blocked", "NODE_TAKEN", ())])]

@@ -91,6 +91,7 @@ OUTCOME = {
     "NODE_GONE": "a node that is dead",
     "NEVER_CONSTRUCTED": "an actor that Ray lists as ALIVE but whose constructor never returned",
     "CARDS_UNCHECKED": "a replica that is ready, but whose cards were not checked before it started",
+    "OTHER_VARIANT": "a replica that is ready in the place of one of another variant, which failed in the same apply",
     "NOT_ANSWERING": "a replica that is ready, but whose process does not respond",
     "RELOADED": "a replica that is ready and has reloaded its weights in place",
     "RELOAD_ENDED": "a replica whose engine ended during the request to reload its weights; Ray restarts it",
