@@ -354,6 +354,7 @@ class Drift(Stored):
     message: str
     runs: str | None = Field(None, description="if outdated: the spec hash it was started with")
     wants: str | None = Field(None, description="if outdated: the spec hash of the file")
+    variant: str | None = Field(None, exclude_if=is_absent, description="if outdated: the variant that it runs")
     changes: list[str] | None = Field(
         None, description="if outdated: the differences in words, or why they are unknown; looked up for plans that "
                           "are shown, and never in one that can be applied")

@@ -60,12 +60,12 @@ def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
         its = f"its variant {replica.variant} is no longer in the file" if replica.variant else (
             f"the file has the variants {some([one.variant for one in model.variants])}")
         return Drift(model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
-                     message=f"{runs}, {its}; kept as it is")
+                     variant=replica.variant, message=f"{runs}, {its}; kept as it is")
     wanted = model.alternatives[place]
     of_variant = f" of variant {wanted.variant}" if wanted.variant else ""
     return Drift(
         model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
-        wants=wanted.spec_hash, message=(
+        wants=wanted.spec_hash, variant=wanted.variant or None, message=(
             f"{runs}{of_variant}, the file has {short_hash(wanted.spec_hash)}; kept as it is"))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
 from fleetctl.documents.plan import FileWarning, ModelRow, Plan
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.problem import Problem
 
 
@@ -27,7 +27,7 @@ def change_caused(base: Plan | None, head: Plan, differences: Sequence[Differenc
         no_longer=sum(counts.create for counts in before.values()) - in_both,
         drift=len(_drifting(head) - _drifting(base)),
         differences=list(differences),
-        models=[*_effects(before, after, head, {difference.model for difference in differences}),
+        models=[*_effects(before, after, head, {difference.model for difference in differences}, _outdated(base, head)),
                 *(ModelEffect(key=row.key, kind="removed", before=before[row.key], message=_removed(row))
                   for row in (base.models if base else ()) if row.key not in after)],
     )
@@ -65,8 +65,16 @@ def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
     return {(row.model, row.replica_id) for row in plan.drift} if plan else set()
 
 
+def _outdated(base: Plan | None, head: Plan) -> dict[str, list[str]]:
+    """Return, by model key, the variant of each replica that only the head finds outdated."""
+    before = _drifting(base)
+    return grouped((row.model, row.variant) for row in head.drift
+                   if row.is_outdated and row.variant and (row.model, row.replica_id) not in before)
+
+
 def _effects(
-    before: Mapping[str, CountsThen], after: Mapping[str, CountsThen], head: Plan, changed: Set[str | None]
+    before: Mapping[str, CountsThen], after: Mapping[str, CountsThen], head: Plan, changed: Set[str | None],
+    outdated: Mapping[str, Sequence[str]],
 ) -> Iterator[ModelEffect]:
     """Yield the models of the head that changed or have other counts, in the head's order."""
     for row in head.models:
@@ -76,7 +84,7 @@ def _effects(
             yield ModelEffect(key=key, kind="added", after=now, message=_added(row, now.fetch))
         elif was != now:
             yield ModelEffect(key=key, kind="changed" if is_changed else "sideEffect", before=was, after=now,
-                              message=_changed(was, now, is_changed=is_changed))
+                              message=_changed(was, now, row, outdated.get(key, ()), is_changed=is_changed))
         elif is_changed:
             counts = ((now.create, "to create"), (now.blocked, "blocked"))
             still = [f"{count} {word}" for count, word in counts if count]
@@ -101,13 +109,22 @@ def _removed(row: ModelRow) -> str:
     return f"removed from the file: {row.live} live {fate}{missing}"
 
 
-def _changed(old: CountsThen, new: CountsThen, *, is_changed: bool) -> str:
+def _changed(old: CountsThen, new: CountsThen, row: ModelRow, outdated: Sequence[str], *, is_changed: bool) -> str:
     fetch = new.fetch - old.fetch
-    parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
-             _more(new.hold - old.hold, "held"), _more(new.drift - old.drift, "reported as drift"),
+    drift = new.drift - old.drift
+    create = _more(new.create - old.create, "to create")
+    if create and (each := [f"{one.create} as {one.name}" for one in row.variants if one.create]):
+        create += f" (now {' and '.join(each)})"
+    parts = [create, _more(new.blocked - old.blocked, "blocked"), _more(new.hold - old.hold, "held"),
+             *(_become_outdated(count, name) for name, count in Counter(outdated).items()),
+             _more(drift, "reported as drift") if drift != len(outdated) else "",
              _more(fetch, f"node{'' if abs(fetch) == 1 else 's'} to fetch weights")]
     counts = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
     return counts if is_changed else f"affected by another change: {counts}"
+
+
+def _become_outdated(count: int, variant: str) -> str:
+    return f"{count_of(count, 'running replica')} of variant {variant} become{'s' if count == 1 else ''} outdated"
 
 
 def _more(difference: int, label: str) -> str:

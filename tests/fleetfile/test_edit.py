@@ -41,8 +41,8 @@ def test_only_the_number_of_replicas_changes(tmp_path: Path) -> None:
 
 
 def test_a_number_of_replicas_that_the_variants_do_not_allow_is_refused_with_theirs(tmp_path: Path) -> None:
-    member = "{resources: {gpus: 1}, engine: {command: [x]}}"
-    one = f"    - {{name: a, max: 2, workers: [{{name: main, members: [{member}]}}]}}\n"
+    workers = "workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve]}}]}]"
+    one = f"    - {{name: a, max: 2, {workers}}}\n"
     variants = one + one.replace("name: a,", "name: b,").replace("gpus: 1", "gpus: 2")
     text = f"{HEAD}  models:\n  - key: m\n    replicas: 3\n    variants: # preferred first\n{variants}"
     assert edited(text, tmp_path, m=4) == text.replace("replicas: 3", "replicas: 4")

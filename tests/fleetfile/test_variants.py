@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.fleetfile.extends import join
+from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.render.merged_fleet import render_fleet_yaml
 
 from .fleets import HEAD, loaded
 from .memory_tree import load
@@ -111,3 +114,20 @@ def test_a_change_of_what_variants_share_reaches_each_of_them(tmp_path: Path) ->
     assert (model.variant, model.least, model.most, model.source) == ("", 0, None, only(fleet_of).source)
     changed = fleet_of.only_creating({"m": model}).models[0]
     assert {(one.replicas, one.cold, one.reload) for one in (changed, *changed.variants)} == {(9, None, ())}
+
+
+def test_a_variant_that_no_card_can_hold_is_a_warning_at_it_and_its_secrets_are_masked(tmp_path: Path) -> None:
+    engine = "{command: [vllm, serve, m], env: {TOKEN: hunter2}}"
+    serve = f"[{{name: main, members: [{{resources: {{gpus: 1}}, engine: {engine}}}]}}]"
+    text = fleet(f"{{name: small, model: {{parameters: 1B}}, workers: {serve}}}",
+                 f"{{name: large, workers: {serve.replace('gpus: 1', 'gpus: 1, vram: 9Gi')}}}",
+                 model="    model: {parameters: 400B}\n")
+    (tmp_path / "fleet.yaml").write_text(text)
+    loaded = inspect_fleet([str(tmp_path / "fleet.yaml")])
+    [too_large] = [problem for problem in loaded.problems if problem.code == "FL063"]
+    assert (too_large.line, too_large.path) == (11, "spec.models[0].variants[1]")
+    assert [(problem.line, problem.code) for problem in loaded.problems if problem.code == "FL070"] == [
+        (10, "FL070"), (11, "FL070")]
+    shown = render_fleet_yaml(join(loaded.documents), origins=True, show_env=False)
+    assert "hunter2" not in shown
+    assert shown.count("***") == 2

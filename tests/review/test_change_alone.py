@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fleet_texts import fleet, group, member, model
+from fleet_texts import engine, fleet, group, member, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cases import cases
@@ -216,3 +216,39 @@ def test_what_a_change_adds_is_counted_at_its_own_prices() -> None:
     assert added(priced(8, other), priced(8, two), live) == 0, "one more here, one less there"
     assert added(None, priced(8, two), live) == 1_000_000
     assert added(priced(8, two), priced(8, two), live) == 0
+
+
+def two_ways(*, args: tuple[str, ...] = (), only: str = "", **more: Any) -> str:
+    ways = [{"name": "wide", "workers": [group("main", member(resources={"gpus": 8}))]},
+            {"name": "slim", "workers": [group("main", member(engine=engine(args=list(args))))]}]
+    return model("m", variants=[way for way in ways if way["name"] != only], **more)
+
+
+def test_replicas_that_only_a_new_variant_has_room_for_are_said_to_be_of_it() -> None:
+    found = change(fleet(two_ways(only="slim", replicas=4)), fleet(two_ways(replicas=4)), inventory_of(nodes=3))
+    assert (found.create, found.blocked) == (1, -1)
+    assert effects(found) == {"m": ("changed", "1 more to create (now 4 as slim), 1 fewer blocked")}
+    assert [one.path for one in found.differences] == ["variants.slim"]
+
+
+def test_replicas_of_a_changed_variant_become_outdated_and_others_do_not() -> None:
+    base = side(fleet(two_ways(replicas=3)))
+    assert base.fleet is not None
+    hashes = [way.spec_hash for way in base.fleet.models[0].variants]
+    seen = inventory_of(live={"m": 3}).model_dump(by_alias=True)
+    for replica, place in zip(seen["replicas"], (0, 1, 1), strict=True):
+        replica |= {"specHash": hashes[place], "variant": ("wide", "slim")[place]}
+    live = Inventory.model_validate(seen)
+    found = change(fleet(two_ways(replicas=3)), fleet(two_ways(replicas=3, args=("--fast",))), live)
+    assert found.drift == 2
+    assert effects(found) == {"m": ("changed", "2 running replicas of variant slim become outdated")}
+    removed = change(fleet(two_ways(replicas=3)), fleet(two_ways(replicas=3, only="wide")), live)
+    assert effects(removed) == {"m": ("changed", "1 running replica of variant wide becomes outdated")}
+    # a model whose only way to run becomes the first of two
+    plain = fleet(model("m", replicas=3, workers=[group("main", member(engine=engine(args=["--fast"])))]))
+    slim = side(plain)
+    assert slim.fleet is not None
+    for replica in seen["replicas"]:
+        replica |= {"specHash": slim.fleet.models[0].spec_hash, "variant": None}
+    kept = change(plain, fleet(two_ways(replicas=3, args=("--fast",))), Inventory.model_validate(seen))
+    assert (kept.drift, effects(kept)["m"]) == (0, ("changed", "changed; no replica is affected now"))
