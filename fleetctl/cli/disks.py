@@ -116,7 +116,7 @@ def nodes_for(
         return {node.id: parts for node in chosen}
     by_node: dict[str, list[WeightsPart]] = {}
     for part in parts:
-        members = [member for group in model.workers for member in group.members
+        members = [member for way in model.alternatives for group in way.workers for member in group.members
                    if member.weights and member.weights.index == part.weights.index]
         for node in {node.id: node for member in members for node in candidates(fleet, member, seen.nodes)}.values():
             by_node.setdefault(node.id, []).append(part)
@@ -229,8 +229,8 @@ def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFlee
 
 def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]:
     """Return every artifact that a model of the fleets names or a replica of the cluster serves."""
-    files = [member.weights.index for fleet in fleets for model in fleet.models for group in model.workers
-             for member in group.members if member.weights]
+    files = [member.weights.index for fleet in fleets for model in fleet.models for way in model.alternatives
+             for group in way.workers for member in group.members if member.weights]
     served = [member.weights.artifact for replica in seen.replicas for member in replica.members if member.weights]
     return list(dict.fromkeys((*files, *served)))
 

@@ -32,6 +32,7 @@ from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
 from fleetctl.watch.plan_process import make_plan_in_subprocess
+from fleetctl.watch.pushes import Pushes
 from fleetctl.watch.source import Branch, Files, WatchedSource
 from fleetctl.watch.step import Event, Looked, MakePlan, Notify, Rest, StartApply, WatchState, step
 from fleetctl.watch.watcher import Watcher
@@ -48,6 +49,8 @@ app = command_app(
                "does not")
 JITTER = 0.1
 """The largest fraction by which a pause is shortened, so that watchers do not all read the cluster at once."""
+PULSE_S = 1.0
+"""How often Ray is asked for the replicas that start, while any does."""
 
 TEXTS = {
     "source": ("the source does not answer: {}", "the source answers again"),
@@ -121,6 +124,10 @@ class ListenFlags:
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
         help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None
+    push_secret_file: Annotated[Path | None, flags.option(
+        "--push-secret-file", metavar="FILE", exists=True, dir_okay=False,
+        help="Look at once when a webhook of GitHub, GitLab or Gitea with the secret in this file tells of a push, by "
+             "POST to /push.")] = None
     names: Annotated[list[str] | None, flags.option(
         "--listen-name", metavar="NAME",
         help="Serve them also under this host name, besides IP addresses and the machine's own names; repeatable.")
@@ -134,6 +141,17 @@ class ListenFlags:
         if token and self.listen is None:
             raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
         return token
+
+    def pushes(self) -> Pushes | None:
+        """Return the pushes that webhooks may tell of; raises UsageError for a secret that proves nothing."""
+        if self.push_secret_file is None:
+            return None
+        secret = _line_in(self.push_secret_file, "--push-secret-file")
+        if not secret:
+            raise UsageError(f"--push-secret-file {self.push_secret_file} is empty")
+        if self.listen is None:
+            raise UsageError("--push-secret-file needs --listen", hint="such as --listen 0.0.0.0:9464")
+        return Pushes(secret.encode(), time.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +202,17 @@ def watch(
     source = watched.open(invocation, f"{given_address(invocation, where.address) or ''} {where.namespace or ''}")
     watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set()),
                       WatchState(watched.interval, watched.report_only), keeps_history=served.listen is not None)
-    webhook, token = news.webhook(invocation), served.token()
-    with serving(watcher, served.listen, token, served.names or ()) as server:
+    webhook, token, pushes = news.webhook(invocation), served.token(), served.pushes()
+    with serving(watcher, served.listen, token, served.names or (), pushes) as server:
         if server:
-            say("listening", f"{server.url}/, metrics below {server.url}/metrics")
+            say("listening", f"{server.url}/, metrics below {server.url}/metrics"
+                             + (f", webhooks at {server.url}/push" if pushes else ""))
             if token is None and not is_local(server.url):
                 say("warning", f"whoever reaches {served.listen} can read the page and the metrics; "
                                "--listen-token-file FILE protects them by a token")
         try:
             _loop(watcher, partial(_tell, watcher, output_format, webhook, news.checked_link()),
-                  server.turned if server else lambda: None)
+                  server.turned if server else lambda: None, partial(_rest, watcher, pushes))
         finally:
             source.close()
             if webhook:
@@ -207,7 +226,8 @@ def _line_in(file: Path, flag: str) -> str:
         raise UsageError(f"{flag} {file} cannot be read: {error.strerror}") from None
 
 
-def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[], None]) -> NoReturn:
+def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[], None],
+          rest: Callable[[float], None]) -> NoReturn:
     watcher.note_turn(0)
     happened: Event = _look(watcher)
     while True:
@@ -223,8 +243,21 @@ def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[],
             elif isinstance(do, Rest):
                 turned()
                 watcher.note_turn(do.seconds)
-                time.sleep(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  not a secret
+                rest(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  not a secret
                 happened = _look(watcher)
+
+
+def _rest(watcher: Watcher, pushes: Pushes | None, seconds: float) -> None:
+    """Wait this long, or until a push comes, or a replica that was begun goes on: one cheap GET a second tells that."""
+    until, starting = time.monotonic() + seconds, watcher.starting()
+    while (left_s := until - time.monotonic()) > 0:
+        wait_s = left_s if starting is None else min(left_s, PULSE_S)
+        if pushes is None:
+            time.sleep(wait_s)
+        elif pushes.wait(wait_s):
+            return
+        if starting is not None and watcher.starting() != starting:
+            return
 
 
 def _look(watcher: Watcher) -> Looked:

@@ -1,4 +1,6 @@
-"""The HTTP side of `fleetctl watch --listen`: a status page, /metrics for Prometheus, /healthz and /readyz. GET only.
+"""The HTTP side of `fleetctl watch --listen`: a status page, /metrics for Prometheus, /healthz and /readyz, by GET.
+
+With a secret, a POST to /push by a forge's webhook ends the rest of the watch.
 
 Over /events (server-sent events) the browser learns that the page has changed, and loads it again.
 
@@ -18,7 +20,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from http import HTTPStatus
@@ -35,6 +37,7 @@ from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import host_port
 from fleetctl.errors import UsageError
 from fleetctl.watch.metrics import WatchCollector
+from fleetctl.watch.pushes import MAX_BODY, Outcome, Pushes
 from fleetctl.watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -142,9 +145,13 @@ class LimitedServer(ThreadingHTTPServer):
 
 
 class LimitedHandler(BaseHTTPRequestHandler):
-    """Handles one request. `timeout` = seconds for an answer; a stream has them for each of its parts."""
+    """Handles one request. `timeout` = seconds for an answer; a stream has them for each of its parts.
+
+    `until` = when the request must be complete, by the monotonic clock.
+    """
 
     timeout = 10
+    until = 0.0
     server: LimitedServer
 
     def handle(self) -> None:
@@ -156,11 +163,27 @@ class LimitedHandler(BaseHTTPRequestHandler):
             if not data or len(head) + len(data) > MAX_REQUEST_BYTES:
                 return
             head += data
-        if self.server.has_asked(self.connection):
+        # a request with a body is not complete yet: whoever answers it notes that
+        if head.startswith(b"POST ") or self.server.has_asked(self.connection):
             self.connection.settimeout(self.timeout)
             self.rfile.close()
             self.rfile = BytesIO(head)
+            self.until = until
             self.handle_one_request()
+
+
+    def body(self, length: int) -> Iterator[bytes]:
+        """Yield the body of a request with this length, part by part, until REQUEST_S are over or the peer stops."""
+        while length > 0:
+            part = self.rfile.read(length)
+            if not part:
+                self.connection.settimeout(max(0.001, self.until - time.monotonic()))
+                part = self.connection.recv(min(length, MAX_REQUEST_BYTES))
+            if not part:
+                raise ConnectionError("the request ended before its body was complete")
+            length -= len(part)
+            yield part
+        self.connection.settimeout(self.timeout)
 
 
 def _plain(name: str) -> str:
@@ -185,6 +208,12 @@ def _network(host: str) -> str:
 
 
 Answer = tuple[HTTPStatus, str, bytes]
+PUSH_PATH = "/push"
+PUSHED: Mapping[Outcome, tuple[HTTPStatus, bytes]] = {
+    "accepted": (HTTPStatus.ACCEPTED, b"the watch looks now\n"),
+    "replayed": (HTTPStatus.OK, b"this delivery came before\n"),
+    "refused": (HTTPStatus.UNAUTHORIZED, b"no signature or token that fits the secret of this watch\n"),
+}
 _NAME = re.compile(r"[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
 PLAIN = "text/plain; charset=utf-8"
 OPEN = frozenset({"/healthz", "/readyz"})
@@ -204,13 +233,14 @@ HEARTBEAT_S = 15.0
 class Served:
     """The pages of a watch. The status page is made on request, at most once per turn of the loop."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, pushes: Pushes | None = None) -> None:
         self.watcher = watcher
+        self.pushes = pushes
         self.url = ""
         self.listeners = threading.BoundedSemaphore(MAX_LISTENERS)
         self.readers = threading.BoundedSemaphore(MAX_READERS)
         self._registry = CollectorRegistry()
-        self._registry.register(WatchCollector(watcher))
+        self._registry.register(WatchCollector(watcher, pushes))
         self._turn = 0
         self._turned = threading.Condition()
         self._making = threading.Lock()
@@ -319,11 +349,30 @@ class _Handler(LimitedHandler):
         else:
             self._send((HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"too many readers\n"))
 
+    def do_POST(self) -> None:
+        pushes = self.server.served.pushes
+        is_push = self.path.partition("?")[0] == PUSH_PATH
+        answer = (HTTPStatus.NOT_FOUND, b"not found\n") if pushes is None or not is_push else self._pushed(pushes)
+        if self.server.has_asked(self.connection):
+            self._send((answer[0], PLAIN, answer[1]))
+
+    def _pushed(self, pushes: Pushes) -> tuple[HTTPStatus, bytes]:
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or len(length) > 15:
+            return HTTPStatus.LENGTH_REQUIRED, b"a Content-Length is required\n"
+        if int(length) > MAX_BODY:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"at most %d bytes\n" % MAX_BODY
+        delivery = pushes.begin(self.headers)
+        if delivery is not None:  # the body of any other request is not worth reading
+            for part in self.body(int(length)):
+                delivery.add(part)
+        return PUSHED[pushes.take(delivery)]
+
     def _send(self, answer: Answer) -> None:
         status, kind, body = answer
         compressed = len(body) > COMPRESSED_FROM and "gzip" in self.headers.get("Accept-Encoding", "")
         self._begin(status, kind)
-        if status is HTTPStatus.UNAUTHORIZED:
+        if status is HTTPStatus.UNAUTHORIZED and self.command == "GET":
             self.send_header("WWW-Authenticate", 'Basic realm="fleetctl"')
         if compressed:
             body = gzip.compress(body, compresslevel=1)
@@ -357,11 +406,12 @@ class _Handler(LimitedHandler):
 
 @contextmanager
 def serving(watcher: Watcher, listen: str | None, token: str | None, names: Sequence[str] = (),
-            ) -> Iterator[Served | None]:
+            pushes: Pushes | None = None) -> Iterator[Served | None]:
     """Serve while the block runs; `listen` = HOST:PORT, None = serve nothing.
 
     With a `token`, all paths but the probes require it. `names` = names under which the page is served, besides this
-    machine's own. Raises UsageError for an address or a name that cannot be used.
+    machine's own. `pushes` = those that forges may tell of. Raises UsageError for an address or a name that cannot be
+    used.
     """
     for name in names:
         if not _NAME.fullmatch(name):
@@ -374,7 +424,7 @@ def serving(watcher: Watcher, listen: str | None, token: str | None, names: Sequ
         yield None
         return
     host, _, port = listen.rpartition(":")
-    served = Served(watcher)
+    served = Served(watcher, pushes)
     try:
         server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token, names)
     except (OSError, ValueError, OverflowError) as error:

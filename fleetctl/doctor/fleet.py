@@ -83,8 +83,7 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
         memory_notes,
     )
 
-    nodes = [LedgerNode(node.id, node.name, node.state, node.all_labels, policy_of(node, fleet.policies), node.gpus)
-             for node in seen.nodes]
+    nodes = [LedgerNode.of(node, policy_of(node, fleet.policies)) for node in seen.nodes]
     kinds, running = kinds_of_cards(nodes), defaultdict[GroupOf, set[str]](set)
     models = {model.key: model for model in fleet.models}
     for replica in seen.replicas:

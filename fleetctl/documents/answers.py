@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, computed_field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, Versioned
 from fleetctl.documents.inventory import NodeState, address_of, host_port
-from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
+from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory, PlanPrice
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.weights import Artifact, GotWeights, is_absent
 
@@ -25,6 +25,8 @@ class EqualNodes(Stored):
 
     hardware: str = Field(description="the kind of node, such as 8xH200")
     members_each: int = Field(description="members of new replicas on each node")
+    price: int | None = Field(None, exclude_if=is_absent, description="what one of these members costs an hour, in "
+                                                                      "1/10^6; absent = unknown, or members differ")
     nodes: list[str] = Field(description="names of the nodes")
 
 
@@ -130,6 +132,13 @@ class NodeLoss(Stored):
     unmanaged: int = Field(0, description="lost replicas that are not this fleet's")
 
 
+class PriceChange(Stored):
+    """What the fleet costs with today's plan applied, and with the plan after the changes."""
+
+    before: PlanPrice
+    after: PlanPrice
+
+
 class WhatIf(Versioned):
     """The comparison; nothing was changed. `before` counts today's plan, `after` the plan after the changes."""
 
@@ -139,6 +148,7 @@ class WhatIf(Versioned):
     changes: list[Change] = Field(default_factory=list)
     before: Counts
     after: Counts
+    price: PriceChange | None = Field(None, exclude_if=is_absent, description="absent = the fleet file has no prices")
     models: list[ModelChange] = Field(default_factory=list, description="every model, in the order of the fleet file")
     unmanaged_lost: list[str] = Field(
         default_factory=list, description="replicas on lost nodes that are not this fleet's")

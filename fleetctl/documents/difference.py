@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.position import Position
-from fleetctl.documents.weights import is_zero
+from fleetctl.documents.weights import is_absent, is_zero
 
 Effect = Literal["additive", "none", "drift", "held"]
 """additive = more replicas may be created; none = no running replica is affected; drift = running replicas keep the
@@ -92,6 +92,9 @@ class PlanChange(Stored):
     also_without: int = Field(description="replicas to create that the base would create as well")
     no_longer: int = Field(0, description="replicas the base would create and this plan does not")
     drift: int = Field(0, description="live replicas that match the file of the base, but not this one")
+    adds: int | None = Field(
+        None, exclude_if=is_absent, description="of the plan's price: what it adds an hour beyond what the base would "
+                                                "add, at the prices of this file; absent = it has none")
     differences: list[Difference] = Field(default_factory=list)
     models: list[ModelEffect] = Field(
         default_factory=list, description="the models that changed or are affected by the change")

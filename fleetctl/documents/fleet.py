@@ -41,7 +41,7 @@ from fleetctl.documents.base import (
     passes,
     refusal,
 )
-from fleetctl.documents.quantity import Bytes, CardBytes, Cpus, Gpus, GpuSum, Parameters, Seconds
+from fleetctl.documents.quantity import Bytes, CardBytes, Cpus, Gpus, GpuSum, Parameters, Price, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 from fleetctl.documents.weights import Ports, Weights
 
@@ -73,6 +73,9 @@ class GrowType(Authored):
     node: GrowNode = Field(description="one node of this type")
     max: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
         description="the most nodes of this type, existing ones included")
+    price: Price | None = Field(
+        None, description="what one new node costs an hour, in any unit, the same in the whole fleet; default: the "
+                          "price that spec.nodes gives a node with these labels")
 
 
 DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -516,6 +519,9 @@ class NodePolicy(Authored):
     weights_ports: Ports | None = Field(
         None, description="the ports at which members there serve their weights to other nodes, one each: FIRST-LAST, "
                           "or none = they serve no weights; default: any free port")
+    price: Price | None = Field(
+        None, description="what each of these nodes costs an hour, in any unit, the same in the whole fleet; "
+                          "docs/price.md")
 
 
 class Cluster(Authored):

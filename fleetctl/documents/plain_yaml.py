@@ -74,22 +74,32 @@ MAX_DEPTH = 100
 def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
     """Return the value in a text, None if it has none.
 
-    Raises MarkedYAMLError at the first alias, tag or second document, at a key that is a collection, and if it is
-    nested too deeply: our own loop, since an alias can expand enormously, and PyYAML's composer recurses without limit.
-    Raises ValueError for a number with too many characters.
+    Raises MarkedYAMLError at the first alias, tag or second document, at a key that is a collection or comes twice, and
+    if it is nested too deeply: our own loop, since an alias can expand enormously, and PyYAML's composer recurses
+    without limit. Raises ValueError for a number with too many characters.
     """
     opened: list[list[Any]] = [[]]
     """The parts of each open collection; of a mapping, keys and values in turn."""
+    keys: list[set[Any] | None] = [None]
+    """The scalar keys of each open mapping so far; None for a list."""
     for event in yaml.parse(text, Loader=PARSER):
+        mark: Any = event.start_mark
         if problem := _why_refused(event, opened):
-            mark: Any = event.start_mark
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append([])
+            keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
         elif isinstance(event, yaml.ScalarEvent):
-            opened[-1].append(resolve_plain(event.value) if event.implicit[0] and not event.style else event.value)
+            value = resolve_plain(event.value) if event.implicit[0] and not event.style else event.value
+            before = keys[-1]
+            if before is not None and len(opened[-1]) % 2 == 0:
+                if value in before:
+                    raise yaml.MarkedYAMLError(problem=f"the key {event.value} comes twice", problem_mark=mark)
+                before.add(value)
+            opened[-1].append(value)
         elif isinstance(event, yaml.CollectionEndEvent):
             parts = opened.pop()
+            keys.pop()
             is_mapping = isinstance(event, yaml.MappingEndEvent)
             opened[-1].append(dict(zip(parts[::2], parts[1::2], strict=True)) if is_mapping else parts)
     return opened[0][0] if opened[0] else None

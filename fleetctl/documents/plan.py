@@ -75,6 +75,18 @@ class Summary(Stored):
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 
 
+class PlanPrice(Stored):
+    """What replicas cost an hour, in 1/10^6 of the unit of the fleet file; docs/price.md."""
+
+    adds: int = Field(description="what the new replicas cost, and the new nodes that the plan waits for")
+    new_nodes: int = Field(0, exclude_if=is_zero, description="of that: the new nodes")
+    total: int = Field(description="what the live replicas of this fleet's models cost, and all that the plan adds")
+    unpriced: int = Field(0, exclude_if=is_zero, description="nodes that these replicas use, or wait for, without a "
+                                                             "price: no sum has what they cost")
+    examples: list[str] = Field(default_factory=list, exclude_if=is_zero, description="at most five names of those "
+                                                                                      "that exist")
+
+
 class Certificate(Stored):
     """How many missing replicas were placed, an upper bound, and the argument that proves it."""
 
@@ -327,6 +339,8 @@ class Growth(Stored):
     keeps: list[str] = Field(description="ids of needed nodes of this type: those on which this fleet runs, or would "
                                          "run; all that are alive, if new ones are needed")
     nodes: int = Field(0, description="new nodes")
+    price: int | None = Field(None, exclude_if=is_absent, description="what one new node costs an hour, in 1/10^6; "
+                                                                      "absent = unknown")
     max: int = Field(description="the most nodes of this type, as the file says")
     replicas: list[GrowingModel] = Field(default_factory=list, description="what would run on the new nodes")
 
@@ -433,6 +447,7 @@ class Plan(Versioned):
     inventory: PlanInventory
     expires_at: Moment | None = None
     summary: Summary
+    price: PlanPrice | None = Field(None, exclude_if=is_absent, description="absent = the fleet file has no prices")
     certificate: Certificate
     models: list[ModelRow]
     specs: dict[str, dict[str, Any]] = Field(

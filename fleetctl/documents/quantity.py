@@ -22,9 +22,13 @@ Value = TypeVar("Value")
 SHARE = 10_000
 """One whole GPU or CPU in integers of 1/10000."""
 
+MICRO = 1_000_000
+"""A price of 1 in integers of 1/10^6."""
+
 MAX_BYTES = 1 << 60
 MAX_SHARE = 1_000_000 * SHARE
 MAX_SECONDS = 30 * 24 * 3600
+MAX_PRICE = 1_000_000_000
 
 BINARY_UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _SUFFIXES = {
@@ -44,6 +48,7 @@ BYTES_ALLOWED = "a byte quantity such as 16Gi, 500M or 1073741824"
 CARD_ALLOWED = f"{BYTES_ALLOWED}, or auto"
 SHARE_ALLOWED = "a number such as 1, 0.5 or 2"
 CPU_ALLOWED = "a number such as 2, 0.5 or 500m"
+PRICE_ALLOWED = "a number such as 12.5 or 0.08"
 DURATION_ALLOWED = "a duration such as 30s, 15m or 1h30m"
 
 
@@ -101,6 +106,22 @@ def parse_cpus(value: object) -> int:
     return _parse_share(value, CPU_ALLOWED, "cpus")
 
 
+def parse_price(value: object) -> int:
+    """Return a price in 1/10^6 of its unit, whichever that is."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or len(text) > 40:
+        raise _bad("price", value, PRICE_ALLOWED)
+    exact = Decimal(text)  # of a fraction's shortest form: the digits of the file
+    if not exact.is_finite():
+        raise _bad("price", value, PRICE_ALLOWED)
+    if not 0 <= exact <= MAX_PRICE:
+        raise _absurd(value, f"between 0 and {MAX_PRICE}")
+    micro = exact * MICRO
+    if micro != micro.to_integral_value():
+        raise refusal("price_too_fine", "{found} has more than six decimal places", value, "a multiple of 0.000001")
+    return int(micro)
+
+
 def parse_duration(value: object) -> int | float:
     """Return seconds; an int if the duration is whole."""
     if not isinstance(value, str) or len(value) > 40:
@@ -141,6 +162,14 @@ def format_bytes(count: int) -> str:
 def format_share(share: int) -> str:
     """Format an amount in 1/10000 as people write it: 10000 is 1, 2500 is 0.25."""
     return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
+
+
+def format_price(micro: int) -> str:
+    """Format a price in 1/10^6 with what people need of it: two decimals, or four significant digits below 1."""
+    exact = Decimal(abs(micro)) / MICRO
+    places = 2 if exact >= 1 or not exact else 3 - exact.adjusted()
+    text = f"{round(exact, places):f}"
+    return f"{'-' if micro < 0 else ''}{text.rstrip('0').rstrip('.') if '.' in text else text}"
 
 
 def share_number(share: int) -> int | float:
@@ -224,6 +253,11 @@ Cpus = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0},
                               {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?m?$"}],
                     "description": CPU_ALLOWED}, mode="validation"),
+]
+Price = Annotated[
+    int, BeforeValidator(parse_price),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MAX_PRICE, "description": PRICE_ALLOWED},
+                   mode="validation"),
 ]
 Seconds = Annotated[
     int | float, BeforeValidator(parse_duration),

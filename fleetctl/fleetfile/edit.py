@@ -11,6 +11,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
 from fleetctl.fleetfile.nodes import Document, Raw, models
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.fleetfile.rules import OVER_LIMITS
 from fleetctl.fleetfile.sources import SourceBytes, SourceText, decode, read_sources
 
 NOTHING: Mapping[str, str] = {}
@@ -119,6 +120,8 @@ def _check(
 ) -> None:
     """Raise FleetctlError unless the new files mean the old fleet with these counts and the models of `added`."""
     after = inspect_bytes(sources)
+    if limits := [problem for problem in after.errors if problem.code == OVER_LIMITS]:
+        raise FleetctlError(limits[0].message, hint=f"allowed: {limits[0].allowed}")
     if after.fleet is None and added:
         raise FleetctlError(f"the edited file would not be valid: {after.errors[0].message}",
                             hint="edit it by hand: `fleetctl import` prints the live models as a file of their own")

@@ -65,6 +65,12 @@ def number_meant(text: str) -> str | None:
     return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
 
 
+def price_meant(text: str) -> str | None:
+    """Return the price meant by text with a currency or a unit: `$12.50/h` is 12.50."""
+    price = re.fullmatch(r"[^0-9.,-]*([0-9]+(?:\.[0-9]{1,6})?)(?:[^0-9.,-][^0-9.,]*)?", text)
+    return price[1] if price else None
+
+
 def key_meant(text: str) -> str | None:
     """Return the model key meant by `text`: on one line, without hidden characters and blanks at its ends."""
     meant = "".join(char for char in re.sub(r"\s+", " ", text) if char.isprintable()).strip()

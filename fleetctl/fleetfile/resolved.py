@@ -144,6 +144,12 @@ class ResolvedFleet:
         """The labels of each model, by model key."""
         return {model.key: model.labels for model in self.models}
 
+    @property
+    def has_prices(self) -> bool:
+        """Whether it says what any node costs."""
+        return any(policy.price is not None for policy in self.policies) or any(
+            one.price is not None for one in self.cluster.grow)
+
     def only_creating(self, changed: Mapping[str, ResolvedModel]) -> ResolvedFleet:
         """Return the fleet with these models `changed`, by key, for a plan that only creates replicas of them.
 

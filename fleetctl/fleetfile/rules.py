@@ -50,6 +50,7 @@ KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
 MAX_REGEX_COST = 50_000
 _BEYOND_ASCII = re.compile(r"\\[uUN]")
 _SHAPES: Path = ("spec", "shapes")
+OVER_LIMITS = "FL095"
 IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 
 
@@ -116,12 +117,12 @@ def _variants(model: Raw) -> Iterator[Problem]:
     for variant in variants:
         least, most = (_number(variant.get(key)) for key in ("min", "max"))
         if least is not None and most is not None and least > most:
-            yield variant.problem("FL095", f"min is {least}, but max allows only {most}", key="min",
+            yield variant.problem(OVER_LIMITS, f"min is {least}, but max allows only {most}", key="min",
                                   allowed=f"at most {most}, or a larger max")
     limits = [_number(variant.get("max")) for variant in variants]
     together, replicas = sum(most or 0 for most in limits), _number(model.get("replicas"))
     if variants and None not in limits and replicas is not None and together < replicas:
-        yield model.problem("FL095", f"replicas is {replicas}, but the variants allow only {together} together",
+        yield model.problem(OVER_LIMITS, f"replicas is {replicas}, but the variants allow only {together} together",
                             key="replicas", allowed=f"at most {together}, a larger max, or a variant without max")
 
 

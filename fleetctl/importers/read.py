@@ -23,6 +23,7 @@ from fleetctl.importers.ndif import read_models
 from fleetctl.importers.objects import model_keys, read_metadata
 from fleetctl.importers.reading import Reading, Record, is_duplicate
 from fleetctl.importers.serve import read_applications
+from fleetctl.importers.variants import would_be_variants
 from fleetctl.problem import Problem
 
 KINDS = ("ndif", "modelplane", "lws", "serve")
@@ -84,7 +85,7 @@ def _source(reading: Reading, forced: str | None) -> Source | None:
                      if isinstance(reading.peek(key), list)), None)
     kind = forced or (_GROUPS.get(version.partition("/")[0]) if version else by_lists)
     if kind is None or own in _NOT_IMPORTED:
-        reading.lose(None, _refusal(version, own))
+        reading.lose(None, f"{_refusal(version, own)}{would_be_variants(reading)}")
         return None
     return Source(reading, kind, own)
 

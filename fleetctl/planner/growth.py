@@ -1,7 +1,8 @@
 """Finds the new nodes, by type, on which the autoscaler could make room for replicas that fit on no existing node.
 
 The plan itself is made without them and does not change: nothing can be created on a node that does not exist. Each
-type gets the fewest nodes with which as much fits as with its maximum; types later in the file are reduced first.
+type gets the fewest nodes with which as much fits as with its maximum; types later in the file are reduced first. If
+types have prices, those nodes are chosen that cost least.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import Packing
+from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, fewest, ledger_with
 from fleetctl.planner.quotas import Quotas, Totals, pack_within
@@ -62,6 +64,12 @@ class Growing:
     def _shapes(self) -> list[NodeShape]:
         return [NodeShape(next_node(one, nodes), None) for one, nodes in zip(self.types, self._living, strict=True)]
 
+    @cached_property
+    def _prices(self) -> list[int | None]:
+        """What a new node of each type costs an hour; None = unknown."""
+        return [effective_policy(self.policies, one.node.labels).price if one.price is None else one.price
+                for one in self.types]
+
     def find(
         self, short: Sequence[Demand], quotas: Quotas, state: LiveState, placed: Sequence[Placed],
         blocked: Sequence[Blocked],
@@ -73,14 +81,15 @@ class Growing:
         wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         joined = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
 
-        def packed(asked: Sequence[Demand]) -> list[_OnNew]:
-            return self._packed(asked, self._fewest(asked, self._at_most(asked, joined)))
+        counts, on_new = list[int](), list[_OnNew]()
 
-        within = pack_within(quotas, short, lambda asked: Packing([one.placed for one in packed(asked)], 0),
-                             lambda: None)
-        short = within.asked
-        counts = self._fewest(short, self._at_most(short, joined))
-        on_new = self._packed(short, counts)
+        def packed(asked: Sequence[Demand]) -> Packing:
+            nonlocal counts, on_new
+            counts = self._fewest(asked, joined)
+            on_new = self._packed(asked, counts)
+            return Packing([one.placed for one in on_new], 0)
+
+        short = pack_within(quotas, short, packed, lambda: None).asked
         totals = quotas.after(one.placed for one in on_new)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
@@ -104,21 +113,52 @@ class Growing:
         return [min(needed, max(0, kind.max - len(nodes)) + unreported_nodes)
                 for kind, nodes, unreported_nodes in zip(self.types, self._living, joined, strict=True)]
 
-    def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
+    def _fewest(self, short: Sequence[Demand], joined: Sequence[int]) -> list[int]:
+        """Return the fewest nodes of each type, of the cheapest types, on which as much fits as on all of them."""
+        most = self._at_most(short, joined)
         fitting = self._fitting(short, most)
-        return fewest(most, [0] * len(most), lambda counts: self._fitting(short, counts) == fitting, last_first=True)
 
-    def _fitting(self, short: Sequence[Demand], counts: Sequence[int]) -> Counter[str]:
-        return Counter(one.model for one in self._packed(short, counts))
+        first = fewest(most, [0] * len(most), lambda counts: self._fitting(short, counts) == fitting, last_first=True)
+        if len(self.types) == 1 or all(price is None for price in self._prices) or not any(first):
+            return first
+        from fleetctl.planner.cheapest import LEAST_TRIED, MOST_TRIED, Search, kinds_of_nodes  # for types with prices
 
-    def _packed(self, short: Sequence[Demand], counts: Sequence[int]) -> list[_OnNew]:
-        """Return the replicas that need new nodes and fit with these counts of each type."""
+        one_of_each = ledger_with(self.ledger, (), [self._shapes[at].fresh(1, self.policies, start=at)[0]
+                                                    for at in range(len(self.types))], ())
+        variants = grouped((one.shape.key, one.shape) for one in short)
+        kinds, needs = kinds_of_nodes(self._prices, most, joined, one_of_each, self.ledger,
+                                      [(shapes, fitting[key]) for key, shapes in variants.items()])
+        usable = self._usable(short)
+        found = Search(kinds, needs, lambda counts: self._fitting(short, counts, usable) == fitting, first,
+                       tries=max(LEAST_TRIED, MOST_TRIED - len(usable))).cheapest()
+        return found if self._fitting(short, found) == fitting else first
+
+    def _usable(self, short: Sequence[Demand]) -> list[int]:
+        """Return the existing nodes that can take a member of what is short: on most full clusters few."""
+        ledger, places = self.ledger, set[int]()
+        for claim, selector in {kind for one in short for kind in one.shape.kinds}:
+            places |= {place for place in ledger.selected(selector) if ledger.fit(ledger.numbers[place], claim)}
+        return sorted(places)
+
+    def _fitting(
+        self, short: Sequence[Demand], counts: Sequence[int], usable: Sequence[int] | None = None
+    ) -> Counter[str]:
+        return Counter(one.model for one in self._packed(short, counts, usable))
+
+    def _packed(
+        self, short: Sequence[Demand], counts: Sequence[int], usable: Sequence[int] | None = None
+    ) -> list[_OnNew]:
+        """Return the replicas that need new nodes and fit with these counts of each type.
+
+        `usable` = the only existing nodes to try; None = all of them.
+        """
         if not any(counts):
             return []
-        old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
+        existing = range(len(self.ledger.nodes)) if usable is None else usable
+        old, type_of = len(existing), [at for at, count in enumerate(counts) for _ in range(count)]
         fresh = [one for at, count in enumerate(counts)
                  for one in self._shapes[at].fresh(count, self.policies, start=sum(counts[:at]))]
-        ledger = ledger_with(self.ledger, range(old), fresh, [one.shape for one in short])
+        ledger = ledger_with(self.ledger, existing, fresh, [one.shape for one in short])
         packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
                                         if assigned.node >= old))
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
@@ -129,7 +169,7 @@ class Growing:
         one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
         keeps = sorted(node.id for node in self._living[at] if short or node.id in used)
         return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
-                      nodes=count, max=one.max,
+                      nodes=count, max=one.max, price=self._prices[at],
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
     def _explained(

@@ -27,6 +27,7 @@ from fleetctl.documents.plan import (
     PlanFleet,
     PlanHistory,
     PlanInventory,
+    PlanPrice,
     Summary,
     VariantRow,
 )
@@ -342,6 +343,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         inventory=PlanInventory(
             observed_at=inventory.observed_at, source=inventory.source,
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id),
+        price=_price(draft) if fleet.has_prices else None,
         summary=_summary(draft, rows, holds, drift).model_copy(update={
             "promote": sum(action["op"] == "promote" for action in starts),
             "prefetch": sum(floor.onto.values()) if floor else 0}),
@@ -385,6 +387,13 @@ def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], dri
         not_ready=sum(row.not_ready for row in rows), outdated=sum(row.outdated for row in rows),
         reload=sum(row.reload for row in rows),
     )
+
+
+def _price(draft: _Draft) -> PlanPrice:
+    from fleetctl.planner.placement.prices import plan_price  # for fleets with prices
+
+    live = (replica for model in draft.state.models.values() for replica in model.live)
+    return plan_price(draft.ledger.nodes, live, [replica for replica, _ in draft.placed], draft.growth)
 
 
 def certify(wanted: int, count: int, bound: int, method: str, repacked: int | None = None) -> Certificate:

@@ -120,7 +120,7 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
     if allowed is None:
         return
     for model in acted_on:
-        for key, expression in dict.fromkeys(term for way in model.alternatives for group in way.workers
+        for key, expression in dict.fromkeys(term for one in model.alternatives for group in one.workers
                                              for member in group.members for term in member.node_selector.items()):
             if key not in allowed:
                 limit, found = _listed(sorted(allowed)), f"selects nodes of {model.key} by the label {key}"

@@ -41,10 +41,15 @@ _ADDRESS = "plans are made for another cluster, where every replica is missing; 
 _FIRST_ADDRESS = "used unless --address or FLEETCTL_ADDRESS is set"
 _NAMESPACE = ("replicas in {old} keep running and keep their resources, but no longer count: all would be created "
               "again in {new}")
+_GROW = f"plans may wait for other new nodes than before; {UNAFFECTED}"
+_PRICES = f"what new nodes cost an hour, by which plans choose among their types; {UNAFFECTED}"
 _NAME = ("running replicas belong to {old}: they keep running but no longer count, and their models are blocked unless "
          "plan and apply get --adopt-from {old}")
-_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS = _SETTINGS = (
-    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",))
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS, _PRICE = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",),
+    ("price",))
+_NEUTRAL = {_WARM: "the limit on memory for WARM replicas there",
+            _PRICE: "what they cost an hour, which decides between places that are otherwise as good"}
 Setting = int | bool | str | None
 _Key = tuple[str, int]
 """A selector in its canonical spelling, and a number that counts the entries with it."""
@@ -180,7 +185,14 @@ def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
         return "additive", _NAMESPACE.format(old=old, new=new)
     if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
+    if steps == ("cluster", "grow"):
+        return ("none", _PRICES) if _unpriced(old) == _unpriced(new) else ("additive", _GROW)
     return "none", _HISTORY if steps[0] == "history" else _POLICY
+
+
+def _unpriced(types: object) -> object:
+    return [{key: value for key, value in one.items() if key != "price"} if isinstance(one, dict) else one
+            for one in types] if isinstance(types, list) else types
 
 
 def _lifted(key: str, before: Policy, after: Policy) -> str | None:
@@ -244,7 +256,8 @@ def _node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differen
              if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
     if moved:
         yield Difference(
-            path="nodes", kind="changed", effect="drift" if _CAP in moved else "additive",
+            path="nodes", kind="changed",
+            effect="drift" if _CAP in moved else "none" if moved == [_PRICE] else "additive",
             old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.position(("spec", "nodes")), new_source=new.position(("spec", "nodes")),
             message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
@@ -275,7 +288,7 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
-            _WARM: policy.warm, _PORTS: policy.weights_ports}
+            _WARM: policy.warm, _PORTS: policy.weights_ports, _PRICE: policy.price}
         entries[selector, seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return entries
@@ -303,8 +316,8 @@ def _node_effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -
     if setting == _CORDON:
         return ("none", f"no new replicas go there; {UNAFFECTED}") if new else (
             "additive", "new replicas may go there again")
-    if setting == _WARM:
-        return "none", f"the limit on memory for WARM replicas there; {UNAFFECTED}"
+    if setting in _NEUTRAL:
+        return "none", f"{_NEUTRAL[setting]}; {UNAFFECTED}"
     if setting == _RESERVE:
         return ("none", f"less of each card is offered to new replicas; {UNAFFECTED}") if more else (
             "additive", "more of each card is offered to new replicas")

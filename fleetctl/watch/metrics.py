@@ -5,7 +5,7 @@ Names follow Prometheus' conventions: base units, `_total` for counters, `_times
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,18 +17,22 @@ from fleetctl.planner.live import pause_of
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
+    from fleetctl.watch.pushes import Pushes
     from fleetctl.watch.watcher import Watcher
 
 
 class WatchCollector:
     """Collects from a watcher on each scrape. Thread-safe: the watcher replaces its values and never mutates them."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, pushes: Pushes | None = None) -> None:
         self._watcher = watcher
+        self._pushes = pushes
 
     def collect(self) -> Iterable[Metric]:
         """Return all metrics."""
         yield from _loop(self._watcher)
+        if self._pushes is not None:
+            yield _counters("watch_pushes", "Webhooks about pushes, by outcome.", self._pushes.counts)
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
@@ -56,10 +60,15 @@ def _loop(watcher: Watcher) -> Iterator[Metric]:
     yield _gauge("last_look_timestamp_seconds", "When source and cluster were last read.", watcher.looked_at)
     yield _gauge("plan_seconds", "How long the last plan took, reading the cluster included.", watcher.plan_s)
     yield _gauge("failures", "Number of consecutive failed applies.", state.failures)
-    applies = CounterMetricFamily("fleetctl_watch_applies", "Applies of this watch, by outcome.", labels=("outcome",))
-    for outcome, count in sorted(watcher.applies.items()):
-        applies.add_metric((outcome,), count)
-    yield applies
+    yield _counters("watch_applies", "Applies of this watch, by outcome.", watcher.applies)
+
+
+def _counters(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    """Return a counter with a value for each outcome."""
+    family = CounterMetricFamily(f"fleetctl_{name}", text, labels=("outcome",))
+    for outcome, count in sorted(counts.items()):
+        family.add_metric((outcome,), count)
+    return family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

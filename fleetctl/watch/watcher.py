@@ -25,6 +25,8 @@ from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rule_schema import ENDLESS
+from fleetctl.inventory.actors import list_rows
+from fleetctl.inventory.json_values import text_of
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.failures import last_words, subject_text
 from fleetctl.planner.options import PlanOptions, file_flags
@@ -168,6 +170,9 @@ NEWS_KEPT = 50
 RUNS_SHOWN = 20
 LATE_S = 600.0
 """How long a look and a plan may take, with every wait: git, the dashboard, a large plan."""
+
+PULSE_LIMIT_S = 5.0
+"""How long the GET between two looks may take."""
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
@@ -341,6 +346,21 @@ class Watcher:
         self.source.accept(revision)
         self.good = loaded
         return ""
+
+    def starting(self) -> frozenset[str] | None:
+        """Return the ids of the actors that Ray has not seen ready; None = nothing that was begun starts, or unknown.
+
+        One GET, whose answer has no other actors.
+        """
+        if not self.starts.open or self.good is None:
+            return None
+        try:
+            with open_dashboard(self.invocation, self.where.address, self.good.sound().cluster.address) as client:
+                listing = list_rows(client.within(PULSE_LIMIT_S), "actors", lambda row: text_of(row.get("actor_id")),
+                                    filters=[("state", "=", "PENDING_CREATION")])
+                return frozenset(listing.rows)
+        except FleetctlError:
+            return None  # the next look says what is wrong
 
     def _cluster(self) -> tuple[str | None, str]:
         """Return the cluster's digest, or why there is none; without a good fleet it is not read."""

@@ -190,7 +190,13 @@ def _with_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planne
     if plan.file_warnings:
         former_warnings = base.fleet.warnings if base.fleet else ()
         plan = plan.model_copy(update={"file_warnings": marked_new(plan.file_warnings, former_warnings)})
-    return with_change(plan, change_caused(before, plan, changes, base.revision))
+    change = change_caused(before, plan, changes, base.revision)
+    if planned.fleet.has_prices:
+        from fleetctl.planner.placement.prices import added_beyond  # for fleets with prices
+
+        adds = added_beyond(before, plan, planned.fleet, planned.inventory)
+        change = change.model_copy(update={"adds": adds})
+    return with_change(plan, change)
 
 
 def why_unknown(base: Side) -> str:

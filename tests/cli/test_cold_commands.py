@@ -13,7 +13,7 @@ from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from published_schemas import validator_of
 
-from fleetctl.cli.disks import named_weights
+from fleetctl.cli.disks import named_weights, nodes_for
 from fleetctl.cli.drain import Draining
 from fleetctl.documents.answers import Prefetched, Pruned
 from fleetctl.documents.inventory import Inventory
@@ -221,6 +221,23 @@ def test_weights_named_by_any_of_several_fleets_stay(
     result = cli("prune", "-f", file, "-f", other, "--yes")
     assert (result.code, "no answer" in result.out) == (3, True)
     assert {tuple(keep) for _, request in requests for keep in request["nodes"].values()} == {(ONE, TWO)}
+
+
+def test_weights_of_every_variant_are_fetched_and_stay(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
+    fleet = yaml.safe_load(file.read_text())
+    model = fleet["spec"]["models"][0]
+    first = model.pop("workers")
+    second = [{"name": "main", "members": [member(TWO)]}]
+    model["variants"] = [{"name": "a", "workers": first}, {"name": "b", "workers": second}]
+    file.write_text(yaml.safe_dump(fleet))
+    requests = answer_with(cluster, lambda *_: [])
+    cli("prune", "-f", file, "--yes")
+    assert {tuple(keep) for _, request in requests for keep in request["nodes"].values()} == {(ONE, TWO)}
+    loaded = inspect_fleet([str(file)]).sound()
+    seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": [
+        {"id": "n", "name": "n", "ip": "10.0.0.1", "state": "ALIVE", "resources": {"total": {"GPU": 8, "CPU": 64}}}]})
+    [parts] = nodes_for(loaded, loaded.models[0], seen, None).values()
+    assert [part.weights.index for part in parts] == [ONE, TWO]
 
 
 def test_weights_served_by_a_restarting_replica_stay() -> None:

@@ -210,3 +210,17 @@ def test_a_missing_revision_is_reported_before_the_cluster_is_contacted(
     captured = capsys.readouterr().err
     assert "git has no revision 'mian' here" in captured
     assert "did you mean main?" in captured
+
+
+def test_a_change_says_what_it_adds_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The base has no prices, and what it would create is counted at those of the change."""
+    priced = (FLEET + MORE).replace("spec:\n", "spec:\n  nodes: [{price: 12.50}]\n")
+    (folder / "fleet.yaml").write_text(priced)
+    code, out, err = plan(capsys, "--base", "main", "--format", "json")
+    document = json.loads(out)
+    assert (code, err, document["change"]["adds"]) == (0, "", 0)
+    assert document["price"] == {"adds": 25_000_000, "total": 25_000_000}
+    shown = " ".join(plan(capsys, "--base", "main")[1].split())
+    assert shown.endswith("Adds 25 an hour (0 by the change alone); the fleet's replicas then cost 25 an hour")
+    (folder / "fleet.yaml").write_text(priced.replace("replicas: 2", "replicas: 0"))
+    assert change(capsys)["adds"] == -12_500_000

@@ -98,7 +98,8 @@ def test_that_old_runs_cannot_be_deleted_is_said_once(
     (["--interval", "0s"], "is too short"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
     (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: expected HOST:PORT"),
     (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen"),
-    (["--listen-name", "fleet.example.org"], "needs --listen"),
+    (["--listen-name", "fleet.example.org"], "needs --listen"), (["--push-secret-file", "token"], "needs --listen"),
+    (["--listen", "127.0.0.1:0", "--push-secret-file", "empty"], "is empty"),
     (["--listen", "127.0.0.1:0", "--listen-name", "https://fleet.example.org"], "expected a host name"),
     (["--listen", "127.0.0.1:0", "--listen-name", "fleet.example.org:443"], "expected a host name")])
 def test_invalid_flags_are_refused(

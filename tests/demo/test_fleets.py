@@ -44,10 +44,10 @@ EXAMPLES = [FLEETS / "demo.yaml", *sorted(FLEETS.glob("*/fleet.yaml"))]
 PARTS = sorted((FLEETS / "environments").glob("*.yaml"))
 
 
-def test_there_are_nine_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
+def test_there_are_ten_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
     assert [path.parent.name for path in EXAMPLES] == [
         "fleets", "described-models", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab",
-        "shared-cards", "shared-weights"]
+        "shared-cards", "shared-weights", "variants"]
     assert {path.name for path in PARTS} == {"base.yaml", "prod.yaml", "staging.yaml"}
 
 

@@ -48,6 +48,8 @@ def test_words_that_other_readers_take_for_booleans_or_times_are_text_in_a_docum
     ("a: !!python/name:os.system x", "inv.json:1:4: not JSON and not YAML: the tag tag:yaml.org,2002:python"),
     ("a: 1\n---\nb: 2", "inv.json:2:1: not JSON and not YAML: a second document"),
     ("? [a]\n: b", "a key that is a list or a mapping"),
+    ("kind: Inventory\nnodes: []\nnodes: [1]", "inv.json:3:1: not JSON and not YAML: the key nodes comes twice"),
+    ("a: [{b: 1, c: {b: 1}, b: 2}]", "inv.json:1:23: not JSON and not YAML: the key b comes twice"),
     ("a: " + "[" * 200, "inv.json:1:103: not JSON and not YAML: nested deeper than 100"),
     ("a: " + "1" * 999, "inv.json cannot be read: a number of 999 characters"),
 ])

@@ -7,11 +7,13 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import (
     format_bytes,
+    format_price,
     format_share,
     parse_bytes,
     parse_cpus,
     parse_duration,
     parse_gpus,
+    parse_price,
     version_numbers,
 )
 
@@ -71,3 +73,26 @@ def test_amounts_are_shown_in_readable_units() -> None:
 ])
 def test_versions_are_compared_by_the_numbers_they_begin_with(text: str, numbers: tuple[int, ...]) -> None:
     assert version_numbers(text) == numbers
+
+
+@pytest.mark.parametrize(("value", "micro"), [
+    (0, 0), (12.5, 12_500_000), (0.1, 100_000), (0.000001, 1), (7, 7_000_000), (1e9, 10 ** 15),
+    (4.56789, 4_567_890), (-0.0, 0),
+])
+def test_prices_are_exact_to_a_millionth(value: Any, micro: int) -> None:
+    assert parse_price(value) == micro
+
+
+@pytest.mark.parametrize("value", ["12.5", "$3", True, None, [], -1, -0.01, float("nan"), float("inf"), 0.0000001,
+                                   1_000_000_001, 10 ** 50, 1e300])
+def test_prices_that_cost_nothing_sensible_are_refused(value: Any) -> None:
+    with pytest.raises(PydanticCustomError):
+        parse_price(value)
+
+
+@pytest.mark.parametrize(("micro", "text"), [
+    (0, "0"), (12_500_000, "12.5"), (52_000_000, "52"), (3_333_333, "3.33"), (9_999_999, "10"), (83_333, "0.08333"),
+    (1, "0.000001"), (123_456_789_012, "123456.79"), (-7_500_000, "-7.5"), (999_999, "1"), (100_000_000, "100"),
+])
+def test_prices_are_written_without_noise(micro: int, text: str) -> None:
+    assert format_price(micro) == text

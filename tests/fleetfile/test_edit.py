@@ -40,6 +40,16 @@ def test_only_the_number_of_replicas_changes(tmp_path: Path) -> None:
     assert edited(text, tmp_path, a=2) == text
 
 
+def test_a_number_of_replicas_that_the_variants_do_not_allow_is_refused_with_theirs(tmp_path: Path) -> None:
+    one = "    - {name: a, max: 2, workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [x]}}]}]}\n"
+    variants = one + one.replace("name: a,", "name: b,").replace("gpus: 1", "gpus: 2")
+    text = f"{HEAD}  models:\n  - key: m\n    replicas: 3\n    variants: # preferred first\n{variants}"
+    assert edited(text, tmp_path, m=4) == text.replace("replicas: 3", "replicas: 4")
+    with pytest.raises(FleetctlError, match="replicas is 5, but the variants allow only 4 together") as caught:
+        edited(text, tmp_path, m=5)
+    assert "a larger max" in str(caught.value.hint)
+
+
 OVER = "apiVersion: fleetctl/v1\nkind: Fleet\nextends: base.yaml\nmetadata: {name: lab}\n"
 
 

@@ -16,6 +16,14 @@ def test_invalid_bytes_have_a_likely_meaning(text: str, meant: str | None) -> No
 
 
 @pytest.mark.parametrize(("text", "meant"), [
+    ("12.5", "12.5"), (" $0.80 / hour", "0.80"), ("EUR 3", "3"), ("4/h", "4"), ("-3", None), ("1,200", None),
+    ("a lot", None), ("1.2345678", None), ("3 to 4", None),
+])
+def test_prices_with_a_currency_have_a_likely_meaning(text: str, meant: str | None) -> None:
+    assert guess.price_meant(text) == meant
+
+
+@pytest.mark.parametrize(("text", "meant"), [
     ("30", "30s"), ("30 sec", "30s"), ("5min", "5m"), ("2 hours", "2h"), ("100 MS", "100ms"), ("soon", None),
     ("400 d", None),
 ])

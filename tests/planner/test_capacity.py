@@ -57,6 +57,16 @@ def test_equal_nodes_with_equal_counts_share_an_entry() -> None:
         ("8xH200", 2, ["n0", "n1", "n2"]), ("4xGPU", 1, ["small"])]
 
 
+def test_nodes_of_another_price_are_an_entry_of_their_own() -> None:
+    fleet = short_fleet({"nodes": [{"price": 8}, {"selector": {"ray.io/node-id": "b"}, "price": 3}],
+                         "models": [{"key": "m", "replicas": 0, "gpus": 2}]})
+    seen = {"nodes": [{"name": name, "gpus": 4} for name in "abc"]}
+    [row] = capacity(Scenario(fleet, short_inventory(seen))).rows
+    assert [(equal.nodes, equal.members_each, equal.price) for equal in row.now.where] == [
+        (["a", "c"], 2, 4_000_000), (["b"], 2, 1_500_000)]
+    assert [equal.price for equal in room("4", seen).where] == [None]
+
+
 def test_the_members_of_gangs_are_counted_on_their_nodes() -> None:
     found = room("2x4")
     assert {name: equal.members_each for equal in found.where for name in equal.nodes} == {"a": 1, "b": 1}

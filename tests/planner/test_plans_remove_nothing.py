@@ -12,7 +12,7 @@ from fleetctl.documents.plan import Plan
 
 PURE = {
     "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "difflib", "enum",
-    "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
+    "fractions", "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
     "scipy.sparse", "shlex", "statistics", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
     "fleetctl.planner", "fleetctl.problem", "fleetctl.fleetfile", "fleetctl.silence", "fleetctl.agent.weights.views",
     "fleetctl.sizing.card_bytes", "fleetctl.sizing.fit", "fleetctl.sizing.groups",

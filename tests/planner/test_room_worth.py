@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.bid_prices import MICRO, LinearProgram, balanced_prices, bid_prices
+from fleetctl.planner.placement.bid_prices import LinearProgram, balanced_prices, bid_prices
 from fleetctl.planner.placement.claims import ANY_NODE, Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Expected, expected_kinds
+from fleetctl.planner.placement.ledger.card_value import MICRO
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer

@@ -258,3 +258,17 @@ def test_each_node_frees_the_other_nodes_of_an_unmanaged_gang(owner: dict[str, A
 def test_a_node_whose_loss_leaves_replicas_without_a_place_is_exit_3() -> None:
     inventory = {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
     assert ask({"models": [M]}, inventory, each_node=True).exit_code == 3
+
+
+def test_the_answer_says_what_the_fleet_costs_before_and_after() -> None:
+    policies = [{"selector": {"pool": "a"}, "price": 8}, {"selector": {"pool": "b"}, "price": 2}]
+    seen = {"nodes": NODES, "replicas": [live("m", 0, "a1")]}
+
+    def totals(answer: WhatIf) -> tuple[int, int, int]:
+        assert answer.price
+        return answer.price.before.total, answer.price.after.total, answer.price.after.unpriced
+
+    on_b = {**M, "selector": {"pool": "in(a, b)"}, "replicas": 1}
+    assert totals(ask({"models": [on_b], "nodes": policies}, seen, scale=("m=3",))) == (8_000_000, 18_000_000, 0)
+    assert totals(ask({"models": [on_b], "nodes": policies[1:]}, seen, lose=("a1",)))[0] == 0
+    assert ask({"models": [M]}, seen, lose=("a1",)).price is None

@@ -18,6 +18,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.placement.prices import added_beyond
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.review.compare import differences, written
@@ -193,3 +194,25 @@ def test_equal_input_gives_equal_bytes(nodes: int) -> None:
     texts = fleet(small("a", replicas=9), small("b")), fleet(small("b", replicas=9), small("c"))
     one, other = (change(*texts, inventory_of(nodes)).model_dump_json() for _ in range(2))
     assert one == other
+
+
+def added(base: str | None, head: str, inventory: Inventory) -> int:
+    new, old = side(head), side(base) if base else None
+    assert new.fleet is not None
+    return added_beyond(planned(old, inventory) if old else None, planned(new, inventory), new.fleet, inventory)
+
+
+def priced(price: float, *models: str) -> str:
+    return fleet(*models, spec=f"nodes:\n- {{price: {price}}}\n")
+
+
+def test_what_a_change_adds_is_counted_at_its_own_prices() -> None:
+    two, three, other = (model(key, replicas=count, workers=[group()]) for key, count in (("m", 2), ("m", 3), ("n", 1)))
+    live = inventory_of(live={"m": 1})
+    assert added(priced(8, two), priced(8, three), live) == 1_000_000
+    assert added(priced(80, two), priced(8, three), live) == 1_000_000, "the base had other prices"
+    assert added(fleet(two), priced(8, three), live) == 1_000_000, "the base had no prices"
+    assert added(priced(8, three), priced(8, two), live) == -1_000_000
+    assert added(priced(8, other), priced(8, two), live) == 0, "one more here, one less there"
+    assert added(None, priced(8, two), live) == 1_000_000
+    assert added(priced(8, two), priced(8, two), live) == 0

@@ -47,6 +47,9 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
                        ("nodes[0].reserve.vram", "changed", "additive", "2Gi", "1024Mi")),
     "weights behind a firewall": (entries("weightsPorts: 30000-30063"), entries("weightsPorts: none"), (
         "nodes[0].weightsPorts", "changed", "none", "30000-30063", "none")),
+    "another price": (entries("price: 12.5"), entries("price: 0.80"),
+                      ("nodes[0].price", "changed", "none", 12.5, 0.8)),
+    "a price where there was none": ("", entries("price: 0"), ("nodes[0].price", "added", "none", None, 0)),
     "known card memory": ("", entries("gpuMemory: 24Gi"), ("nodes[0].gpuMemory", "added", "additive", None, "24Gi")),
     "smaller cards": (entries("gpuMemory: 24Gi"), entries("gpuMemory: 23Gi"),
                       ("nodes[0].gpuMemory", "changed", "none", "24Gi", "23Gi")),
@@ -156,6 +159,27 @@ def test_the_order_of_entries_matters_if_both_set_the_same_key(side: Sides) -> N
     caps = ("selector: {pool: l4}, maxReplicasPerModel: 1", "selector: {zone: a}, maxReplicasPerModel: 2")
     [one] = found(side, entries(*caps), entries(*reversed(caps)))
     assert one.effect == "drift"
+
+
+def test_the_order_of_prices_affects_no_replica(side: Sides) -> None:
+    lines = ("selector: {pool: l4}, price: 1", "selector: {zone: a}, price: 2")
+    [one] = found(side, entries(*lines), entries(*reversed(lines)))
+    assert (one.path, one.effect) == ("nodes", "none")
+
+
+def test_other_nodes_to_add_are_told_from_other_prices_of_the_same(side: Sides) -> None:
+    def grow(more: str) -> str:
+        node = "{gpus: 1, cpus: 4, memory: 1Gi, labels: {p: l4}}"
+        return f"cluster: {{grow: [{{name: l4, node: {node}, {more}}}]}}\n"
+
+    [one] = found(side, grow("max: 2"), grow("max: 2, price: 0.5"))
+    assert (one.path, one.effect) == ("cluster.grow", "none")
+    assert one.message.startswith("what new nodes cost an hour")
+    [one] = found(side, grow("max: 2, price: 1"), grow("max: 3, price: 0.5"))
+    assert (one.effect, one.message) == (
+        "additive", "plans may wait for other new nodes than before; running replicas are not affected")
+    [one] = found(side, "", grow("max: 2"))
+    assert (one.kind, one.effect) == ("added", "additive")
 
 
 def test_a_new_cap_is_additive_for_models_limited_to_one_per_node(side: Sides) -> None:

@@ -26,10 +26,9 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.card_value import MICRO
 from fleetctl.planner.placement.tally import Floats, Ints
 
-MICRO = 1_000_000
-"""The unit of worth: a millionth of a card."""
 GAP = 0.05
 """The relative duality gap at which prices are taken; with a smaller gap, nearly scarce resources cost less.
 

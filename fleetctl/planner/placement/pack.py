@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Expected, Placed, count_missing
 from fleetctl.planner.placement.greedy import pack_greedily, take_again, top_up
+from fleetctl.planner.placement.ledger.card_value import tells_cards_apart
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import (
@@ -71,10 +72,12 @@ def pack(
     few = bool(expected) and count <= FEW
     first = None
     if few and all(demand.shape.spread is None for demand in wanted):
-        first = room_pass.place(wanted)
+        first = room_pass.place(wanted, by_value=True)
         if len(first) == count and levels_of(wanted, count_options(first)) == wanted_levels(wanted):
             return Packing(first, count)
         ledger.undo(mark)
+        if tells_cards_apart(ledger):
+            first = None  # as a start for more replicas, the pass that looks at room alone is better
     packing = _pack_reduced(wanted, ledger, room_pass, first, on_ledger=on_ledger or few)
     if not few:
         return packing
@@ -91,9 +94,13 @@ class _RoomPass:
     ledger: Ledger
     expected: Sequence[Expected]
 
-    def place(self, demands: Sequence[Demand]) -> list[Placed]:
-        """Place as much as fits in one pass, each member where it costs the others least; the result stays taken."""
-        return pack_greedily(state_demand(demands, self.ledger), Placer(self.ledger, self._worth, spread_first=True))
+    def place(self, demands: Sequence[Demand], *, by_value: bool = False) -> list[Placed]:
+        """Place as much as fits in one pass, each member where it costs the others least; the result stays taken.
+
+        `by_value` = on the least valuable kind of card, unless another costs the others clearly less.
+        """
+        placer = Placer(self.ledger, self._worth, spread_first=True, by_value=by_value)
+        return pack_greedily(state_demand(demands, self.ledger), placer)
 
     @cached_property
     def _worth(self) -> RoomWorth:
@@ -115,7 +122,7 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, room_pass: _Room
     demands = [replace(demand, missing=of_model[demand.place], least=0,
                        most=None if counts[option] == of_model[demand.place] else counts[option])
                for option, demand in demand_of.items()]
-    again = room_pass.place(demands)
+    again = room_pass.place(demands, by_value=True)
     if len(again) == len(placed) and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
         return [replica._replace(demand=demand_of[replica.demand.option]) for replica in again]
     ledger.undo(mark)
@@ -160,6 +167,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.use_exact(examine(search.problem, search.levels))
+    if search.has_variants and search.is_good_enough and not search.is_done:
+        search.follow_bound(examined.replicas)
     tiers: list[Callable[[], None]] = [
         partial(search.try_other, other), search.try_patterns, partial(search.follow_bound, examined.replicas),
         search.rearrange]
@@ -218,9 +227,16 @@ class _Search:
     def try_greedily(self) -> None:
         """One pass over the classes of demand, scarce classes first.
 
-        With written spreads first if there are any. That may cost room, so if replicas are missing, a second pass
-        without spreads follows.
+        With the least valuable cards first if there are several kinds, and with written spreads first if there are any.
+        Each may cost room, so if replicas are missing, another pass without it follows.
         """
+        if tells_cards_apart(self.problem.ledger):
+            by_value = Placer(self.problem.ledger, spread_first=self.spreading is not None, by_value=True)
+            placed = pack_greedily(self.problem, by_value)
+            if len(placed) == self.count:
+                self._keep_if_better(placed)
+                return
+            self._clear()
         if self.spreading is not None:
             self._keep_if_better(pack_greedily(self.problem, self.spreading))
             if self.is_done:

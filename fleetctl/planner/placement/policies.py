@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.fleet import NodePolicy, Resident
 from fleetctl.documents.inventory import Cordon, Node, unreporting
@@ -25,6 +25,7 @@ SLOTS_LABEL = "fleet.io/replica-slots"
 _SLOTS = re.compile("[1-9][0-9]{0,8}")
 SHOWN = 5
 """The most nodes that a note names."""
+_AS_WRITTEN = frozenset({"reserve", "gpu_memory", "residents", "warm", "weights_ports", "price"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class EffectivePolicy:
     """The most memory for weights of WARM replicas; None = the default."""
     weights_ports: str | None = field(default=None, compare=False)
     """Where members serve their weights; None = at any port. Nodes that differ only in this offer the same."""
+    price: int | None = field(default=None, compare=False)
+    """What the node costs an hour, in 1/10^6; None = unknown. Nodes that differ only in this offer the same."""
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
@@ -85,28 +88,21 @@ class EffectivePolicy:
 
 def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) -> EffectivePolicy:
     """Merge the entries that select a node with `labels`."""
-    cap = labelled_cap(labels)
-    reserve, memory, cordon, warm, ports = 0, None, None, None, None
-    residents: tuple[Resident, ...] = ()
+    cap, cordon, merged = labelled_cap(labels), None, dict[str, Any]()
     for index, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
         if policy.max_replicas_per_model is not None:
             cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{index}].maxReplicasPerModel")
-        if policy.reserve is not None:
-            reserve = policy.reserve.vram
-        if policy.gpu_memory is not None:
-            memory = policy.gpu_memory
-        if policy.residents is not None:
-            residents = tuple(policy.residents)
         if policy.cordon is not None:
             cordon = f"spec.nodes[{index}].cordon" if policy.cordon else None
-        if policy.warm is not None:
-            warm = policy.warm
-        if policy.weights_ports is not None:
-            ports = policy.weights_ports
-    return EffectivePolicy(cap, reserve, memory, residents, sum([resident.memory for resident in residents]), cordon,
-                           warm=warm, weights_ports=ports)
+        for key in _AS_WRITTEN & policy.model_fields_set:
+            if (value := getattr(policy, key)) is not None:
+                merged[key] = value
+    reserve, residents = merged.pop("reserve", None), tuple(merged.pop("residents", ()))
+    return EffectivePolicy(
+        slot_cap=cap, reserve_vram=reserve.vram if reserve else 0, residents=residents,
+        resident_memory=sum([resident.memory for resident in residents]), cordoned_by=cordon, **merged)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

@@ -28,9 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.bid_prices import MICRO, bid_prices
+from fleetctl.planner.placement.bid_prices import bid_prices
 from fleetctl.planner.placement.claims import Claim, Kind
 from fleetctl.planner.placement.demand import Expected, expected_kinds
+from fleetctl.planner.placement.ledger.card_value import MICRO
 from fleetctl.planner.placement.ledger.cards import OfferedCard, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import WantedClasses, with_nodes

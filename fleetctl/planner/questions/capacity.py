@@ -126,15 +126,21 @@ class _Counter:
         return Room(
             fits=filled.replicas, at_most=filled.at_most, method=filled.method, capped=capped, code=code,
             status="optimal" if filled.replicas == filled.at_most and not capped else "feasible", message=message,
-            where=self._where(filled),
+            where=self._where(filled, shape),
         )
 
-    def _where(self, filled: Filled) -> list[EqualNodes]:
-        kinds = self._kinds()
-        counts = [(self.ledger.nodes[place], count) for place, count in sorted(filled.members.items())]
-        by_kind = grouped(((kinds[node.id], count), node.name) for node, count in counts)
-        ordered = sorted(by_kind.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0]))
-        return [EqualNodes(hardware=kind, members_each=count, nodes=names) for (kind, count), names in ordered]
+    def _where(self, filled: Filled, shape: ReplicaShape) -> list[EqualNodes]:
+        kinds, prices = self._kinds(), dict[int, int | None]()
+        claims = {claim for claim, _ in shape.kinds}
+        if self.scenario.fleet.has_prices and len(claims) == 1:
+            from fleetctl.planner.placement.prices import price_of  # for fleets with prices
+
+            prices = {place: price_of(min(claims), self.ledger.nodes[place]) for place in filled.members}
+        counts = [(place, self.ledger.nodes[place], count) for place, count in sorted(filled.members.items())]
+        by_kind = grouped(((kinds[node.id], count, prices.get(place)), node.name) for place, node, count in counts)
+        ordered = sorted(by_kind.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0][:2], item[0][2] or 0))
+        return [EqualNodes(hardware=kind, members_each=count, price=price, nodes=names)
+                for (kind, count, price), names in ordered]
 
     def _kinds(self) -> Mapping[str, str]:
         if not self._hardware:

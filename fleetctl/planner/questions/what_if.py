@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from fleetctl.documents.answers import Change, Counts, LostModel, ModelChange, NewReplica, NodeLoss, WhatIf
+from fleetctl.documents.answers import Change, Counts, LostModel, ModelChange, NewReplica, NodeLoss, PriceChange, WhatIf
 from fleetctl.documents.plan import Blocked, ModelRow, Plan
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
@@ -50,6 +50,7 @@ def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) ->
     return WhatIf(
         fleet=scenario.fleet.name, inventory=scenario.about(), changes=made, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
+        price=PriceChange(before=before.price, after=after.price) if before.price and after.price else None,
         unmanaged_lost=_unmanaged_on(scenario, made), created=[
             NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.starts],
         blocked=[_named(one, supposed) for one in after.blocked], growth=after.growth,

@@ -24,9 +24,10 @@ from fleetctl.documents.plan import (
     Growth,
     ModelRow,
     Plan,
+    PlanPrice,
 )
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import count_of, grouped, plural
+from fleetctl.documents.quantity import count_of, format_price, grouped, plural
 from fleetctl.planner.options import file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.render.replica_text import group_alike, ids_text, replica_name
@@ -120,7 +121,30 @@ def totals_line(plan: Plan) -> str:
         ("outdated", summary.outdated)) if count]
     counts += [f"{plan.new_nodes} to request"] if plan.new_nodes else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
-    return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
+    price = price_sentence(plan.price, plan.change) if plan.price else ""
+    return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}{f'. {price}' if price else ''}"
+
+
+def price_sentence(price: PlanPrice, change: PlanChange | None = None) -> str:
+    """Return what a plan adds an hour, how much of it is due to the change, and what the fleet costs then."""
+    of_it = [f"{format_price(price.new_nodes)} for new nodes"] if price.new_nodes else []
+    if change and change.adds is not None and change.adds != price.adds:
+        more = "by the change alone" if change.adds >= 0 else "less than without the change"
+        of_it.append(f"{format_price(abs(change.adds))} {more}")
+    part = f" ({', '.join(of_it)})" if of_it else ""
+    total = f"cost {format_price(price.total)} an hour"
+    sentence = (f"Adds {format_price(price.adds)} an hour{part}; the fleet's replicas then {total}"
+                if price.adds or part else f"The fleet's replicas {total}")
+    return f"{sentence}{without_price(price)}"
+
+
+def without_price(price: PlanPrice) -> str:
+    """Return the end of a sentence about a price: the nodes that are not in it; "" if all are."""
+    if not price.unpriced:
+        return ""
+    names = f" ({', '.join(price.examples)})" if price.unpriced == len(price.examples) else ""
+    have = "has" if price.unpriced == 1 else "have"
+    return f", without {count_of(price.unpriced, 'node')} that {have} no price{names}"
 
 
 def certificate_sentence(certificate: Certificate) -> str:
@@ -357,12 +381,15 @@ def _models(plan: Plan) -> tuple[Table, Table, Table]:
 
 def growth_table(growth: Sequence[Growth]) -> Table:
     """Return the new nodes that an apply requests, by type."""
-    rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas))
-            for one in growth if one.nodes]
+    needed = [one for one in growth if one.nodes]
+    priced = any(one.price is not None for one in needed)
+    rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas),
+             *(["?" if one.price is None else format_price(one.price)] if priced else [])) for one in needed]
     columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
-               Column("models", "for", name=True))
+               Column("models", "for", name=True), *([Column("price", "an hour each")] if priced else []))
+    line = "{name}: {nodes}, at most {max}; for {models}" + ("; {price} an hour each" if priced else "")
     return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), limit=LINES_SHOWN,
-                 line="{name}: {nodes}, at most {max}; for {models}")
+                 line=line)
 
 
 def _file_warnings(plan: Plan, *, new: bool) -> Table:

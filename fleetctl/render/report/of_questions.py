@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, Room, WhatIf
-from fleetctl.documents.quantity import count_of, first_few, some
+from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, PriceChange, Room, WhatIf
+from fleetctl.documents.quantity import count_of, first_few, format_price, some
 from fleetctl.render.replica_text import scope_text
 from fleetctl.render.report.model import MODEL, Column, Report, Table
 from fleetctl.render.report.of_blocked import blocked_tables
-from fleetctl.render.report.of_plan import COUNTS, growth_table, place_tables
+from fleetctl.render.report.of_plan import COUNTS, growth_table, place_tables, without_price
 
 QUOTA = "QUOTA"
 PLACES_SHOWN = 6
@@ -95,7 +95,8 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
     for equal in shown:
         many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
         count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
-        yield f"{count} on {many}{equal.hardware}: {some(equal.nodes, 20 if in_full else 5)}"
+        price = "" if equal.price is None else f", {format_price(equal.price)} an hour each"
+        yield f"{count} on {many}{equal.hardware}: {some(equal.nodes, 20 if in_full else 5)}{price}"
     rest: Sequence[EqualNodes] = room.where[len(shown):]
     if rest:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
@@ -155,7 +156,17 @@ def _notes(answer: WhatIf) -> Iterator[str]:
     if lost:
         beyond = f", {surplus} beyond the target" if surplus else ""
         yield f"Lost: {count_of(lost, 'replica')}; {replaced} placed again, {missing} without a place{beyond}"
+    if answer.price:
+        yield f"Cost: {_price(answer.price)}"
     yield f"Today: {_counts(answer.before)}. Then: {_counts(answer.after)}"
+
+
+def _price(price: PriceChange) -> str:
+    """Return what the fleet costs after the changes and the plan, instead of what with the plan of today."""
+    before, after = price.before.total, price.after.total
+    difference = f"{format_price(abs(after - before))} {'more' if after > before else 'less'}"
+    instead = f" instead of {format_price(before)}: {difference}" if before != after else ""
+    return f"{format_price(after)} an hour{instead}{without_price(price.after)}"
 
 
 def _counts(counts: Counts) -> str:

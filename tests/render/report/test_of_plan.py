@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import pytest
 from rich.console import Console
 
-from fleetctl.documents.plan import Note, PlanFleet
+from fleetctl.documents.difference import PlanChange, Revision
+from fleetctl.documents.plan import GrowingModel, Growth, Note, PlanFleet, PlanPrice
+from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report, Table
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.of_weights import planned_weights
@@ -146,3 +150,47 @@ def test_weights_that_are_on_the_node_already_are_not_promised_as_a_fetch() -> N
     shown = [planned_weights([one]).rows[0][1] for one in (promoted, unserved, created)]
     assert shown == ["memory on a (nothing to fetch)", "memory on a (nothing to fetch)",
                      "org/one:1/0 on a (on this node already, nothing to fetch)"]
+
+
+PROMISE = "Plan: 0 to create, 0 blocked, 0 held, 0 to remove (fleetctl never removes)"
+
+
+@pytest.mark.parametrize(("price", "by_change", "sentence"), [
+    ({"adds": 7_500_000, "total": 52_500_000}, None,
+     "Adds 7.5 an hour; the fleet's replicas then cost 52.5 an hour"),
+    ({"adds": 0, "total": 52_500_000}, None, "The fleet's replicas cost 52.5 an hour"),
+    ({"adds": 7_500_000, "total": 52_500_000}, 7_500_000,
+     "Adds 7.5 an hour; the fleet's replicas then cost 52.5 an hour"),
+    ({"adds": 7_500_000, "total": 52_500_000, "new_nodes": 2_000_000}, 5_000_000,
+     "Adds 7.5 an hour (2 for new nodes, 5 by the change alone); the fleet's replicas then cost 52.5 an hour"),
+    ({"adds": 0, "total": 3_000_000}, -250_000,
+     "Adds 0 an hour (0.25 less than without the change); the fleet's replicas then cost 3 an hour"),
+    ({"adds": 83_333, "total": 83_333, "unpriced": 1, "examples": ["a"]}, None,
+     "Adds 0.08333 an hour; the fleet's replicas then cost 0.08333 an hour, without 1 node that has no price (a)"),
+    ({"adds": 0, "total": 0, "unpriced": 9, "examples": ["a", "b", "c", "d", "e"]}, None,
+     "The fleet's replicas cost 0 an hour, without 9 nodes that have no price"),
+])
+def test_the_conclusion_says_what_a_plan_adds_and_what_the_fleet_costs(
+    price: dict[str, Any], by_change: int | None, sentence: str
+) -> None:
+    change = None if by_change is None else PlanChange(
+        base=Revision(name="main"), create=0, blocked=0, also_without=0, adds=by_change)
+    report = plan_report(plan(price=PlanPrice(**price), change=change))
+    assert report.conclusion == f"{PROMISE}. {sentence}"
+    assert sentence in render_markdown(report)
+    assert plan_report(plan()).conclusion == PROMISE
+
+
+def test_new_nodes_have_their_price() -> None:
+    def growth(price: int | None) -> Growth:
+        return Growth(name="l4", labels={}, gpus=1, cpus=1, keeps=[], nodes=2, max=4, price=price,
+                      replicas=[GrowingModel(model="m", count=2)])
+
+    priced, plain = (table(plan_report(plan(growth=[growth(price)])), "growth") for price in (800_000, None))
+    assert priced.rows == (("l4", "2", "4", "2 of m", "0.8"),)
+    assert plain.rows == (("l4", "2", "4", "2 of m"),)
+    assert plain.line == "{name}: {nodes}, at most {max}; for {models}"
+    out = io.StringIO()
+    print_report(plan_report(plan(growth=[growth(800_000), growth(None)])), Console(file=out, width=120))
+    line = "+ l4: 2 nodes, at most 4; for 2 of m;"
+    assert f"{line} 0.8 an hour each\n  {line} ? an hour each" in out.getvalue()

@@ -160,3 +160,22 @@ def test_what_a_quota_prevents_is_not_called_a_lack_of_room() -> None:
     assert "m0: a quota allows no more after the plan\n    one more is not allowed: needs 1 GPU, 0 left (QUOTA)" in text
     assert "m2: 2 more fit after the plan, and a quota allows no more\n" in text
     assert "no placement" not in text
+
+
+def test_prices_are_compared_and_shown_where_replicas_fit() -> None:
+    def line(before: int, after: int, **more: int) -> str:
+        text = printed(what_if_report(what_if(price={"before": {"adds": 0, "total": before}, "after": {
+            "adds": 0, "total": after, **more}})))
+        [found] = [line for line in text.splitlines() if line.startswith("Cost")]
+        return found
+
+    assert line(60_000_000, 52_500_000) == "Cost: 52.5 an hour instead of 60: 7.5 less"
+    assert line(0, 250_000, unpriced=2) == (
+        "Cost: 0.25 an hour instead of 0: 0.25 more, without 2 nodes that have no price")
+    assert line(7_000_000, 7_000_000) == "Cost: 7 an hour"
+    assert "Cost" not in printed(what_if_report(what_if()))
+    where = [EqualNodes(hardware="4xL4", members_each=2, nodes=["a"], price=200_000),
+             EqualNodes(hardware="4xL4", members_each=1, nodes=["b"])]
+    text = printed(capacity_report(capacity(CapacityRow(model="m", need="1 GPU", now=room(3, where=where)))))
+    assert "2 on 4xL4: a, 0.2 an hour each\n" in text
+    assert "1 on 4xL4: b\n" in text

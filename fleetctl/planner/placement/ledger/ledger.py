@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import MAX_SLOTS, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
+from fleetctl.documents.inventory import MAX_SLOTS, Amounts, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
@@ -64,6 +64,13 @@ class LedgerNode:
     policy: EffectivePolicy
     gpus: Sequence[Gpu] = ()
     """Its cards as in the inventory, for messages about the processes on them."""
+    total: Amounts | None = None
+    """All that Ray has there, of which a claim is a share; None = unknown."""
+
+    @classmethod
+    def of(cls, node: Node, policy: EffectivePolicy) -> LedgerNode:
+        """Return a node of the inventory with its policy."""
+        return cls(node.id, node.name, node.state, node.all_labels, policy, node.gpus, node.resources.total)
 
     @property
     def open(self) -> bool:
@@ -408,7 +415,7 @@ def _ledger_nodes(
             policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
         if node.id in cooling_cards:
             policy = replace(policy, cooling_cards=cooling_cards[node.id])
-        result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus))
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus, node.resources.total))
     return result
 
 

@@ -24,6 +24,7 @@ from fleetctl.planner.placement.ledger.candidates import (
     Spreading,
     Worth,
 )
+from fleetctl.planner.placement.ledger.card_value import CardValues, Ranking
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger, Value
 
 
@@ -134,17 +135,21 @@ class Placer:
     """The worth of free room to the expected rest; None = not considered."""
     spread_first: bool = False
     """A written spread comes before the fit; otherwise only its limit counts."""
+    by_value: bool = False
+    """The least valuable kind of card comes before the fit."""
     _buckets: Buckets | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
-    _fits: dict[Claim, Fits] = field(default_factory=dict)
+    _values: CardValues | None = None
+    _fits: dict[tuple[Claim, Ranking | None], Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, of the fleet or of a domain, that can take one kind of member now."""
         candidates = self._candidates.get((kind, domain))
         if candidates is None:
-            claim, selector = kind
-            fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
+            (claim, selector), values = kind, self.values
+            ranking = values.ranking(kind)
+            fits = self._fits.setdefault((claim, ranking), Fits(values, claim, ranking, self.worth))
             if domain is None:
                 candidates = FleetCandidates(self.expect([selector]), selector, fits)
             else:
@@ -155,9 +160,18 @@ class Placer:
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
         """Prepare for members with these selectors, so that nodes are not sorted again for each."""
         if self._buckets is None:
-            self._buckets = Buckets(self.ledger, None if self.worth is None else self.worth.area_of)
+            values = self.values
+            self._buckets = Buckets(self.ledger, None if values.alike else values.of_node)
         self._buckets.expect(selectors)
         return self._buckets
+
+    @property
+    def values(self) -> CardValues:
+        """How valuable the cards of each node are."""
+        if self._values is None:
+            areas = None if self.worth is None else self.worth.area_of
+            self._values = CardValues(self.ledger, areas, ranked=self.by_value)
+        return self._values
 
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, if it does not fit."""
@@ -280,7 +294,10 @@ class Placer:
     def _domains_for(
         self, shape: ReplicaShape, gangs: list[list[Seat]], crowding: Crowding | None
     ) -> Iterable[Domain | None]:
-        """Return the domains that all of `gangs` may use, the least crowded and tightest first; [None] = any node."""
+        """Return the domains that all of `gangs` may use; [None] = any node.
+
+        The least crowded first, then those with the least valuable cards, then the tightest.
+        """
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
@@ -291,9 +308,18 @@ class Placer:
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
                     if all(self.candidates(kind, domain).has(-(-count // per_node))
                            for counts, per_node in zip(kinds, ranks, strict=True) for kind, count in counts.items()))
-        if crowding is None:
+        rankings = {kind: ranking for counts in kinds for kind in counts
+                    if self.by_value and (ranking := self.values.ranking(kind)) is not None}
+        if crowding is None and not rankings:
             return possible
-        return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))
+
+        def cost(domain: Domain) -> tuple[int, int]:
+            crowd = 0 if crowding is None else min(map(crowding.at, domain.nodes))
+            return crowd, sum([min(ranking.rank_of[self.values.of_node[node]]
+                                   for node in domain.nodes.intersection(self.ledger.selected(selector)))
+                               for (_, selector), ranking in rankings.items()])
+
+        return sorted(possible, key=cost)
 
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()

@@ -66,7 +66,8 @@ class NodeShape:
         labels = {**self.node.labels, **labels}
         policy = effective_policy(policies, labels)
         offer = offer_of(self.node, (), policy)
-        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy, self.node.gpus), offer)
+        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy, self.node.gpus,
+                            self.node.resources.total), offer)
                 for name in (f"added-{number}" for number in range(start, start + count))]
 
 
