@@ -172,7 +172,8 @@ def test_the_breaker_names_the_variant_that_cools() -> None:
     failed = [{"model": "m", "hash": "hh", "node": node, "ago": ago} for node, ago in (
         ("h", "4m"), ("x", "3m"), ("h", "1m"))]
     fleet, inventory = short_fleet({"models": [TWO]}), short_inventory({"nodes": NODES, "failures": failed})
-    assert [one.name for one in what_cools(fleet, inventory)] == ["m (variant h100)"]
+    [found] = what_cools(fleet, inventory)
+    assert (found.name, found.why.partition(" until")[0]) == ("m", "variant h100: cooling")
     [action] = plan_for(fleet, inventory).actions
     assert action.variant == "a100"
 
