@@ -37,6 +37,8 @@ class PlanOptions:
     files: tuple[str, ...] = ()
     selector: LabelSelector | None = None
     ignore_cooldown: bool = False
+    held_back: frozenset[str] = frozenset()
+    """The spec hashes of variants that have just failed in the apply for which this plan is made: it creates none."""
 
     def left_out(self, key: str, labels: Mapping[str, str]) -> str | None:
         """Return why a model is not planned, or None if it is."""

@@ -156,6 +156,9 @@ def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) 
     wanted = [demand for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None
               for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
+    if options.held_back:
+        limits = limits.holding_back(
+            one for one in wanted if one.model_in(fleet.models).spec_hash in options.held_back)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
     ledger = open_ledger(inventory, fleet.policies, state, counted_shapes(shapes), limits.closed, limits.cards)

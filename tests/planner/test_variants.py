@@ -184,3 +184,12 @@ def test_a_plan_names_the_variant_of_each_new_replica() -> None:
     assert "| `m/0-3` | `h100`, 1 GPU on h (each) |" in text
     assert "| `m/4` | `a100`, 2 GPUs on a |" in text
     assert plan.models[0].reason == "create 5: 0 of 5 live; h100: +4; a100: +1"
+
+
+def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_failures() -> None:
+    fleet, inventory = short_fleet({"models": [{**TWO, "replicas": 3}]}), short_inventory({"nodes": NODES})
+    plan = plan_for(fleet, inventory, held_back=frozenset({"hh"}))
+    assert [action.variant for action in plan.actions] == ["a100", "a100"]
+    assert plan.blocked[0].message.startswith("neither h100 (has just failed in this apply) nor a100 (needs 2 free")
+    none = plan_for(fleet, inventory, held_back=frozenset({"hh", "ha"}))
+    assert (none.actions, none.blocked[0].code) == ([], "COOLING_DOWN")
