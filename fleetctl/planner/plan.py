@@ -114,11 +114,6 @@ class _Draft:
         return self.placer.ledger
 
     @property
-    def variants(self) -> Set[str]:
-        """The keys of the models with more than one variant."""
-        return {key for key, shapes in self.shapes.items() if len(shapes) > 1}
-
-    @property
     def created(self) -> Counter[int]:
         """The number of new replicas, by the place of their model in the file."""
         return Counter(replica.demand.place for replica, _ in self.placed)
@@ -194,9 +189,12 @@ def _place(draft: _Draft) -> None:
 
 def _variants_without_room(draft: _Draft) -> set[int]:
     """Return the places of the models of which all that was asked for is placed, but too few of one variant."""
+    several = {key for key, shapes in draft.shapes.items() if len(shapes) > 1}
+    if not several:
+        return set()
     created, totals = draft.created_of_each, cache(lambda: draft.quotas.after(replica for replica, _ in draft.placed))
     found = set[int]()
-    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in draft.variants).items():
+    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in several).items():
         model, state = draft.fleet.models[place], draft.state.models[demands[0].shape.key]
         if any(created[one.option] < one.at_most and totals().leave(one)
                for one in would_help(demands, model, state, created)):
