@@ -24,6 +24,7 @@ from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 COOLING_DOWN, NODE_COOLING = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; earlier with --ignore-cooldown or a changed spec"
 IMAGE_ADVICE = "pull the image on a node; with --ignore-cooldown it is then tried at once"
+HELD_BACK = "has just failed in this apply"
 LEFT_OUT = "a node that is not cooling (left out for this model)"
 
 
@@ -54,6 +55,12 @@ class Limits:
     def tries(self) -> list[str]:
         """The ids of the nodes that may be tried."""
         return list(dict.fromkeys(node_id for nodes in self.tried.values() for node_id in nodes))
+
+    def holding_back(self, demands: Iterable[Demand]) -> Limits:
+        """Return these limits, and none of these demands: they have just failed."""
+        options = [demand.option for demand in demands]
+        return replace(self, most={**self.most, **dict.fromkeys(options, 0)},
+                       why={**self.why, **dict.fromkeys(options, HELD_BACK)}) if options else self
 
     def narrowed(self, demand: Demand, but: Collection[str] = ()) -> Demand:
         """Return the demand without the nodes that its model avoids, `but` for these."""

@@ -15,7 +15,6 @@ from fleetctl.planner.breaker import (
     FORGOTTEN_S,
     NO_FAILURES,
     Cooling,
-    Subject,
     alternatives_of,
     find_cooled,
     seconds,
@@ -97,24 +96,20 @@ def last_words(message: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-def subject_text(subject: Subject) -> str:
-    """Return the name of a model, or of a variant of it: `m`, `m (variant a100)`."""
-    key, variant = subject
-    return f"{key} (variant {variant})" if variant else key
-
-
 def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
     """Yield the models, then the nodes, then the cards that cool or wait for one try, with reasons.
 
-    A model that cools on single nodes is named with them, and with whether it may be created on others.
+    Of a model with variants each one that cools is yielded. A model that cools on single nodes is named with them, and
+    with whether it may be created on others.
     """
     cooled, names = find_cooled(fleet, inventory), {node.id: node.name for node in inventory.nodes}
     models = {(model.key, model.variant): model for model in alternatives_of(fleet)}
 
-    def cools(name: str, cooling: Cooling, node: str = "") -> Cools:
-        return Cools(name, cooling_text(cooling, inventory), cooling.failures[-1].at or inventory.observed_at, node)
+    def cools(name: str, cooling: Cooling, node: str = "", variant: str = "") -> Cools:
+        why = f"{f'variant {variant}: ' if variant else ''}{cooling_text(cooling, inventory)}"
+        return Cools(name, why, cooling.failures[-1].at or inventory.observed_at, node)
 
-    yield from (cools(subject_text(of), found) for of, found in cooled.models.items())
+    yield from (cools(key, found, variant=variant) for (key, variant), found in cooled.models.items())
     for of, own in cooled.avoided.items():
         if of in cooled.models:
             continue
@@ -122,7 +117,7 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
         others = [node for node in usable_nodes(models[of], inventory.nodes)
                   if node.id not in avoided and not node.cordon]
         for node_id, cooling in own.items():
-            there = cools(subject_text(of), cooling)
+            there = cools(of[0], cooling, variant=of[1])
             elsewhere = f"; new replicas may be created elsewhere, but not on {names[node_id]}"
             yield there._replace(why=f"{there.why}{elsewhere}") if others else there
     yield from (cools(names[node_id], cooling, names[node_id]) for node_id, cooling in cooled.nodes.items())

@@ -114,11 +114,6 @@ class _Draft:
         return self.placer.ledger
 
     @property
-    def variants(self) -> Set[str]:
-        """The keys of the models with more than one variant."""
-        return {key for key, shapes in self.shapes.items() if len(shapes) > 1}
-
-    @property
     def created(self) -> Counter[int]:
         """The number of new replicas, by the place of their model in the file."""
         return Counter(replica.demand.place for replica, _ in self.placed)
@@ -154,9 +149,11 @@ def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) 
     shapes = shapes_of(fleet, inventory)
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     wanted = [demand for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None
-              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)
-              if (model.key, model.alternatives[demand.variant].variant) not in options.held_back]
+              for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, wanted, state.models)
+    if options.held_back:
+        limits = limits.holding_back(
+            one for one in wanted if (one.shape.key, one.model_in(fleet.models).variant) in options.held_back)
     demands = [limits.narrowed(demand) for demand in wanted]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
     ledger = open_ledger(inventory, fleet.policies, state, counted_shapes(shapes), limits.closed, limits.cards)
@@ -192,9 +189,12 @@ def _place(draft: _Draft) -> None:
 
 def _variants_without_room(draft: _Draft) -> set[int]:
     """Return the places of the models of which all that was asked for is placed, but too few of one variant."""
+    several = {key for key, shapes in draft.shapes.items() if len(shapes) > 1}
+    if not several:
+        return set()
     created, totals = draft.created_of_each, cache(lambda: draft.quotas.after(replica for replica, _ in draft.placed))
     found = set[int]()
-    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in draft.variants).items():
+    for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in several).items():
         model, state = draft.fleet.models[place], draft.state.models[demands[0].shape.key]
         if any(created[one.option] < one.at_most and totals().leave(one)
                for one in would_help(demands, model, state, created)):

@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Blocked, VariantRow
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, is_outdated, variant_of
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Option
 
@@ -56,10 +56,13 @@ def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replica
 
 
 def _room(model: ResolvedModel, state: ModelState) -> list[int]:
-    """Return how many new replicas the maximum of each variant allows; during an update, outdated ones do not count."""
-    outdated = min(model.surge, state.outdated(model))
-    return [0 if one.most is None else max(0, one.most - live + min(outdated, live))
-            for one, live in zip(model.variants, state.live_of_each(model), strict=True)]
+    """Return how many new replicas the maximum of each variant allows, 0 if it has none.
+
+    During an update, up to its surge of the variant's own outdated ones do not count.
+    """
+    outdated = Counter(variant_of(model, one) for one in state.live if model.surge and is_outdated(one, model))
+    return [0 if one.most is None else max(0, one.most - live + min(model.surge, outdated[number]))
+            for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))]
 
 
 def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:

@@ -28,7 +28,7 @@ from fleetctl.fleetfile.rule_schema import ENDLESS
 from fleetctl.inventory.actors import list_rows
 from fleetctl.inventory.json_values import text_of
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
-from fleetctl.planner.failures import last_words, subject_text
+from fleetctl.planner.failures import last_words
 from fleetctl.planner.options import PlanOptions, file_flags
 from fleetctl.planner.policy import refusing
 from fleetctl.watch.source import WatchedSource
@@ -422,8 +422,8 @@ def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
 
 
 def _cooling(cooled: Cooled) -> dict[str, Cooling]:
-    by_subject = {f"model {subject_text(of)}": cooling for of, cooling in cooled.models.items()}
+    by_subject = {' '.join(("model", *filter(None, of))): cooling for of, cooling in cooled.models.items()}
     by_subject |= {f"card {uuid}": cooling for uuid, cooling in cooled.cards.items()}
     for of, nodes in ((("", ""), cooled.nodes), *cooled.avoided.items(), *cooled.no_image.items()):
-        by_subject |= {f"node {node_id} {subject_text(of)}": cooling for node_id, cooling in nodes.items()}
+        by_subject |= {f"node {node_id} {' '.join(filter(None, of))}": cooling for node_id, cooling in nodes.items()}
     return by_subject

@@ -79,6 +79,7 @@ def test_no_repr_breaks_the_reading(repr_name: str):
 @pytest.mark.parametrize(("key", "value"), [
     ("fleet", "Lab"), ("fleet", 7), ("fleet", "a" * 64), ("fleet", "lab\n"), ("namespace", "a\nb"), ("namespace", []),
     ("specHash", "a b"), ("specHash", "a" * 129), ("specHash", {}), ("engineHash", "\u202e"), ("readyAt", "yesterday"),
+    ("variant", "A100"), ("variant", "a" * 64), ("variant", ["a"]),
     ("readyAt", 5), ("restartMax", True), ("restartMax", -1), ("restartMax", 10**40), ("restartMax", "5"),
     ("restartsUncounted", -1), ("startedIn", 0), ("startedIn", 1e9), ("startedIn", "4m"), ("startedIn", True),
 ])
@@ -92,7 +93,7 @@ def test_a_part_beyond_its_bounds_is_left_out_and_named(key: str, value: object)
 def vars_of(marks: Marks) -> dict[str, object]:
     return {"fleet": marks.fleet, "namespace": marks.namespace, "specHash": marks.spec_hash,
             "engineHash": marks.engine_hash, "readyAt": marks.ready_at, "restartMax": marks.restart_max,
-            "restartsUncounted": marks.uncounted, "startedIn": marks.started_in}
+            "restartsUncounted": marks.uncounted, "startedIn": marks.started_in, "variant": marks.variant}
 
 
 @pytest.mark.parametrize("more", [
@@ -138,7 +139,8 @@ def test_the_nodes_of_members_are_named_once_and_all_their_cards():
 
 def test_all_parts_of_a_repr_are_read_and_absent_or_empty_ones_are_no_problem():
     parts = {"fleet": "lab", "namespace": "prod", "specHash": "abc", "engineHash": "e", "restartMax": 3,
-             "restartsUncounted": 2, "startedIn": 247.5, "readyAt": "2026-01-02T03:04:05Z"}
+             "restartsUncounted": 2, "startedIn": 247.5, "readyAt": "2026-01-02T03:04:05Z",
+             "variant": "a100"}
     marks = read_marks(json.dumps({**parts, "earlierTries": ["x", 7, "y"], "failed": {"code": "DIED"}}))
     assert vars_of(marks) == parts
     assert (marks.earlier_tries, marks.failed, marks.members) == ({"x", "y"}, {"code": "DIED"}, ())

@@ -138,11 +138,12 @@ def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int
     target = max(0, min(model.replicas - (len(live) - old), model.replicas + model.surge - len(live)))
     lacking = 0
     for one, row in zip(model.variants, next(row for row in plan.models if row.key == model.key).variants, strict=True):
-        have, new = len(_of_variant(one, model, live)), sum(action.variant == one.variant for action in actions)
+        mine, new = _of_variant(one, model, live), sum(action.variant == one.variant for action in actions)
+        have, old_ones = len(mine), sum(spec[0] not in (None, one.spec_hash) for spec in mine)
         assert (row.name, row.live, row.create, row.least, row.most) == (
             one.variant, have, new, one.least, one.most)
         assert new <= max(target, one.least - have, 0), "a variant has more than target and minimum ask for"
-        assert one.most is None or new <= max(0, one.most - have + min(model.surge, old, have))
+        assert one.most is None or new <= max(0, one.most - have + min(model.surge, old_ones))
         lacking += max(0, one.least - have - new)
     return max(target - len(actions), lacking)
 

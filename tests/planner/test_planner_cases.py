@@ -41,6 +41,7 @@ def _shown(plan: Plan, expected: dict[str, Any]) -> dict[str, Any]:
         "actions": lambda: [" ".join([action.id, "on", *(member.node for member in action.members)])
                             for action in plan.actions],
         "slots": lambda: {action.id: [member.slot for member in action.members] for action in plan.actions},
+        "variants": lambda: {action.id: action.variant for action in plan.actions},
         "gpus": lambda: {action.id: [member.gpus for member in action.members] for action in plan.actions},
         "ranks": lambda: {action.id: [f"{m.role} {m.group}.{m.copy_index}.{m.rank}" for m in action.members]
                           for action in plan.actions},

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from applied import apply_plan
 from checker import check_plan
 from hypothesis import HealthCheck, given, settings
 from planning_inputs import PlanningInputs, planning_inputs
 from random_cases import cases
-from short_forms import plan_for
+from short_forms import plan_for, short_fleet, short_inventory
 from simulated import live_replicas
+from test_promote import OTHER, WANTED, warm, with_weights
 
+from fleetctl.documents.fleet import HttpReload
+from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Plan
-from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
+from fleetctl.planner.failures import what_cools
+from fleetctl.planner.reloads import MORE_CHANGED, OTHER_VARIANT
 from fleetctl.planner.stale import moved_since
+from fleetctl.render.report.markdown import render_markdown
+from fleetctl.render.report.of_plan import plan_report
 
 many = settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -67,3 +76,120 @@ def test_a_model_with_one_variant_is_planned_like_one_without(inputs: PlanningIn
     plan = plan_for(one_each, inventory.model_copy(update={"replicas": named}))
     assert {action.variant for action in plan.actions} <= {"only"}
     assert without_names(plan) == without_names(plan_for(fleet, inventory))
+
+
+H100, A100 = {"name": "h100", "gpus": 1, "hash": "hh"}, {"name": "a100", "gpus": 2, "hash": "ha"}
+VARIANTS = [{**H100, "selector": {"pool": "h"}}, {**A100, "selector": {"pool": "a"}}]
+TWO = {"key": "m", "replicas": 1, "variants": VARIANTS}
+NODES = [{"name": "h", "gpus": 4, "labels": {"pool": "h"}}, {"name": "a", "gpus": 4, "labels": {"pool": "a"}}]
+
+
+def with_weights_each() -> ResolvedFleet:
+    [model] = short_fleet({"models": [TWO]}).models
+    return replace(short_fleet({}), models=(in_variants([with_weights(one) for one in model.variants], model.source),))
+
+
+def with_index(model: ResolvedModel, index: str) -> ResolvedModel:
+    workers = tuple(group.model_copy(update={"members": [
+        member.model_copy(update={"weights": member.weights and member.weights.model_copy(update={"index": index})})
+        for member in group.members]}) for group in model.workers)
+    return replace(model, workers=workers)
+
+
+def warm_as(fleet: ResolvedFleet, number: int, node: str) -> Replica:
+    """A WARM replica of the first variant or the second one."""
+    variant = fleet.models[0].variants[number]
+    return warm(variant, 7, [node]).model_copy(update={"variant": variant.variant})
+
+
+@pytest.mark.parametrize(("number", "node", "op", "name"), [
+    (0, "h", "promote", "m/7"), (1, "h", "create", "m/8"), (1, "a", "create", "m/8")],
+    ids=["its own variant", "another's on its node", "another's on its own node"])
+def test_a_warm_replica_is_promoted_only_to_its_own_variant(number: int, node: str, op: str, name: str) -> None:
+    fleet, inventory = with_weights_each(), short_inventory({"nodes": NODES})
+    warmed = inventory.model_copy(update={"replicas": [warm_as(fleet, number, node)]})
+    [action] = plan_for(fleet, warmed).actions
+    assert (action.op, action.id, action.variant) == (op, name, "h100")
+
+
+def test_a_warm_replica_of_a_variant_that_left_the_file_is_not_promoted() -> None:
+    fleet = with_weights_each()
+    gone = warm_as(fleet, 0, "h").model_copy(update={"spec_hash": "old", "variant": "l4"})
+    [action] = plan_for(fleet, short_inventory({"nodes": NODES}).model_copy(update={"replicas": [gone]})).actions
+    assert (action.op, action.id) == ("create", "m/8")
+
+
+def test_each_variant_has_the_weights_the_hashes_and_the_spec_of_its_own() -> None:
+    fleet = with_weights_each()
+    first, second = fleet.models[0].variants
+    changed = [first, with_index(second, OTHER)]
+    fleet = replace(fleet, models=(in_variants(changed, first.source).with_changes(replicas=6),))
+    plan = plan_for(fleet, short_inventory({"nodes": NODES}))
+    assert {(action.variant, action.spec_hash, action.members[0].weights and action.members[0].weights.artifact)
+            for action in plan.actions} == {("h100", "hh", WANTED), ("a100", "ha", OTHER)}
+    assert {key: spec["workers"][0]["members"][0]["nodeSelector"] for key, spec in plan.specs.items()} == {
+        "hh": {"pool": "h"}, "ha": {"pool": "a"}}
+
+
+def test_a_variant_reloads_in_place_only_within_itself() -> None:
+    fleet = with_weights_each()
+    requests = (HttpReload(path="/reload"),)
+    fleet = replace(fleet, models=(fleet.models[0].with_changes(reload=requests, replicas=3),))
+    first, second = fleet.models[0].variants
+    live = [{"model": "m", "id": number, "node": "h", "hash": "old", "variant": variant, "cards": [number]}
+            for number, variant in enumerate(("h100", "a100", "l4"))]
+    inventory = short_inventory({"nodes": NODES, "replicas": live})
+    inventory = inventory.model_copy(update={"replicas": [
+        one.model_copy(update={"actor_id": f"actor-{one.replica_id}", "engine_hash": first.engine_hash})
+        for one in inventory.replicas]})
+    plan = plan_for(fleet, inventory)
+    assert first.engine_hash != second.engine_hash
+    [reload] = plan.reloads
+    assert (reload.id, reload.variant, reload.spec_hash, reload.engine_hash) == ("m/0", "h100", "hh", first.engine_hash)
+    assert f"m/1 not in place: {MORE_CHANGED}" in plan.models[0].reason
+    assert f"m/2 not in place: {OTHER_VARIANT}" in plan.models[0].reason
+
+
+def test_the_starts_of_a_variant_tell_when_its_own_replicas_are_ready() -> None:
+    starts = [{"model": "m", "hash": one, "node": node, "seconds": seconds, "ago": "5h"}
+              for one, node, seconds in (("hh", "h", 60), ("ha", "a", 600)) for _ in range(3)]
+    fleet = short_fleet({"models": [{**TWO, "replicas": 6}]})
+    plan = plan_for(fleet, short_inventory({"nodes": NODES, "starts": starts}))
+    assert {(action.variant, action.ready_in and action.ready_in.about) for action in plan.actions} == {
+        ("h100", 60), ("a100", 600)}
+
+
+def test_a_variant_that_cools_on_one_node_is_tried_again_there_while_the_other_one_goes_on() -> None:
+    failed = [{"model": "m", "hash": "hh", "node": "h", "ago": ago} for ago in ("9m", "8m", "7m")]
+    fleet = short_fleet({"models": [{**TWO, "replicas": 4}]})
+    plan = plan_for(fleet, short_inventory({"nodes": NODES, "failures": failed}))
+    assert Counter(action.variant for action in plan.actions) == {"a100": 2, "h100": 1}
+    [row] = plan.blocked
+    assert row.replicas == 1
+
+
+def test_the_breaker_names_the_variant_that_cools() -> None:
+    failed = [{"model": "m", "hash": "hh", "node": node, "ago": ago} for node, ago in (
+        ("h", "4m"), ("x", "3m"), ("h", "1m"))]
+    fleet, inventory = short_fleet({"models": [TWO]}), short_inventory({"nodes": NODES, "failures": failed})
+    [found] = what_cools(fleet, inventory)
+    assert (found.name, found.why.partition(" until")[0]) == ("m", "variant h100: cooling")
+    [action] = plan_for(fleet, inventory).actions
+    assert action.variant == "a100"
+
+
+def test_a_plan_names_the_variant_of_each_new_replica() -> None:
+    plan = plan_for(short_fleet({"models": [{**TWO, "replicas": 5}]}), short_inventory({"nodes": NODES}))
+    text = render_markdown(plan_report(plan))
+    assert "| `m/0-3` | `h100`, 1 GPU on h (each) |" in text
+    assert "| `m/4` | `a100`, 2 GPUs on a |" in text
+    assert plan.models[0].reason == "create 5: 0 of 5 live; h100: +4; a100: +1"
+
+
+def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_failures() -> None:
+    fleet, inventory = short_fleet({"models": [{**TWO, "replicas": 3}]}), short_inventory({"nodes": NODES})
+    plan = plan_for(fleet, inventory, held_back=frozenset({("m", "h100")}))
+    assert [action.variant for action in plan.actions] == ["a100", "a100"]
+    assert plan.blocked[0].message.startswith("neither h100 (has just failed in this apply) nor a100 (needs 2 free")
+    none = plan_for(fleet, inventory, held_back=frozenset({("m", "h100"), ("m", "a100")}))
+    assert (none.actions, none.blocked[0].code) == ([], "COOLING_DOWN")

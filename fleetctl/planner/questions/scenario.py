@@ -28,6 +28,7 @@ from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, l
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.plan import make_plan
 from fleetctl.planner.questions.new_node import new_names
+from fleetctl.planner.variants import counted_shapes, demands_of, left_of, shapes_of
 
 NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), files=())
 """Used if no fleet is given: no models, no policies; everything that runs is foreign."""
@@ -75,7 +76,8 @@ class Scenario:
 
     def opened(self) -> Ledger:
         """Open a ledger of what is free now, as far as it could be read."""
-        return open_ledger(self.inventory, self.fleet.policies, self.sorted_out(), self.shapes())
+        shapes = counted_shapes(shapes_of(self.fleet, self.inventory))
+        return open_ledger(self.inventory, self.fleet.policies, self.sorted_out(), shapes)
 
     def occupants(self, ledger: Ledger, plan: Plan | None = None) -> Occupants:
         """Return the replicas and what they hold; those of `plan` are included, and taken from the ledger."""
@@ -132,10 +134,16 @@ def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
 def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupant]:
     """Take the plan's waiting replicas from a ledger that has new nodes and the plan; returns them with their cards."""
     waiting = {row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}
-    created, shapes, state = Counter(action.model for action in plan.starts), scenario.shapes(), scenario.sorted_out()
-    demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live) + created[model.key],
-                      model.priority, place)
-               for place, model in enumerate(scenario.fleet.models) if model.key in waiting]
+    created, state = Counter(action.model for action in plan.starts), scenario.sorted_out()
+    shapes = shapes_of(scenario.fleet, scenario.inventory) if waiting else {}
+    of_each = Counter((action.model, action.spec_hash) for action in plan.starts)
+    demands = list[Demand]()
+    for place, model in enumerate(scenario.fleet.models):
+        if model.key in waiting:
+            new = Counter({(place, number): of_each[model.key, one.spec_hash]
+                           for number, one in enumerate(model.alternatives)})
+            demands += [replace(one, missing=waiting[model.key])
+                        for one in left_of(demands_of(model, state.models[model.key], shapes[model.key], place), new)]
     if not demands:
         return []
     mark = ledger.mark()
