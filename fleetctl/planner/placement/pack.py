@@ -235,7 +235,8 @@ class _Search:
             placed = pack_greedily(self.problem, by_value)
             if len(placed) == self.count:
                 self._keep_if_better(placed)
-                return
+                if self.is_done:
+                    return
             self._clear()
         if self.spreading is not None:
             self._keep_if_better(pack_greedily(self.problem, self.spreading))
