@@ -245,8 +245,11 @@ class ApplyRun(Run):
         assert found is not None
         if found.outcome == "ready" and task.key in self._promoted:
             task.outcome = found = found._replace(level="HOT")
-        if found.outcome == "ready" and not found.code and task.key in self._instead:
-            task.outcome = found = found._replace(code=OTHER_VARIANT, message=self._instead[task.key])
+        instead = self._instead.get(task.key)
+        if instead and found.outcome == "ready" and not found.code:
+            task.outcome = found = found._replace(code=OTHER_VARIANT, message=instead)
+        elif instead:  # no other row of the summary says that a variant has failed
+            task.outcome = found = found._replace(message="; ".join(filter(None, (found.message, instead))))
         where = f" on {', '.join(found.nodes)}" if found.nodes else ""
         why = f": {found.message}" if found.message else ""
         details = {name: value for name, value in document_of(found).items() if name not in ("message", "level")}

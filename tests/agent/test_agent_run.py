@@ -408,6 +408,20 @@ def test_a_variant_that_fails_is_replaced_by_another_in_the_same_run(cluster: Sc
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(("script", "kind", "code"), [
+    (["skipped:LOCK_LOST"], "skipped", "LOCK_LOST"), (["blocked:PAUSED"], "blocked", "PAUSED"),
+    (["granted", "ready:CARDS_UNCHECKED"], "ready", "CARDS_UNCHECKED")])
+def test_the_failure_of_a_variant_is_said_whatever_becomes_of_the_one_in_its_place(
+    cluster: ScriptedCluster, script: list[str], kind: str, code: str
+) -> None:
+    cluster.scripts = {"a/0": FAILED, "a/1": script}
+    cluster.on_replan = {"request": request_of("a/1", variant="small")}
+    [row] = cluster.run(mayReplan=True, **request_of("a/0", variant="large"))["outcomes"]
+    assert (row["outcome"], row["code"], row["message"]) == (
+        kind, code, f"{code} of a/1; variant large failed in its place: ENGINE_EXITED: ENGINE_EXITED of a/0")
+
+
+@pytest.mark.usefixtures("at_once")
 def test_failures_of_variants_without_another_one_stay_failures(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": FAILED[1:], "a/1": FAILED[1:], "a/2": REFUSED}
     row = {"model": "a", "code": "Y", "message": "no room", "replicas": 1}
