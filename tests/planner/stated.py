@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from short_forms import short_fleet, short_inventory
@@ -17,6 +16,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, score
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import PackingLayout, realize
+from fleetctl.planner.variants import counted_shapes, demands_of, shapes_of
 
 
 def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
@@ -31,21 +31,12 @@ def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
 
 def stated_demands(fleet: ResolvedFleet, inventory: Inventory) -> tuple[list[Demand], Ledger]:
     """Return the demands of a fleet of models with variants, and its ledger, before anything is placed."""
-    shapes = {model.key: replica_shape(model.alternatives[0]) for model in fleet.models}
-    state = sort_out(inventory, fleet.name, shapes)
-    demands = []
-    for place, model in enumerate(fleet.models):
-        live = len(state.models[model.key].live)
-        running = Counter(model.variant_of(replica.spec_hash, replica.variant)
-                          for replica in state.models[model.key].live)
-        least = [max(0, one.least - running[number]) for number, one in enumerate(model.alternatives)]
-        missing = max(model.replicas - live, sum(least), 0)
-        first = replica_shape(model.alternatives[0]).gpu_units
-        for number, one in enumerate(model.alternatives):
-            most = None if one.most is None else max(0, one.most - running[number])
-            demands.append(Demand(replica_shape(one), missing, live, model.priority, place, number, least[number], most,
-                                  first))
-    return demands, open_ledger(inventory, fleet.policies, state, shapes)
+    shapes = shapes_of(fleet, inventory)
+    counted = counted_shapes(shapes)
+    state = sort_out(inventory, fleet.name, counted)
+    demands = [demand for place, model in enumerate(fleet.models)
+               for demand in demands_of(model, state.models[model.key], shapes[model.key], place)]
+    return demands, open_ledger(inventory, fleet.policies, state, counted)
 
 
 def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more: Any) -> Problem:

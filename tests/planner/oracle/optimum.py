@@ -35,8 +35,8 @@ class Optimum:
 
     levels: dict[int, Level]
     proven: bool
-    cost: tuple[int, int] = (0, 0)
-    """Of the choice of variants: the GPU share taken, and the places in order of preference, summed up."""
+    cost: tuple[int, ...] = ()
+    """Of the choice of variants, if there is one: the GPU share taken, and the sum of places in order of preference."""
 
     @property
     def vector(self) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
     varied = any(ask.variant for ask, _ in made)
     cost = (sum(ask.units * count for ask, count in made), sum(ask.variant * count for ask, count in made))
     return Optimum({priority: level_of(made, priority) for priority in question.priorities}, proven,
-                   cost if varied else (0, 0))
+                   cost if varied else ())
 
 
 def _hint(model: Any, values: list[int]) -> None:

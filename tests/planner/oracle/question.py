@@ -134,9 +134,11 @@ def _variant_asks(
     running = Counter(model.variant_of(replica.spec_hash, replica.variant) for replica in live_replicas(inventory)
                       if replica.model == model.key)
     least = [max(0, one.least - running[place]) for place, one in enumerate(model.variants)]
-    missing = max(model.replicas - live, sum(least))
+    below = max(0, model.replicas - live)
+    missing = max(below, sum(least))
     for place, one in enumerate(model.variants):
-        most = missing if one.most is None else max(0, min(missing, one.most - running[place]))
+        most = max(below, least[place])  # what another variant lacks is no reason for more of this one
+        most = most if one.most is None else max(0, min(most, one.most - running[place]))
         if most:
             gangs = _gangs(one)
             label, room = _room(one, nodes, crowds)

@@ -1,4 +1,4 @@
-"""Random fleets of models with up to four variants, and what a packing of one reaches, against the optimum.
+"""Random fleets of models with up to four variants, and what a packing or a plan of one reaches, against the optimum.
 
 A fleet of any family gets variants: each model keeps its shape as the first one, and gets those of other models.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from short_forms import short_fleet, short_inventory, short_model
+from checker import check_plan
+from short_forms import plan_for, short_fleet, short_inventory, short_model
 from stated import stated_demands
 
 from fleetctl.documents.inventory import Inventory
@@ -51,7 +52,8 @@ def draw_variants(family: str, seed: int) -> tuple[ResolvedFleet, Inventory]:
     for model, own in zip(fleet["models"], shapes, strict=True):
         others = [shape for shape in shapes if shape != own]
         drawn = [own, *random.sample(others, min(len(others), random.randint(0, MOST_VARIANTS - 1)))]
-        limits = [(random.choice([0, 0, 0, 1, 2]), random.choice([None, None, 1, 2, 4])) for _ in drawn]
+        limits = [random.choice([(0, None), (0, None), (1, None), (2, None), (0, 1), (0, 2), (0, 4), (1, 1), (1, 2)])
+                  for _ in drawn]
         if all(most is not None for _, most in limits) and sum(most or 0 for _, most in limits) < model["replicas"]:
             limits[0] = limits[0][0], None
         of_model = {name: value for name, value in model.items() if name in OF_MODEL}
@@ -89,13 +91,31 @@ def judge_variants(family: str, seed: int, *, deterministic_time: float = 2.0) -
     return Packed(f"{family} {seed}", packing, reached, best, tuple(wrong))
 
 
+def complaints_about_plan(family: str, seed: int, best: Optimum) -> list[str]:
+    """Return what is wrong with the plan of a fleet: broken rules, or not the optimum."""
+    fleet, inventory = draw_variants(family, seed)
+    plan = plan_for(fleet, inventory)
+    try:
+        check_plan(plan, fleet, inventory)
+    except AssertionError as broken:
+        return [f"{family} {seed}: a rule is broken: {broken}".splitlines()[0]]
+    names = {model.key: [one.variant for one in model.alternatives] for model in fleet.models}
+    counts = Counter((one.model, names[one.model].index(one.variant or "")) for one in plan.actions)
+    reached = _vector(counts, ask_about(fleet, inventory))
+    return [] if reached == best.vector or not best.proven or family in BLIND else [
+        f"{family} {seed}: {reached} of {best.vector}"]
+
+
 def _reached(placed: list[Placed], question: Question) -> tuple[int, ...]:
-    counts = Counter((one.demand.shape.key, one.demand.variant) for one in placed)
+    return _vector(Counter((one.demand.shape.key, one.demand.variant) for one in placed), question)
+
+
+def _vector(counts: Counter[tuple[str, int]], question: Question) -> tuple[int, ...]:
     made = [(ask, sum(counts[key, ask.variant] for key in ask.keys)) for ask in question.asks if len(ask.keys) == 1]
     levels = {priority: level_of(made, priority) for priority in question.priorities}
     varied = any(ask.variant for ask, _ in made)
     cost = (sum(ask.units * count for ask, count in made), sum(ask.variant * count for ask, count in made))
-    return Optimum(levels, proven=False, cost=cost if varied else (0, 0)).vector
+    return Optimum(levels, proven=False, cost=cost if varied else ()).vector
 
 
 def _broken(placed: list[Placed], demands: list[Demand], placer: Placer) -> list[str]:
