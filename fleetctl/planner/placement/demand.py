@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleetctl.documents.quantity import SHARE
@@ -45,15 +45,15 @@ class Demand:
     least: int = 0
     most: int | None = None
     counted_units: int | None = None
+    option: Option = field(init=False, compare=False, repr=False)
+    """Its model and variant; kept, since each count of replicas needs it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "option", (self.place, self.variant))
 
     def model_in(self, models: Sequence[ResolvedModel]) -> ResolvedModel:
         """Return what it asks for: its model of those of the fleet file, or the variant of it."""
         return models[self.place].alternatives[self.variant]
-
-    @property
-    def option(self) -> Option:
-        """Its model and variant."""
-        return self.place, self.variant
 
     @property
     def at_most(self) -> int:

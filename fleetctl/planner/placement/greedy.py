@@ -43,21 +43,22 @@ def pack_greedily(
     most = None if limits is None else Counter(
         demand.option for alike, count in zip(wanted.demands, limits, strict=True) for demand in alike.in_turn(count))
     missing = Missing((demand for alike in wanted.demands for demand in alike.demands), most)
+    together = wanted.has_variants and not apart
     result, taken = list[Placed](), Counter[Option]()
 
     def place(demand: Demand, count: int) -> bool:
-        before = len(result)
         count = min(count, missing.of(demand))
-        if count > 0:
-            result.extend(place_some(demand, count, placer))
-            missing.take(demand, len(result) - before)
-            taken[demand.option] += len(result) - before
-        return len(result) > before
+        new = list(place_some(demand, count, placer)) if count > 0 else []
+        if new:
+            result.extend(new)
+            missing.take(demand, len(new))
+            taken[demand.option] += len(new)
+        return bool(new)
 
     for priority in wanted.priorities:
         classes = sorted((alike for alike in wanted.demands if alike.priority == priority), key=fewest_nodes_first)
         demands = [demand for alike in classes for demand in alike.demands]
-        if wanted.has_variants and not apart:
+        if together:
             turn = {demand.place: number for number, demand in enumerate(demands)}
             demands = sorted(demands, key=lambda demand: (turn[demand.place], *cheapest_first(demand)))
         served, with_least = set[int](), [demand for demand in demands if demand.least]

@@ -158,7 +158,7 @@ def realize(problem: Problem, layout: PackingLayout, placer: Placer) -> list[Pla
     demands_of = [demand.in_turn(count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
     early = [demand.is_variant and not demand.shape.wants_cards for demand in problem.demands]
     placed: list[Placed] = []
-    for chosen in (early, [not one for one in early]):
+    for chosen in (*((early,) if any(early) else ()), [not one for one in early]):
         for number, demand in enumerate(problem.demands):
             if chosen[number] and not singles[number]:
                 gangs = [[found for members in members_of.get((number, index), {}).values()
