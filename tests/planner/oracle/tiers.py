@@ -23,7 +23,7 @@ def _as_it_was(_demands: Sequence[Demand], placed: Sequence[Placed], *_: Any, **
 
 
 def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
-    return ReducedProblem(problem.ledger.copied(), tuple(demands), {demand.place: demand for demand in demands})
+    return ReducedProblem(problem.ledger.copied(), tuple(demands), {demand.option: demand for demand in demands})
 
 
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
