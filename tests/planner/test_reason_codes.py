@@ -20,4 +20,5 @@ def test_the_docs_explain_exactly_the_codes_there_are() -> None:
 def test_the_order_of_checks_covers_every_code_of_a_node() -> None:
     assert {code.name for code in Code} - {"FITS"} == CODES - {
         "GANG_NEEDS_NODES", "RANKS_SHARE_A_CARD", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "PAUSED", "QUOTA",
-        "UPDATE_NEEDS_ROOM", "COOLING_DOWN", "IMAGE_MISSING", "WAITS_FOR_NODES", "MAX_NODES"}
+        "UPDATE_NEEDS_ROOM", "COOLING_DOWN", "IMAGE_MISSING", "WAITS_FOR_NODES", "MAX_NODES",
+        "VARIANT_FULL"}

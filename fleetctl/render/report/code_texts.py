@@ -24,6 +24,7 @@ BLOCKED = {
     "RANKS_SHARE_A_CARD": "Ray would put two ranks of a gang on one card",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "QUOTA": "a quota of the fleet's policy allows no more",
+    "VARIANT_FULL": "each variant of the model has as many replicas as its max allows",
     "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which keep serving",
     "WAITS_FOR_NODES": "it would run on nodes that the autoscaler may add",
     "MAX_NODES": "the autoscaler may not add more nodes of the required type",
