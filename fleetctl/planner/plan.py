@@ -35,7 +35,6 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ACTIONS, actions_for
-from fleetctl.planner.blocked import Unplaced
 from fleetctl.planner.breaker import alternatives_of
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -216,9 +215,13 @@ def _explain(draft: _Draft) -> None:
         occupants.replicas += new_occupants(draft.placed, fleet.models)
         repacked = repacked_bound(packed.asked, packed.packing.placed, draft.bound, occupants, draft.before)
         inquiry = Inquiry(draft.placer, occupants, fleet.policies, draft.before, placed)
-    draft.blocked = Unplaced(
-        fleet, state, draft.wanted, [*packed.packing.placed, *draft.tries.placed], draft.limits, draft.tries,
-        draft.quotas, draft.no_room, inquiry).entries()
+    missing = {demand.place: demand.missing for demand in draft.wanted}
+    if draft.no_room or sum(missing.values()) > len(placed) or any(demand.least for demand in draft.wanted):
+        from fleetctl.planner.blocked import Unplaced  # most plans place everything
+
+        draft.blocked = Unplaced(
+            fleet, state, draft.wanted, [*packed.packing.placed, *draft.tries.placed], draft.limits, draft.tries,
+            draft.quotas, draft.no_room, inquiry).entries()
     limited = count_missing(packed.asked) < count_missing(draft.allowed)
     paused = any(demand.missing and state.models[demand.shape.key].pause for demand in draft.demands)
     waiting = "models that cool down wait" if draft.limits.most else NONE_WHILE_PAUSED if paused else (
@@ -232,8 +235,7 @@ def _explain(draft: _Draft) -> None:
             _place(grown)
             return grown.created
 
-        missing = count_missing(draft.demands)
-        additions = Additions(inventory.nodes, missing, draft.created, created_with)
+        additions = Additions(inventory.nodes, count_missing(draft.demands), draft.created, created_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
 
