@@ -64,7 +64,8 @@ def test_the_page_shows_what_the_command_prints(cli) -> None:
     assert "\n".join(line.rstrip() for line in result.out.splitlines()) in PAGE.read_text()
 
 
-def test_wrapped_text_stays_in_its_column(cli) -> None:
+def test_wrapped_text_stays_in_its_column(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     head = cli("explain", "workers.members").out.split("\n\n")[0].splitlines()
     assert max(map(len, head)) <= 80
     labels = [line[:9].strip() for line in head]

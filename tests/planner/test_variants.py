@@ -64,6 +64,7 @@ def without_names(plan: Plan) -> dict[str, Any]:
         part.pop("variants", None)
     for drift in document["drift"]:
         drift["message"] = drift["message"].replace(" of variant only", "")
+        drift.pop("variant", None)
     return document
 
 
