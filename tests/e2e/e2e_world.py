@@ -58,10 +58,9 @@ class World:
 
     def write(self, *models: dict[str, Any], fleet: str | None = None) -> Path:
         """Write the fleet file; every engine has the test's mark."""
-        for one in models:
-            for group in one["workers"]:
-                for each in group["members"]:
-                    each["engine"].setdefault("env", {})[MARK] = self.fleet
+        groups = (group for one in models for way in one.get("variants", [one]) for group in way["workers"])
+        for each in (each for group in groups for each in group["members"]):
+            each["engine"].setdefault("env", {})[MARK] = self.fleet
         document = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": fleet or self.fleet},
                     "spec": {"models": list(models)}}
         self.file.write_text(yaml.safe_dump(document))
