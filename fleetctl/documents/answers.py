@@ -47,6 +47,8 @@ class CapacityRow(Stored):
     """One model of the fleet, or one shape from the command line."""
 
     model: str | None = None
+    variant: str | None = Field(
+        None, exclude_if=is_absent, description="one variant of the model by itself; the row before has all together")
     shape: str | None = Field(None, description="as the user wrote it")
     need: str = Field(description="what one replica claims")
     create: int | None = Field(None, description="replicas the plan creates; null without a fleet")
@@ -107,6 +109,7 @@ class NewReplica(Stored):
 
     model: str
     replica_id: int
+    variant: str | None = Field(None, exclude_if=is_absent, description="the name of the variant, if the model has any")
     members: list[ActionMember]
 
 

@@ -50,7 +50,7 @@ def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
         warm = ", promoted from WARM" if isinstance(action, Action) and action.op == "promote" else ""
-        variant = f"{action.variant}, " if isinstance(action, Action) and action.variant else ""
+        variant = f"{action.variant}, " if action.variant else ""
         place = f"{variant}{placement_text(action.members)}{warm}"
         groups.setdefault((action.model, place), []).append(action.replica_id)
     return [(model, ids, place) for (model, place), ids in groups.items()]

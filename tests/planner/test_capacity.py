@@ -257,3 +257,21 @@ def test_a_plan_within_quotas_places_as_many_as_were_counted_and_no_more(
                         for group in model.workers for member in group.members)
         assert only_vram or plan.models[number].create == row.now.fits, row.now
         assert only_vram or (plan.blocked[0].code == "QUOTA") == (row.now.code == "QUOTA")
+
+
+def test_variants_are_counted_together_and_each_by_itself() -> None:
+    nodes = [{"name": "h", "gpus": 3, "labels": {"pool": "h"}}, {"name": "a", "gpus": 5, "labels": {"pool": "a"}}]
+    variants = [{"name": "fast", "gpus": 1, "selector": {"pool": "h"}},
+                {"name": "wide", "gpus": 2, "selector": {"pool": "a"}}, {"name": "any", "gpus": 4}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "variants": variants}]})
+    rows = capacity(Scenario(fleet, short_inventory({"nodes": nodes}))).rows
+    assert [(row.model, row.variant, row.create, row.now.fits, row.after_plan and row.after_plan.fits)
+            for row in rows] == [
+        ("m", None, 1, 5, 4), ("m", "fast", 1, 3, 2), ("m", "wide", 0, 2, 2), ("m", "any", 0, 1, 1)]
+    assert rows[0].need == "any of fast, wide, any"
+    assert (rows[0].now.at_most, rows[0].now.status) == (3 + 2 + 1, "feasible")
+    assert rows[0].now.message.startswith("fast: needs 1 free GPU")
+    quota = short_fleet({"models": [{"key": "m", "replicas": 1, "variants": variants}],
+                         "policy": {"quotas": [{"gpus": 4}]}})
+    limited = capacity(Scenario(quota, short_inventory({"nodes": nodes}))).rows
+    assert [row.now.fits for row in limited] == [3, 3, 2, 1]

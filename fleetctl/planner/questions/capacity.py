@@ -7,7 +7,7 @@ quotas of the fleet allow. Every count is undone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.answers import Capacity, CapacityRow, EqualNodes, Room
@@ -27,6 +27,7 @@ from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario, most_new, take_planned, take_waiting, with_new_nodes
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.quotas import Quotas
+from fleetctl.planner.variants import shapes_of
 
 ALLOWED = "the quotas allow no more"
 LIMIT = 100_000
@@ -59,27 +60,39 @@ def capacity(
             grown = _Counter(whole, ledger, limit, claims, quotas)
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
-        rows=[_row(shape, now, after, grown, rows.get(shape.key)) for shape in (*chosen, *typed)],
+        rows=[answer for ways in (*chosen, *((shape,) for shape in typed))
+              for answer in _rows(ways, now, after, grown, rows.get(ways[0].key))],
     )
 
 
-def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:
-    shapes = scenario.shapes()
+def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[Sequence[ReplicaShape]]:
+    """Return the shapes of each chosen model: those of its variants, the preferred one first."""
+    shapes = shapes_of(scenario.fleet, scenario.inventory)
     for key in models:
         if key not in shapes:
             raise FleetctlError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
-    return [shape for key, shape in shapes.items() if key in models or (everything and not models)]
+    return [ways for key, ways in shapes.items() if key in models or (everything and not models)]
 
 
-def _row(
-    shape: ReplicaShape, now: _Counter, after: _Counter | None, grown: _Counter | None, row: ModelRow | None
-) -> CapacityRow:
-    typed = shape.key.removeprefix("shape ") if row is None else None
-    return CapacityRow(
-        model=row.key if row else None, shape=typed, need=claims_text(shape), create=row.create if row else None,
-        blocked=row.blocked if row else None, now=now.room(shape), after_plan=after.room(shape) if after else None,
-        with_new_nodes=grown.room(shape) if grown else None,
-    )
+def _rows(
+    ways: Sequence[ReplicaShape], now: _Counter, after: _Counter | None, grown: _Counter | None, row: ModelRow | None
+) -> Iterator[CapacityRow]:
+    """Yield the row of a model or a shape; of several variants first all together, then each by itself."""
+    names = [one.name for one in row.variants] if row and len(ways) > 1 else [None]
+    typed = ways[0].key.removeprefix("shape ") if row is None else None
+    create, blocked = (row.create, row.blocked) if row else (None, None)
+    if row and len(ways) > 1:
+        yield CapacityRow(
+            model=row.key, need=f"any of {', '.join(name or '' for name in names)}", create=create, blocked=blocked,
+            now=now.together(ways, names),
+            after_plan=after.together(ways, names) if after else None,
+            with_new_nodes=grown.together(ways, names) if grown else None)
+    for number, (name, shape) in enumerate(zip(names, ways, strict=True)):
+        yield CapacityRow(
+            model=row.key if row else None, variant=name, shape=typed, need=claims_text(shape),
+            create=row.variants[number].create if row and name else create, blocked=None if name else blocked,
+            now=now.room(shape), after_plan=after.room(shape) if after else None,
+            with_new_nodes=grown.room(shape) if grown else None)
 
 
 @dataclass(slots=True)
@@ -109,6 +122,31 @@ class _Counter:
             finally:
                 self.ledger.undo(mark)
         return self._known[alike]
+
+    def together(self, ways: Sequence[ReplicaShape], names: Sequence[str | None]) -> Room:
+        """Return how many more replicas of a model fit over all its variants; the ledger is not changed.
+
+        Those that take fewest GPUs fill up first. No packing has more than what each could have alone.
+        """
+        if len(ways) == 1 or self.claims.get(ways[0].key):
+            return self.room(ways[0])
+        mark, quotas, found = self.ledger.mark(), self.quotas, list[tuple[str | None, Room]]()
+        try:
+            for shape, name in sorted(zip(ways, names, strict=True), key=lambda way: way[0].gpu_units):
+                found.append((name, self._count(shape)))
+                self.quotas = self.quotas.beside([(shape.key, shape.gpu_units)] * found[-1][1].fits)
+        finally:
+            self.ledger.undo(mark)
+            self.quotas = quotas
+        fits = min(self.limit, sum(room.fits for _, room in found))
+        at_most = min(self.limit, sum(self.room(shape).at_most for shape in ways))
+        capped = fits >= self.limit
+        return Room(
+            fits=fits, at_most=at_most, method="what each variant could have alone", capped=capped,
+            status="optimal" if fits == at_most and not capped else "feasible",
+            code=None if capped else found[0][1].code,
+            message="" if capped else "; ".join(f"{name}: {room.message}" for name, room in found if room.message),
+            where=[place for _, room in found for place in room.where])
 
     def _count(self, shape: ReplicaShape) -> Room:
         mark = self.ledger.mark()

@@ -52,7 +52,8 @@ def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) ->
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
         price=PriceChange(before=before.price, after=after.price) if before.price and after.price else None,
         unmanaged_lost=_unmanaged_on(scenario, made), created=[
-            NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.starts],
+            NewReplica(model=one.model, replica_id=one.replica_id, variant=one.variant, members=one.members)
+            for one in after.starts],
         blocked=[_named(one, supposed) for one in after.blocked], growth=after.growth,
         certificate=after.certificate, each_node=losses, exit_code=3 if unplaced else after.exit_code,
     )

@@ -35,7 +35,8 @@ def capacity_report(answer: Capacity) -> Report:
     """Return the report of `capacity`."""
     rows = answer.rows
     # the details describe the room with new nodes, else after the plan, else now
-    named = [(row.model or row.shape or "", row, row.with_new_nodes or row.after_plan or row.now) for row in rows]
+    named = [(f"{row.model or row.shape or ''}{f' as {row.variant}' if row.variant else ''}", row,
+              row.with_new_nodes or row.after_plan or row.now) for row in rows]
     name = "model" if any(row.model for row in rows) else "shape"
     columns = (
         Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
@@ -53,7 +54,9 @@ def capacity_report(answer: Capacity) -> Report:
                             line="{model}: {sentence}"))
     notes = [] if rows else ["The fleet has no models; --shape counts a shape of your own."]
     if len(rows) > 1:
-        notes.append("Each row is counted separately, but all rows share the same room.")
+        notes.append("Each row is counted separately, but all rows share the same room."
+                     + (" The first row of a model with variants is of all its variants together."
+                        if any(row.variant for row in rows) else ""))
     if len(rows) > DETAILS_SHOWN:
         notes.append("--model MODEL shows where, and what prevents one more; --format json has everything.")
     return Report(
