@@ -364,3 +364,16 @@ def test_no_plan_delays_the_next_one_beyond_the_resync_time() -> None:
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 0, "it cools", replan_s=10 * RESYNC_S))
     assert loop.state.replan_at == RESYNC_S
+
+
+def test_a_watch_with_a_variant_that_keeps_failing_rests_between_looks_and_never_waits_for_ever() -> None:
+    """Others replace it in the same apply, which ends fine; with no room for others, the apply ends partial."""
+    for end, text in (("fine", "3 ready: 2 as another variant"), ("partial", "2 failed: ENGINE_EXITED")):
+        loop = Loop(WatchState(INTERVAL_S))
+        for n in range(20):
+            todo = loop.feed(looked(loop.at, "a", f"cluster {n}"))
+            assert isinstance(todo[-1], MakePlan)
+            assert isinstance(loop.feed(PlanMade(loop.at, create=2))[-1], StartApply)
+            [rest] = loop.feed(ApplyEnded(loop.at, end, text))[-1:]
+            assert isinstance(rest, Rest)
+            assert SOONEST_S <= rest.seconds <= SLOWEST_S
