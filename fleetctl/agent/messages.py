@@ -68,6 +68,7 @@ class Stop(NamedTuple):
 class Engine(NamedTuple):
     """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`.
 
+    `caches` = the variables with the folders of its compile caches, `version` = the command that prints its version.
     Its `stop` is its member's: a spec may be that of several models.
     """
 
@@ -76,6 +77,8 @@ class Engine(NamedTuple):
     env: Mapping[str, Union[str, FromNode]] = {}
     ports: Sequence[str] = ()
     workdir: Optional[str] = None
+    caches: Sequence[str] = ()
+    version: Sequence[str] = ()
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
 
@@ -131,6 +134,20 @@ class ServedWeights(NamedTuple):
     bytes: int = 0
     fetched: Optional[GotWeights] = None
     verified: Optional[str] = None
+
+
+class GotCaches(NamedTuple):
+    """How a member got its compile caches: from the `disk` of its node, a `peer`, or not, and what was wrong.
+
+    `key` = their digest, empty = it has no folder for them.
+    """
+
+    key: str
+    source: str = ""
+    from_: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    trouble: Optional[str] = None
 
 
 class Resident(NamedTuple):
@@ -192,6 +209,7 @@ class Place(NamedTuple):
     gpu_uuids: Sequence[str] = ()
     unchecked: Optional[str] = None
     weights: Optional[ServedWeights] = None
+    caches: Optional[GotCaches] = None
 
 
 def seat_of(member: Union[Member, Place, "ReloadMember"]) -> Tuple[str, int, int]:
