@@ -153,14 +153,24 @@ def _locked(lock: int) -> bool:
 
 
 def processes_with(path: str) -> List[int]:
-    """Return the processes, except this one, that have the folder in their environment: of an engine that had it."""
-    needle, found = f"={path}/".encode(), []
+    """Return the processes, except this one, that have the folder in their environment: of an engine that had it.
+
+    With other mounts a path is another folder.
+    """
+    needle, own, found = f"={path}/".encode(), _mounts("self"), []
     for pid in visible_processes():
-        if pid != os.getpid():
+        if pid != os.getpid() and _mounts(str(pid)) == own:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
                 if needle in environ.read():
                     found.append(pid)
     return found
+
+
+def _mounts(process: str) -> str:
+    try:
+        return os.readlink(f"/proc/{process}/ns/mnt")
+    except OSError:
+        return ""
 
 
 def folders(root: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
-from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
+from fleetctl.documents.weights import GotCaches, GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.replica_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
 
@@ -79,6 +79,16 @@ def served_text(served: ServedWeights | None) -> str:
     verified = f", verified since {served.verified}" if served.verified else ""
     unserved = f", not served: {served.unserved}" if served.unserved else ""
     return f"{short_hash(served.artifact)}{part}{size}{verified}{unserved}"
+
+
+def caches_text(got: GotCaches | None) -> str:
+    """Return how a member got its compile caches, or why not."""
+    if got is None:
+        return ""
+    source = {"disk": "from its node", "peer": f"from {got.from_}"}.get(got.source, "compiled")
+    amount = f", {format_bytes(got.bytes)} in {got.seconds:.1f}s" if got.source else ""
+    name = f"{short_hash(got.key)} " if got.key else ""
+    return f"{name}{source}{amount}{f': {got.trouble}' if got.trouble else ''}"
 
 
 def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
