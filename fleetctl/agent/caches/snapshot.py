@@ -127,6 +127,8 @@ def take(root: str, folder: str, key: CacheKey, states: States, secret: bytes) -
             written.write(data)
         files.append(_file(MANIFEST, [data]))
         return _stored(root, work, Index(tuple(sorted(files))), secret)
+    except FileNotFoundError as error:
+        raise Growing(f"it changed while it was copied: {error.filename} is gone") from None
     except (OSError, WeightsError) as error:
         raise CacheError(f"it cannot be copied: {error}") from None
     finally:
