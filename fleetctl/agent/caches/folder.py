@@ -21,12 +21,12 @@ import os
 import re
 import shutil
 import time
-from typing import Callable, Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..own_files import replace_own
 from ..ports import visible_processes
 from ..weights.index import WeightsError
-from ..weights.store import require_own_folder
+from ..weights.store import CachedArtifact, require_own_folder
 from ..wire import document_of, parse
 from .key import CacheKey
 from .snapshot import CacheError, replace_folder
@@ -47,19 +47,6 @@ class Snapshot(NamedTuple):
     files: int
     at: str
     seal: str = ""
-
-
-class CacheOnDisk(NamedTuple):
-    """A member's folder in a listing. `used` = a member has it; `removed`, `trouble` = as of `CachedArtifact`."""
-
-    cache: str
-    model: str
-    fleet: str
-    bytes: int
-    used: bool
-    artifact: Optional[str] = None
-    removed: Optional[bool] = None
-    trouble: Optional[str] = None
 
 
 class OwnFolder:
@@ -188,44 +175,51 @@ def _named(folder: str, pattern: "re.Pattern[str]") -> List[str]:
     return sorted(name for name in names if pattern.match(name) and not os.path.islink(os.path.join(folder, name)))
 
 
-def listed(root: str) -> Iterator[CacheOnDisk]:
-    """Yield the folder of each member on this node, and of earlier ones."""
+def listed(root: str) -> Iterator[CachedArtifact]:
+    """Yield the folder of each member on this node, and of earlier ones, as if it was an artifact."""
     for path in folders(root):
-        yield _described(root, path, used=not _if_unused(path, wipe=False))
+        size = _size(path)
+        if size:
+            yield CachedArtifact(id_of(path), size, not _if_unused(path, wipe=False), cache=_described(path))
 
 
-def _described(root: str, path: str, *, used: bool) -> CacheOnDisk:
-    model = fleet = ""
-    artifact: Optional[str] = None
+def id_of(path: str) -> str:
+    """Return the name of a folder in a listing: it looks like an artifact's."""
+    return hashlib.sha256("/".join(path.split(os.sep)[-2:]).encode()).hexdigest()
+
+
+def label(key: CacheKey) -> str:
+    """Return whose cache it is, for people."""
+    return f"{key.model}, fleet {key.fleet}"
+
+
+def _described(path: str) -> str:
     with contextlib.suppress(OSError, ValueError, RecursionError), open(os.path.join(path, "key.json"), "rb") as file:
-        key = parse(CacheKey, json.loads(file.read(1 << 20)))
-        model, fleet = key.model, key.fleet
-    with contextlib.suppress(OSError, ValueError, RecursionError), open(
-            os.path.join(path, "snapshot.json"), "rb") as file:
-        artifact = parse(Snapshot, json.loads(file.read(1 << 20))).artifact
-    return CacheOnDisk(os.path.relpath(path, os.path.join(root, FOLDER)), model, fleet, _size(path), used, artifact)
+        return label(parse(CacheKey, json.loads(file.read(1 << 20))))
+    return "unknown"
 
 
 def _size(path: str) -> int:
+    """Return the size of all files in the folders of a member, without those that say what they are."""
     size = 0
     for folder, _, names in os.walk(path):
-        for name in names:
+        for name in names if folder != path else ():
             with contextlib.suppress(OSError):
                 size += os.lstat(os.path.join(folder, name)).st_size
     return size
 
 
-def removed(root: str, cache: str) -> Optional[CacheOnDisk]:
-    """Remove a folder that no member has, and return what became of it; None = there is none of this name."""
-    path = next((path for path in folders(root) if os.path.relpath(path, os.path.join(root, FOLDER)) == cache), None)
-    if path is None:
-        return None
-    found = _described(root, path, used=False)
-    try:
-        done = _if_unused(path, wipe=True)
-    except OSError as error:
-        return found._replace(removed=False, trouble=error.strerror or str(error))
-    return found._replace(removed=done, used=not done)
+def remove(root: str, artifacts: Sequence[str]) -> Iterator[CachedArtifact]:
+    """Remove the named folders that no member has, and yield what became of each."""
+    for found in listed(root):
+        path = next((path for path in folders(root) if id_of(path) == found.artifact), None)
+        if path is not None and found.artifact in artifacts:
+            try:
+                done = _if_unused(path, wipe=True)
+            except OSError as error:
+                yield found._replace(removed=False, trouble=error.strerror or str(error))
+            else:
+                yield found._replace(removed=done, used=not done)
 
 
 def _if_unused(path: str, *, wipe: bool) -> bool:

@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..own_files import replace_own
 from ..weights.check import FileState, Verified, state_of
@@ -28,7 +28,7 @@ from .key import CacheKey
 MANIFEST = "fleetctl-cache.json"
 """The file of a snapshot with its key, and with what an index does not tell of a file."""
 MOST_FILES, MOST_BYTES = 50_000, 16 << 30
-BLOCK = 1 << 20
+BLOCK, MOST_MANIFEST = 1 << 20, 64 << 20
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -256,6 +256,15 @@ def _manifest(entry: Entry, index: Index) -> Manifest:
     if _file(MANIFEST, [data]) != row:
         raise ValueError("its manifest is not what the index says")
     return parse(Manifest, json.loads(data))
+
+
+def key_in(root: str, artifact: str) -> Optional[CacheKey]:
+    """Return the key in the manifest of an artifact, unverified, for a listing; None = it is no snapshot."""
+    try:
+        with open(os.open(os.path.join(root, artifact, "files", MANIFEST), READ), "rb") as file:
+            return parse(Manifest, json.loads(file.read(MOST_MANIFEST))).key
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _put(entry: Entry, file: File, target: str, told: Sequence[int]) -> None:

@@ -141,9 +141,9 @@ def pruned_report(answer: Pruned) -> Report:
         sentence, rows = _pruned_sentence(answer), []
         for node in answer.nodes:
             rows += [(node.node, "", "", f"failed: {node.trouble}")] if node.trouble else [
-                (node.node, short_hash(one.artifact), format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
+                (node.node, _what(one), format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
                 for one in node.artifacts]
-        table = Table("cached", "Weights that no file names", CACHED, tuple(rows))
+        table = Table("cached", "Weights that no file names, and compile caches", CACHED, tuple(rows))
     return Report(kind="answer", identity="prune", title="Prune", tables=(table,) if table.rows else (),
                   conclusion=sentence, exit_code=answer.exit_code)
 
@@ -157,6 +157,10 @@ def _pruned_sentence(answer: Pruned) -> str:
     size = sum(one.bytes for artifacts in removed for one in artifacts)
     amount = format_bytes(size) if any(removed) else "nothing"
     return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
+
+
+def _what(artifact: CachedArtifact) -> str:
+    return short_hash(artifact.artifact) + (f" compile cache of {artifact.cache}" if artifact.cache else "")
 
 
 def _state(artifact: CachedArtifact, *, dry_run: bool) -> str:
