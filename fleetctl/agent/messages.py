@@ -161,7 +161,7 @@ class Member(NamedTuple):
     """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
 
     A plan has no `engine`, `supervisor` (the source of the guards) and `log` (the name of its file); of a prefetch it
-    has the `variables` that a member there would have.
+    has the `variables` that a member there would have. `cache_ports` = where it may serve its caches.
     """
 
     group: str
@@ -176,6 +176,7 @@ class Member(NamedTuple):
     cpus: int = 0
     memory: int = 0
     weights: Optional[PlannedWeights] = None
+    cache_ports: Optional[str] = None
     variables: Mapping[str, str] = {}
     cooling_cards: Sequence[str] = ()
     residents: Sequence[Resident] = ()

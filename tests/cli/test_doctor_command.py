@@ -462,7 +462,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 23 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 24 checks")
     assert cluster.writes() == []
 
 

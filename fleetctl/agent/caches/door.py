@@ -66,7 +66,7 @@ class MemberCaches:
 
         self._say: Callable[[str], None] = say_of
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
-        self._ports = member.weights.ports if member.weights else None
+        self._ports = member.cache_ports
         self._folder: Optional[OwnFolder] = None
         self._entry: Optional[Entry] = None
         self._filled: States = {}
