@@ -34,13 +34,13 @@ def hardware_of(card_uuids: Sequence[str], has_cards: bool) -> Hardware:
     own = Hardware((), "", platform.machine(), instruction_set(), libc)
     if not has_cards or not has_devices():
         return own  # no cards, or simulated ones
-    cards, driver = in_time(card_uuids)
+    cards, driver = kinds_of(card_uuids)
     if not cards or not driver:
         return own._replace(unknown="the driver does not tell the kind of its cards")
     return own._replace(cards=tuple(cards), driver=driver)
 
 
-def in_time(card_uuids: Sequence[str]) -> Tuple[List[str], str]:
+def kinds_of(card_uuids: Sequence[str]) -> Tuple[List[str], str]:
     """Return the kind of each card and the driver's version; nothing if the driver hangs or has no NVML."""
     nvml = load_nvml()
     if nvml is None or not card_uuids:
@@ -56,10 +56,9 @@ def _ask(nvml: Any, card_uuids: Sequence[str]) -> Tuple[List[str], str]:
     try:
         kinds = []
         for uuid in card_uuids:
-            card = nvml.nvmlDeviceGetHandleByUUID(uuid.encode() if isinstance(uuid, str) else uuid)
+            card = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())  # the binding of Ray 2.49 takes bytes
             major, minor = nvml.nvmlDeviceGetCudaComputeCapability(card)
-            total = int(nvml.nvmlDeviceGetMemoryInfo(card).total)
-            kinds.append(f"{_text(nvml.nvmlDeviceGetName(card))} {major}.{minor} {total >> 20}Mi")
+            kinds.append(f"{_text(nvml.nvmlDeviceGetName(card))} {major}.{minor}")
         return kinds, _text(nvml.nvmlSystemGetDriverVersion())
     finally:
         nvml.nvmlShutdown()
