@@ -33,6 +33,7 @@ from .software import Software, software_of
 
 FETCH_S, SHARE_OF_START = 300.0, 3
 """A fetch may take this long, and no more than a third of what is left of the start: compiling takes time, too."""
+LATE_S = 2.0
 QUIET_S, POLL_S, IDLE_POLL_S, MOST_PAUSE_S = 10.0, 2.0, 30.0, 3600.0
 """A folder is quiet if nothing changes for this long. After each snapshot the next one waits twice as long."""
 
@@ -80,36 +81,39 @@ class MemberCaches:
         """What the member's place says of it."""
         begun = time.monotonic()
         limit = min(deadline, begun + FETCH_S, begun + max(0.0, deadline - begun) / SHARE_OF_START)
-        try:
+
+        def prepare() -> Tuple[Dict[str, str], GotCaches]:
             self._root, self._secret = cache_root(), session_secret()
-            self._take_folder(injected, fleet, cards)
-            self._fill(limit, begun)
+            return self._take_folder(injected, fleet, cards), self._fill(limit, begun)
+
+        try:  # in a thread: the disk may be that of a file server, which hangs
+            self.variables, self.got = in_thread(prepare, limit - begun + LATE_S, "fleetctl-caches")
         except Exception as error:  # whatever is wrong with a disk or with Ray is no reason not to start
-            why = str(error) if isinstance(error, (CacheError, StartFailed)) else first_line(error)
+            why = "they were not there in time" if isinstance(error, Late) else (
+                str(error) if isinstance(error, (CacheError, StartFailed)) else first_line(error))
+            self._closed.set()
             self._say(f"the engine starts without them: {why}")
             self.got = GotCaches("", trouble=why)
 
-    def _take_folder(self, injected: Mapping[str, str], fleet: str, cards: CardCheck) -> None:
-        """Take an empty folder for the member's key."""
+    def _take_folder(self, injected: Mapping[str, str], fleet: str, cards: CardCheck) -> Dict[str, str]:
+        """Take an empty folder for the member's key, and return the folder of each variable."""
         self._unshared, key = key_of(self._member, injected, fleet, cards, self._secret)
         self._folder = folder = take_folder(self._root, key.digest[:16])
         self._key = key._replace(folder=folder.in_key)
         folder.empty(list(key.caches))
         folder.write_key(self._key)
-        self.variables = {name: f"{folder.files}/{name}" for name in key.caches}
+        return {name: f"{folder.files}/{name}" for name in key.caches}
 
-    def _fill(self, deadline: float, begun: float) -> None:
+    def _fill(self, deadline: float, begun: float) -> GotCaches:
         """Put a snapshot for the key into the folder, of this node or of a ready replica; the folder may stay empty."""
         if self._unshared:
             self._say(f"not exchanged with other members: {self._unshared}")
-            self.got = GotCaches(self._key.digest, trouble=self._unshared)
-            return
+            return GotCaches(self._key.digest, trouble=self._unshared)
         trouble = self._from_disk(deadline)
         if self._entry:
             size = sum(state.size for state in self._filled.values())
             self._say(f"{size} bytes were on this node, in {self._folder.files if self._folder else ''}")
-            self.got = GotCaches(self._key.digest, "disk", "", size, round(time.monotonic() - begun, 2))
-            return
+            return GotCaches(self._key.digest, "disk", "", size, round(time.monotonic() - begun, 2))
         offers = offers_for(self._key, self._replica)
         for tries_left in (1, 0) if offers else ():
             try:
@@ -122,11 +126,10 @@ class MemberCaches:
                 break
             seconds = round(time.monotonic() - begun, 2)
             self._say(f"{size} bytes from {name} in {seconds:.1f} s")
-            self.got = GotCaches(self._key.digest, "peer", name, size, seconds)
-            return
+            return GotCaches(self._key.digest, "peer", name, size, seconds)
         if not offers:
             self._say("no ready replica has any for this engine here: it compiles")
-        self.got = GotCaches(self._key.digest, trouble=trouble or None)
+        return GotCaches(self._key.digest, trouble=trouble or None)
 
     def _from_disk(self, deadline: float) -> str:
         """Fill the folder with the last snapshot that was made in it; returns why it cannot, if there is one."""
@@ -175,7 +178,7 @@ class MemberCaches:
     def serve(self, ip: str) -> None:
         """Serve what was fetched from now on, while the engine starts: a busy source names this node to others."""
         self._ip = ip
-        if self._entry:
+        if self._entry and self.variables:
             self._serve(self._entry)
 
     def _serve(self, entry: Entry) -> None:

@@ -298,3 +298,24 @@ def test_an_engine_that_is_ended_offers_nothing(fleet: Fleet) -> None:
     first.caches.close()
     assert first.caches.offers() == []
     assert fleet.start(1, "b", ENGINE).files() == {}
+
+
+def test_a_disk_that_hangs_does_not_hold_up_a_start(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "LATE_S", 0.1)
+    over = threading.Event()
+    taken = door.take_folder
+
+    def hangs(*given: str) -> folder.OwnFolder:
+        over.wait(60)
+        return taken(*given)
+
+    monkeypatch.setattr(door, "take_folder", hangs)
+    begun = time.monotonic()
+    first = fleet.start(0, "a", time_s=0.6).watch()
+    assert time.monotonic() - begun < 10
+    assert (first.caches.variables, first.caches.offers()) == ({}, [])
+    assert first.caches.got is not None
+    assert first.caches.got.trouble == "they were not there in time"
+    over.set()
+    time.sleep(0.3)
+    assert (first.caches.variables, first.caches.offers()) == ({}, [])
