@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Callable, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from .cause import RECENT_S, Cause, CauseFinder, as_shown
 from .guarded import GuardedProcess
@@ -247,6 +247,10 @@ class EngineProcess:
     def _release_ports(self) -> None:
         while self._reserved:
             self._reserved.pop().close()
+
+    def processes(self) -> List[int]:
+        """Return the processes of the engine."""
+        return self._run.tree.processes()
 
     def served_port(self) -> int:
         """Return the port on which a ready engine serves: its own if it listens there.

@@ -14,12 +14,13 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from .caches.offers import Offer
 from .cards import REFUSED
 from .cause import RAISED, Cause, first_of
 from .cluster import alive_nodes, bundle_for, format_claim, member_options, shortfalls
 from .engine import CAUSE, LAST_OUTPUT, EngineProcess
 from .member import MemberSeat, deadline_after, log_of
-from .messages import FailedStart, Lifecycle, Member, Place, ServedWeights
+from .messages import FailedStart, GotCaches, Lifecycle, Member, Place, ServedWeights
 from .readiness import NotReady
 from .replica import ReplicaActor
 from .report import (
@@ -45,6 +46,7 @@ GRANT_S = 300.0
 ANSWER_S = 120.0
 """A member answers immediately, but first its worker must start and its cards must be clean."""
 MARGIN_S = 60.0
+OFFERS_S = 3.0
 CAUSED, CAUSE_S = frozenset({"ENGINE_EXITED", "STARTUP_TIMEOUT"}), 10.0
 """Failures of a member that another one's may have caused, and how long members search their output for that."""
 LEAVING_S = 20.0
@@ -107,8 +109,8 @@ class GangMember:
         self._report = MemberReport(code=code, reason=reason)
         engine.stop()
 
-    def serve(self) -> Optional[ServedWeights]:
-        """Record that the whole gang is ready, and return the weights for the member's place.
+    def serve(self) -> Tuple[Optional[ServedWeights], Optional[GotCaches]]:
+        """Record that the whole gang is ready, and return the weights and caches for the member's place.
 
         Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
@@ -116,8 +118,12 @@ class GangMember:
         self._seat.is_serving()
         if self._seat.member.rank == 0:
             self._seat.keep_probing(self._tell)
-        self._seat.check_weights()
-        return self._seat.served_weights()
+        self._seat.keep_files()
+        return self._seat.served_weights(), self._seat.got_caches()
+
+    def offers(self) -> List[Offer]:
+        """Return the caches that other members may fetch from here."""
+        return self._seat.offers()
 
     def _tell(self, state: Optional[NotReady]) -> None:
         self._not_ready = state
@@ -166,8 +172,8 @@ class GangCoordinator(ReplicaActor):
         self._give_back()
         self._take_seats()
         self._start_engines()
-        self._places = [place._replace(weights=weights)
-                        for place, weights in zip(self._places, self._call_all("serve"))]
+        self._places = [place._replace(weights=weights, caches=caches)
+                        for place, (weights, caches) in zip(self._places, self._call_all("serve"))]
 
     def _require_nodes(self) -> None:
         """Raise StartFailed if a node of ours is dead: the gang is pinned to it, so a restart cannot help."""
@@ -199,6 +205,12 @@ class GangCoordinator(ReplicaActor):
     def _ending_s(self) -> float:
         """Return how long the members may take to end their engines, in seconds."""
         return self._replica.grace_s + LEAVING_S
+
+    def _offers(self) -> List[Offer]:
+        """Return what the members offer that answer at once."""
+        asked = [member.offers.remote() for member in self._members]
+        done, _ = ray.wait(asked, num_returns=len(asked), timeout=OFFERS_S)
+        return [offer for answer in done for offer in ray.get(answer)]
 
     def _end_engines(self) -> None:
         """End the engines of all members that answer; a member that has died has no engine any more."""
@@ -283,14 +295,14 @@ class GangCoordinator(ReplicaActor):
                                   if place.rank == 0}
 
     def _start_engines(self) -> None:
-        """Start all engines once all members have their weights, and return when every gang's leader is ready."""
+        """Start all engines once all members have their files, and return when every gang's leader is ready."""
         lifecycle, deadline = self._replica.lifecycle, deadline_after(self._replica.lifecycle)
         variables = [injected_variables(self._replica, member, place, self._leader_addresses[place.group, place.copy])
                      for member, place in zip(self._replica.members, self._places)]
-        with_weights = {index: (variables[index], deadline - time.monotonic())
-                        for index, member in enumerate(self._replica.members) if member.weights}
-        if with_weights:
-            self._take_step("fetch_weights", with_weights)
+        with_files = {index: (variables[index], self._replica.fleet, deadline - time.monotonic())
+                      for index, member in enumerate(self._replica.members) if member.weights or member.engine.caches}
+        if with_files:
+            self._take_step("fetch_files", with_files)
         self._engines_begin = True
         self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
                    for actor, injected in zip(self._members, variables)])

@@ -23,6 +23,8 @@ from ray.core.generated import gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from . import cluster, ports, processes
+from .caches import folder
+from .caches.snapshot import key_in
 from .guarded import FRESH
 from .lock import release_left
 from .model_files import NOTE, WRONG_NOTE, path_prefix
@@ -243,15 +245,23 @@ def _run(task: Callable[[Sequence[str]], Cache], request: CachesRequest, events:
 
 
 def list_here(keep: Sequence[str]) -> Cache:
-    """Return the cached artifacts of the node on which this runs, except those to keep."""
+    """Return the cached artifacts of the node on which this runs, except those to keep, and its compile caches."""
     root = cache_root()
-    return Cache(root, [found for found in cached(root) if found.artifact not in keep])
+    return Cache(root, [*(_named(root, found) for found in cached(root) if found.artifact not in keep),
+                        *folder.listed(root)])
+
+
+def _named(root: str, found: CachedArtifact) -> CachedArtifact:
+    """Return an artifact with the model whose compile cache it is, if it is one."""
+    key = key_in(root, found.artifact)
+    return found._replace(cache=folder.label(key)) if key else found
 
 
 def remove_here(artifacts: Sequence[str]) -> Cache:
-    """Remove artifacts from the cache of the node on which this runs; a failure does not stop the others."""
+    """Remove artifacts and compile caches from the node on which this runs; a failure does not stop the others."""
     root = cache_root()
-    return Cache(root, [_removed(root, found) for found in cached(root) if found.artifact in artifacts])
+    return Cache(root, [*(_removed(root, _named(root, found)) for found in cached(root) if found.artifact in artifacts),
+                        *folder.remove(root, artifacts)])
 
 
 def _removed(root: str, found: CachedArtifact) -> CachedArtifact:

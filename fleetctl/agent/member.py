@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional, Sequence
 
 import ray
 
 from . import node
+from .caches.door import MemberCaches
+from .caches.offers import Offer
 from .cards import card_numbers, card_uuids, names_for_engine, wait_for_clean_cards
 from .cause import Cause
 from .engine import EngineLog, EngineProcess
-from .messages import HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
+from .messages import GotCaches, HttpCall, Lifecycle, Member, Place, PlannedWeights, ServedWeights
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .node import node_environment
 from .ports import port_variable, reserve_port
@@ -29,6 +31,7 @@ class MemberSeat:
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
+        self._caches: Optional[MemberCaches] = None
         self._engine: Optional[EngineProcess] = None
         self.ip: str = ray.util.get_node_ip_address()
         own = 2 if member.rank == 0 else 1
@@ -59,24 +62,38 @@ class MemberSeat:
             gpu_indices=[int(card) for card in failed if card.isdigit()],
             gpu_uuids=[card for card in failed if card and not card.isdigit()])
 
-    def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
-        """Return once the member's weights, if it has any, are on this node; raises StartFailed.
+    def fetch_files(self, injected: Mapping[str, str], fleet: str, within_s: float) -> None:
+        """Return once the member's weights are on this node, and its caches as far as there are any.
 
-        Other members can fetch them from here while our engine is still starting.
+        Raises StartFailed, for weights alone. Other members can fetch both from here while our engine is starting.
         """
-        self._injected = injected
+        self._injected, deadline = injected, time.monotonic() + within_s
         if self.member.weights:
-            self._weights = ModelFiles(self.member, injected, time.monotonic() + within_s, self._log.say)
+            self._weights = ModelFiles(self.member, injected, deadline, self._log.say)
             self._serve(self._weights)
+        if self.member.engine.caches:
+            known = {**injected, **self._named_ports, **({MODEL_DIR: self._weights.folder} if self._weights else {})}
+            self._caches = MemberCaches(self.member, known, fleet, self._cards, deadline, self._log.say)
+            self._caches.serve(self.ip)
 
     def served_weights(self) -> Optional[ServedWeights]:
         """Return the weights that the place of a ready member names."""
         return self._served.served if self._served else None
 
-    def check_weights(self) -> None:
-        """Check the weights in the background from now on: the engine, or the whole gang, is ready."""
+    def got_caches(self) -> Optional[GotCaches]:
+        """Return what the place of a ready member says of its caches."""
+        return self._caches.got if self._caches else None
+
+    def offers(self) -> List[Offer]:
+        """Return the caches that other members may fetch from here."""
+        return self._caches.offers() if self._caches else []
+
+    def keep_files(self) -> None:
+        """Check the weights and offer the caches from now on, in the background: the engine or its gang is ready."""
         if self._weights:
             self._weights.check()
+        if self._caches and self._engine:
+            self._caches.watch(self._engine.processes)
 
     def _serve(self, weights: ModelFiles) -> None:
         """Serve these weights from now on instead of the former ones."""
@@ -139,6 +156,8 @@ class MemberSeat:
         """Serve the new weights instead of the former ones, and return what the member's place names."""
         assert self._new is not None
         new, self._new = self._new, None
+        if self._caches:  # they are of a key with the former weights
+            self._caches.close()
         self._serve(new)
         new.check()
         return new.served
@@ -148,7 +167,8 @@ class MemberSeat:
         granted = names_for_engine(self._granted, self._cards)
         variables = {**injected, **self._named_ports, **node.other_accelerators(),
                      **node.visible_devices(granted, node_environment()),
-                     **({MODEL_DIR: self._weights.folder} if self._weights else {})}
+                     **({MODEL_DIR: self._weights.folder} if self._weights else {}),
+                     **(self._caches.variables if self._caches else {})}
         engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)
         engine.start()
         self._engine = engine
@@ -160,6 +180,8 @@ class MemberSeat:
             return
         if self._served:
             self._served.drain()
+        if self._caches:
+            self._caches.close()
         self._engine.stop()
         wait_for_clean_cards(self._granted, self.member.gpus, self.member.vram, node_environment(),
                                    residents=self.member.residents, restarted=True, stable=True)

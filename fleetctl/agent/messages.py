@@ -68,6 +68,7 @@ class Stop(NamedTuple):
 class Engine(NamedTuple):
     """The command line, environment, ports by name and probes of an engine; a prefetch has only its `env`.
 
+    `caches` = the variables with the folders of its compile caches, `version` = the command that prints its version.
     Its `stop` is its member's: a spec may be that of several models.
     """
 
@@ -76,6 +77,8 @@ class Engine(NamedTuple):
     env: Mapping[str, Union[str, FromNode]] = {}
     ports: Sequence[str] = ()
     workdir: Optional[str] = None
+    caches: Sequence[str] = ()
+    version: Sequence[str] = ()
     readiness: Optional[Probe] = None
     liveness: Optional[Probe] = None
 
@@ -133,6 +136,20 @@ class ServedWeights(NamedTuple):
     verified: Optional[str] = None
 
 
+class GotCaches(NamedTuple):
+    """How a member got its compile caches: from the `disk` of its node, a `peer`, or not, and what was wrong.
+
+    `key` = their digest, empty = it has no folder for them.
+    """
+
+    key: str
+    source: str = ""
+    from_: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    trouble: Optional[str] = None
+
+
 class Resident(NamedTuple):
     """What may use memory of each card of a node beside engines, in bytes; `process` = only one of this name."""
 
@@ -144,7 +161,7 @@ class Member(NamedTuple):
     """A member of a replica on its planned node. `gpus`, `cpus` in 1/10000; `vram` and `memory` in bytes.
 
     A plan has no `engine`, `supervisor` (the source of the guards) and `log` (the name of its file); of a prefetch it
-    has the `variables` that a member there would have.
+    has the `variables` that a member there would have. `cache_ports` = where it may serve its caches.
     """
 
     group: str
@@ -159,6 +176,7 @@ class Member(NamedTuple):
     cpus: int = 0
     memory: int = 0
     weights: Optional[PlannedWeights] = None
+    cache_ports: Optional[str] = None
     variables: Mapping[str, str] = {}
     cooling_cards: Sequence[str] = ()
     residents: Sequence[Resident] = ()
@@ -192,6 +210,7 @@ class Place(NamedTuple):
     gpu_uuids: Sequence[str] = ()
     unchecked: Optional[str] = None
     weights: Optional[ServedWeights] = None
+    caches: Optional[GotCaches] = None
 
 
 def seat_of(member: Union[Member, Place, "ReloadMember"]) -> Tuple[str, int, int]:

@@ -15,6 +15,7 @@ import ray
 
 from . import cluster, node
 from .budget import Restarts, RestartsUsed, give_restart
+from .caches.offers import Offer, told
 from .member import MemberSeat, deadline_after, log_of
 from .messages import FailedStart, Json, Place, ReloadRequest, Replica
 from .readiness import NotReady, Recorder
@@ -176,6 +177,14 @@ class ReplicaActor:
         """Return the progress of the latest reload."""
         return self._reloads.state()
 
+    def caches(self) -> Json:
+        """Return the compile caches that other replicas of the fleet may fetch from the nodes of this one."""
+        return told(self._offers())
+
+    def _offers(self) -> List[Offer]:
+        """Return what the members offer."""
+        return []
+
     def end(self, reason: str) -> None:
         """End this process, so that Ray keeps the reason."""
         end_with(reason)
@@ -223,15 +232,16 @@ class ModelActor(ReplicaActor):
         self._seat = seat = MemberSeat(self._replica.members[0], self._restarted)
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, self._places[0], (seat.ip, seat.leader_port))
-        seat.fetch_weights(injected, deadline - time.monotonic())
+        seat.fetch_files(injected, self._replica.fleet, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
             engine.become_ready(deadline, self._replica.lifecycle.startup_timeout)
         except StartFailed:
             engine.stop()
             raise
-        self._places = [self._places[0]._replace(port=engine.served_port(), weights=seat.served_weights())]
-        seat.check_weights()
+        self._places = [self._places[0]._replace(port=engine.served_port(), weights=seat.served_weights(),
+                                                 caches=seat.got_caches())]
+        seat.keep_files()
         self._engine = engine
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
@@ -247,6 +257,9 @@ class ModelActor(ReplicaActor):
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
+
+    def _offers(self) -> List[Offer]:
+        return self._seat.offers()
 
     def _end_engines(self) -> None:
         self._seat.end_engine()

@@ -164,10 +164,10 @@ def prune(
     yes: flags.Yes = False,
     output_format: flags.Format = "table",
 ) -> int:
-    """Remove weights that no fleet file names from the disks of nodes.
+    """Remove weights that no fleet file names, and compile caches, from the disks of nodes.
 
     Give the fleet files of all fleets on the cluster. Only the folders that fleetctl fetches weights into are examined.
-    Weights that a process on the node uses or a replica serves stay. No replica is touched.
+    Weights and caches that a process on the node uses or a replica serves stay. No replica is touched.
 
     With --runs it deletes what every apply deletes a part of: ended runs beyond spec.history that nothing needs.
     """
@@ -212,7 +212,8 @@ def _prune_weights(
     whole = format_bytes(sum(artifact.bytes for _, artifact in unused))
     return perform(
         remove, f"Remove {whole} from {count_of(len(removable), 'node')}?", yes=yes, otherwise="nothing was removed",
-        shown=[("remove", f"{format_bytes(artifact.bytes)} of {names[cache.node_id]}: {cache.root}/{short}...")
+        shown=[("remove", f"{format_bytes(artifact.bytes)} of {names[cache.node_id]}: " + (
+            f"a compile cache of {artifact.cache}" if artifact.cache else f"{cache.root}/{short}..."))
                for cache, artifact in unused for short in [short_hash(artifact.artifact)]])
 
 

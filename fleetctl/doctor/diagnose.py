@@ -49,6 +49,7 @@ CHECKS = (
     DoctorCheck("no replica is lost", "replica", "cluster", replicas.check_lost),
     DoctorCheck("every replica that was ready still is", "replica", "cluster", replicas.check_readiness),
     DoctorCheck("no replica keeps restarting", "replica", "cluster", replicas.check_restarts),
+    DoctorCheck("compile caches are used", "replica", "cluster", replicas.check_caches),
     DoctorCheck("nothing is paused", "replica", "cluster", replicas.check_pauses),
     DoctorCheck("nothing has failed lately", "replica", "cluster", replicas.check_failures),
     DoctorCheck("no replica runs an older fleetctl", "replica", "cluster", replicas.check_agents),

@@ -59,6 +59,19 @@ def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
             command=command_line("fleetctl logs", [_name(replica)]))
 
 
+def check_caches(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield the replicas whose engines compile because their caches could not be used, or are not exchanged."""
+    for replica in _live_replicas(evidence):
+        found = [member.caches.trouble for member in replica.members if member.caches and member.caches.trouble]
+        if found:
+            yield Diagnosed(
+                code="CACHES_UNUSED", severity="warning", area="replica", subject=_name(replica),
+                message=f"its compile caches were not used: {found[0]}",
+                advice="its engine has compiled, which took longer and changes nothing else; engine.version names "
+                       "a command if its version is not known",
+                command=command_line("fleetctl logs", [_name(replica)]))
+
+
 def _live_replicas(evidence: Evidence) -> Iterator[Replica]:
     """Yield the HOT replicas that Ray considers live: those of the given fleet, or of all fleets if none is given."""
     for replica in evidence.inventory.replicas:

@@ -327,6 +327,8 @@ class CachedArtifact(Stored):
     used: bool = Field(False, description="a process on the node uses it, so it is kept")
     removed: bool = False
     trouble: str = Field("", description="why it could not be removed")
+    cache: str | None = Field(
+        None, exclude_if=is_absent, description="the model and fleet whose compile cache it is; absent = weights")
 
 
 class NodeCache(Stored):

@@ -43,7 +43,7 @@ from fleetctl.documents.base import (
 )
 from fleetctl.documents.quantity import Bytes, CardBytes, Cpus, Gpus, GpuSum, Parameters, Price, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
-from fleetctl.documents.weights import Ports, Weights
+from fleetctl.documents.weights import Ports, Weights, is_absent
 
 MAX_CARDS = 64
 MAX_NODES = 10_000
@@ -147,6 +147,20 @@ def _once_each(names: list[str]) -> list[str]:
     return names
 
 
+CacheName = Annotated[
+    str, full_match(r"(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
+                    "any name that does not begin with FLEETCTL_"),
+    full_match(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "bad_cache_name", "{found} is not {allowed}",
+               "the name of an environment variable: letters, digits and _")]
+"""It is the name of a folder, too."""
+
+
+def _each_cache_once(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise refusal("repeated_cache", "a variable is named twice", names, "each name once")
+    return names
+
+
 MAX_GRACE_S = 3600
 Signal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
 
@@ -181,6 +195,13 @@ class Engine(Authored):
         default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
         description="names of the ports it needs beside FLEETCTL_PORT: nixl is in FLEETCTL_PORT_NIXL")
     workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
+    caches: Annotated[list[CacheName], Field(max_length=16), AfterValidator(_each_cache_once)] = Field(
+        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
+        description="variables with the folders of its compile caches, such as VLLM_CACHE_ROOT: other replicas get "
+                    "what is in them")
+    version: Annotated[list[Text], Field(min_length=1, max_length=64)] | None = Field(
+        None, exclude_if=is_absent, description="command that prints the engine's version, for caches; default: the "
+                                                "version of the Python package that its command belongs to")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
     stop: Stop | None = Field(None, description="default: SIGTERM, and 30 s to end")

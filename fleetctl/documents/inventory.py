@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
 from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import NODE_ID_LABEL
-from fleetctl.documents.weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
+from fleetctl.documents.weights import Artifact, GotCaches, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 Level = Literal["HOT", "WARM", "COLD"]
@@ -206,6 +206,7 @@ class ReplicaMember(Stored):
     address: str | None = None
     port: int | None = None
     weights: ServedWeights | None = Field(None, exclude_if=is_absent)
+    caches: GotCaches | None = Field(None, exclude_if=is_absent)
 
     @property
     def host_port(self) -> str:

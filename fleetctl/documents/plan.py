@@ -14,7 +14,7 @@ from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.record import Lifecycle
-from fleetctl.documents.weights import PlannedWeights, is_absent, is_zero
+from fleetctl.documents.weights import PlannedWeights, Ports, is_absent, is_zero
 
 WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of blocked replicas that would run on nodes that the autoscaler may add."""
@@ -166,6 +166,8 @@ class ActionMember(Stored):
     cpus: int
     memory: int
     weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
+    cache_ports: Ports | None = Field(
+        None, exclude_if=is_absent, description="the node's weightsPorts, for the compile caches of its engine")
     variables: dict[str, str] = Field(
         default_factory=dict, exclude_if=is_zero, description="of a prefetch: those that a member of a new replica "
                                                               "there would have")

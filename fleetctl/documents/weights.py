@@ -153,6 +153,17 @@ class ServedWeights(Stored):
         description="since when all its files are verified; null = they were not yet, when this was written")
 
 
+class GotCaches(Stored):
+    """How a member got the compile caches of its engine at its start."""
+
+    key: str = Field(description="hash of what must be equal for a cache to be used again; empty = it has no folder")
+    source: str = Field("", description="disk, peer, or empty: it compiled")
+    from_: str = Field("", alias="from", description="the replica")
+    bytes: int = 0
+    seconds: float = 0
+    trouble: str | None = Field(None, exclude_if=is_absent, description="why none were used, or are exchanged")
+
+
 class WeightSource(Stored):
     """A ready replica that serves the weights a new member needs."""
 

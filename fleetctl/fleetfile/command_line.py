@@ -289,6 +289,7 @@ def check_references(member: Raw, *, in_variant: bool) -> Iterator[Problem]:
     environment = engine.child("env")
     texts = [(path, text) for owner in (engine, *(engine.child(probe).child("exec") for probe in PROBES))
              for path, text, _ in command_line(owner)]
+    texts += engine.texts("version")
     values = {name: value for name, value in environment.value.items() if isinstance(value, str)}
     texts += [((*environment.path, name), value) for name, value in values.items()]
     ports = [port_variable(name) for _, name in engine.texts("ports")]
@@ -308,6 +309,10 @@ def check_references(member: Raw, *, in_variant: bool) -> Iterator[Problem]:
                 yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
     yield from _environment(environment, values)
+    for path, name in engine.texts("caches"):
+        if name in environment.value:
+            yield member.document.problem("FL099", path, f"{name} is set in env, and names a folder of compile caches",
+                                          allowed="either: fleetctl sets the variables in caches to folders of its own")
     yield from _words(engine)
     if _MAY_BE_DAEMON.search("\0".join(text for _, text, _ in command_line(engine))):
         yield from _containers(engine)

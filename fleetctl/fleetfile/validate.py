@@ -296,7 +296,7 @@ _PROBLEMS: dict[str, Callable[[Refusal], Problem]] = {
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
     "bad_model_key": partial(_name, "FL030", guess.key_meant),
     "bad_served_name": partial(_name, "FL035", guess.served_name_meant),
-    **dict.fromkeys(("bad_env_name", "reserved_env_name"), partial(_own, "FL033", None)),
+    **dict.fromkeys(("bad_env_name", "reserved_env_name", "bad_cache_name"), partial(_own, "FL033", None)),
     "probe_kind": partial(_not_one_kind, "FL034"),
     "weights_kind": partial(_not_one_kind, "FL080"),
     "numbers_kind": partial(_not_one_kind, "FL091"),

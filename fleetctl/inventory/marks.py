@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import MAX_SLOTS, MAX_START_S, Level, Replica, ReplicaMember, address_of, is_port
-from fleetctl.documents.weights import GotWeights, ServedWeights
+from fleetctl.documents.weights import GotCaches, GotWeights, ServedWeights
 from fleetctl.inventory.json_values import moment_of, object_of, parse_text, texts_of, whole_of
 
 MAX_MEMBERS, MAX_ITEMS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
@@ -31,6 +31,7 @@ _LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD, _LINE = re.compile("[!-~]{1,128}"), re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,1024}")
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)
+_CACHES = TypeAdapter(GotCaches | None)
 _PREFIX = "ModelActor:"
 _HEX_ID = r"(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 _OURS = re.compile(r"(ModelActor|WarmReplica):(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -161,7 +162,20 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
     if not readable:
         problems.append("the weights in its repr cannot be read")
         del fields["weights"]
+    try:
+        readable = _is_plausible_cache(_CACHES.validate_python(fields.get("caches")))
+    except ValidationError:
+        readable = False
+    if not readable:
+        problems.append("the caches in its repr cannot be read")
+        del fields["caches"]
     return fields
+
+
+def _is_plausible_cache(caches: GotCaches | None) -> bool:
+    return caches is None or (
+        0 <= caches.bytes <= MAX_AMOUNT and 0 <= caches.seconds <= MAX_AMOUNT
+        and max(map(len, (caches.key, caches.source, caches.from_, caches.trouble or ""))) <= MAX_TEXT)
 
 
 def are_plausible(weights: ServedWeights | None) -> bool:
@@ -191,9 +205,9 @@ def _is_bounded(member: ReplicaMember) -> bool:
 
 
 def without_place(member: ReplicaMember) -> ReplicaMember:
-    """Return a member that is not up: without address, cards and weights, such as those from before a restart."""
+    """Return a member that is not up: without address, cards and files, such as those from before a restart."""
     return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": [],
-                                      "weights": None})
+                                      "weights": None, "caches": None})
 
 
 def with_true_addresses(

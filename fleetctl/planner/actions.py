@@ -64,10 +64,13 @@ def actions_for(
             for member in group.members:
                 if member.engine.stop:
                     stops[option, group.name] = [ranked.engine.stop for ranked in by_rank(group)]
+    cached = {(option, group.name) for option, model in chosen.items() for group in model.workers
+              if any(member.engine.caches for member in group.members)}
     documents = []
     for replica, replica_id in placed:
         place, option = replica.demand.place, replica.demand.option
-        members = [_member(assigned, ledger.nodes[assigned.node], stops.get((option, assigned.seat.group)))
+        members = [_member(assigned, ledger.nodes[assigned.node], stops.get((option, assigned.seat.group)),
+                           serves_caches=(option, assigned.seat.group) in cached)
                    for assigned in replica.assignments]
         documents.append(action_of(
             chosen[option], "promote" if replica_id in warm[place] else "create", members,
@@ -83,13 +86,16 @@ def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
     }
 
 
-def _member(assigned: Assigned, node: LedgerNode, stops: Sequence[Stop | None] | None) -> dict[str, Any]:
+def _member(
+    assigned: Assigned, node: LedgerNode, stops: Sequence[Stop | None] | None, *, serves_caches: bool
+) -> dict[str, Any]:
     seat = assigned.seat
     claim, stop = seat.claim, stops[seat.rank] if stops else None
     cooling = [card.uuid for card in node.policy.cooling_cards if card.uuid and not card.tries] if assigned.gpus else []
     residents = [resident.model_dump() for resident in node.policy.residents] if assigned.gpus else []
+    ports = node.policy.weights_ports if serves_caches else None
     return {
-        **({"coolingCards": cooling} if cooling else {}),
+        **({"cachePorts": ports} if ports else {}), **({"coolingCards": cooling} if cooling else {}),
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,
         "node": node.name, "nodeId": node.id, "rank": seat.rank,
         **({"residents": residents} if residents else {}),

@@ -23,7 +23,7 @@ from fleetctl.inventory.assemble import PlacementGroup
 SAME = {
     "FromNode": fleet.FromNode, "PortProbe": fleet.HttpProbe, "ExecProbe": fleet.ExecProbe, "Probe": fleet.Probe,
     "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
-    "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights,
+    "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights, "GotCaches": weights.GotCaches,
     "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
     "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,
     "Action": plan.Action, "PlannedReload": plan.PlannedReload,

@@ -18,6 +18,8 @@ LOOKUPS = {"get", "pop", "setdefault", "__getitem__", "itemgetter"}
 
 ALLOWED = {
     "__main__.py": ("the settings of Ray's job", {"config"}),
+    "caches/software.py": ("metadata of Python's packages and environments, and groups of a match",
+                           {"values", "parser", "match"}),
     "cluster.py": ("Ray's tables of nodes, jobs and groups",
                    {"record", "job", "ray.util.placement_group_table(group)"}),
     "records.py": ("Ray's records of jobs, and notes of earlier releases", {"info", "note"}),

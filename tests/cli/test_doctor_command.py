@@ -114,6 +114,13 @@ def weights_of(cluster: ClusterStandIn, **more: Any) -> str:
     return str(cluster.nodes[0]["node_id"])
 
 
+def unused_caches(cluster: ClusterStandIn) -> None:
+    replica_of(cluster)
+    described = json.loads(cluster.actors[-1]["repr_name"])
+    described["members"][0]["caches"] = {"key": "2" * 64, "trouble": "engine.version (x) exited with code 1"}
+    cluster.actors[-1]["repr_name"] = json.dumps(described)
+
+
 def wrong_weights(cluster: ClusterStandIn, at: str = "2026-03-04T13:00:00Z", **more: Any) -> None:
     """Let the first node note a wrong file after the replica there had become ready."""
     node_id = weights_of(cluster)
@@ -151,6 +158,7 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "CLAIM_REFUSED": (replica_elsewhere, "replica", "ModelActor:org/one:1:0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
     "NO_LONGER_READY": (lambda it: (replica_of(it), it.stop_answering(0)), "replica", "org/one:1/0"),
+    "CACHES_UNUSED": (unused_caches, "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
     "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
@@ -446,7 +454,7 @@ def test_a_login_in_front_is_not_taken_for_an_open_cluster(
     ask = cluster.answer
     monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
         answer if query.get("limit") == "1" else ask(method, path, query, body)))
-    assert cli("doctor").out.splitlines()[-1] == "no problems found: 21 checks"
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 22 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
@@ -454,7 +462,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 23 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 24 checks")
     assert cluster.writes() == []
 
 

@@ -77,7 +77,7 @@ def test_recursive_shows_all_levels_and_paths_are_completed(cli) -> None:
     assert "      port " in cli("explain", "workers.members", "--recursive").out
     assert "port" not in cli("explain", "workers.members").out
     assert complete_fields("workers.members.engine.")[:2] == [
-        "workers.members.engine.args", "workers.members.engine.command"]
+        "workers.members.engine.args", "workers.members.engine.caches"]
     assert "spec.models.workers" in complete_fields("spec.models.")
 
 

@@ -79,7 +79,7 @@ def source_files() -> list[tuple[str, str]]:
 
 
 LISTENERS = {
-    "agent/weights/": "weights, one port per member that has any",
+    "agent/weights/": "weights and compile caches, one port per member for each",
     "cli/watch": "`watch --listen`",
     "demo/": "`demo up`",
 }

@@ -19,7 +19,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ready = time.monotonic() >= READY_AT and (not options.ready_when or os.access(options.ready_when, os.F_OK))
         self.send_response(200 if self.path != "/health" or ready else 503)
         self.end_headers()
-        loaded = {"E2E_LOADED": LOADED[-1], "E2E_LOADS": str(len(LOADED))}
+        loaded = {"E2E_COMPILED": COMPILED, "E2E_LOADED": LOADED[-1], "E2E_LOADS": str(len(LOADED))}
         self.wfile.write(json.dumps({**os.environ, **loaded, "E2E_PID": str(os.getpid())}).encode())
 
     def do_POST(self) -> None:
@@ -55,6 +55,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return
 
 
+def compiled(folder: Path) -> str:
+    """Write kernels into a cache, slowly, unless they are there; returns which of the two."""
+    if (folder / "sub" / "kernel-3.so").exists():
+        return "found"
+    (folder / "sub").mkdir(parents=True, exist_ok=True)
+    for number in range(4):
+        with (folder / "sub" / f"kernel-{number}.so").open("wb") as kernel:
+            for _ in range(4):
+                kernel.write(os.urandom(1 << 16))
+                time.sleep(0.1)
+    return "compiled"
+
+
 def escape() -> None:
     """Leave one child in a session of its own, and one deliberately orphaned process."""
     subprocess.Popen(CHILD, start_new_session=True)
@@ -72,6 +85,7 @@ parser.add_argument("--exit-code", type=int)
 parser.add_argument("--exit-after", type=float, default=0)
 parser.add_argument("--plain", action="store_true", help="no children")
 parser.add_argument("--tensor-parallel-size", help="as engines have it; without effect here")
+parser.add_argument("--compiles", metavar="VARIABLE", help="it has a cache there")
 options = parser.parse_args()
 
 print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
@@ -79,6 +93,7 @@ MODEL_DIR = os.environ.get("FLEETCTL_MODEL_DIR")
 CONFIG_FILE = Path(MODEL_DIR or "/nowhere", "config.json")
 CONFIG = json.loads(CONFIG_FILE.read_text()) if CONFIG_FILE.exists() else {}
 LOADED = [str(CONFIG.get("name", ""))]
+COMPILED = compiled(Path(os.environ[options.compiles])) if options.compiles else ""
 READY_AT = time.monotonic() + options.ready_after
 if not options.plain:
     escape()

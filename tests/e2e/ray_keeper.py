@@ -6,6 +6,7 @@ Run as `python ray_keeper.py READ_FD WRITE_FD`. When its pipe closes, it ends Ra
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -13,6 +14,8 @@ import signal
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -25,6 +28,8 @@ from fleetctl.demo.lifecycle import free_port
 
 NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(Path(__file__).with_name("setup_worker.py"))}
 JOIN_S = 60.0
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
+"""Linux's numbers for mounts, which Python does not know."""
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
 
@@ -52,6 +57,26 @@ def sleep_long() -> None:
     time.sleep(100_000)
 
 
+def apart(mounts: dict, call: Callable[..., object], **given: object) -> object:
+    """Return what `call` returns, made while this thread has mounts of its own: the processes that it starts keep them.
+    """
+    libc, folder = ctypes.CDLL(None, use_errno=True), Path.cwd()
+    shared = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+    try:
+        failed = libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+        for path, own in mounts.items():
+            Path(path).mkdir(parents=True, exist_ok=True)
+            Path(own).mkdir(parents=True, exist_ok=True)
+            failed = failed or libc.mount(own.encode(), path.encode(), None, MS_BIND, None)
+        if failed:
+            raise OSError(ctypes.get_errno(), "no mounts of its own")
+        return call(**given)
+    finally:
+        libc.setns(shared, CLONE_NEWNS)
+        os.close(shared)
+        os.chdir(folder)
+
+
 class Keeper:
     def __init__(self, **head: object) -> None:
         self.cluster = Cluster(initialize_head=True, head_node_args={
@@ -74,16 +99,20 @@ class Keeper:
         return self.cluster.address
 
     def add(self, names: list, gpus: int = 2, cpus: int = 1, labels: dict | None = None,
-            env: dict | None = None, memory: int | None = None, disks: str | None = None) -> dict:
+            env: dict | None = None, memory: int | None = None, disks: str | None = None,
+            own: dict | None = None) -> dict:
         """Add nodes; `env` is added to the environment of each node's raylet, and so of its reporter and workers.
 
         `memory` = bytes for Ray to grant; None = most of the host's. `disks` = a folder in which each node gets a
-        folder for weights.
+        folder for weights. `own` = folders, by the path at which each node sees a folder of its own: `{path: folder}`,
+        where it has one of its name in `folder`; that takes root.
         """
         more = {"memory": memory} if memory else {}
         for name in names:
             disk = {"FLEETCTL_CACHE_DIR": str(Path(disks, name))} if disks else {}
-            self.nodes[name] = self.cluster.add_node(
+            add = self.cluster.add_node if own is None else partial(apart, {
+                path: str(Path(folder, name)) for path, folder in own.items()}, self.cluster.add_node)
+            self.nodes[name] = add(
                 wait=False, num_cpus=cpus, num_gpus=gpus, node_name=name, env_vars={**(env or {}), **disk},
                 labels={"fleet.io/node": name, **(labels or {})}, **NODE, **more)
         joined = {name: self.nodes[name].node_id for name in names}

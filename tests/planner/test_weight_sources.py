@@ -224,3 +224,16 @@ def test_a_member_gets_the_ports_of_its_node_and_one_that_serves_nothing_is_no_s
         assert (weights.ports, weights.sources) == (ports, [])
         assert "ports" not in plan_for(fleet, inventory).model_dump(mode="json", by_alias=True)["actions"][0][
             "members"][0]["weights"], "plans without a limit are the same bytes as before"
+
+
+def test_a_member_with_caches_gets_the_ports_of_its_node_with_or_without_weights() -> None:
+    policies = [NodePolicy.model_validate({"weightsPorts": "none"})]
+    with_caches = model("m", replicas=1)
+    with_caches["workers"][0]["members"][0].setdefault("engine", {"command": ["serve"]})["caches"] = ["A"]
+    del with_caches["workers"][0]["members"][0]["weights"]
+    for written, policy, told in ((with_caches, policies, "none"), (with_caches, [], None),
+                                  (model("m", replicas=1), policies, None)):
+        fleet, inventory = cluster_of([written], [], racks=dict.fromkeys(NAMES, "a"))
+        plan = plan_for(replace(fleet, policies=tuple(policy)), inventory)
+        assert plan.actions[0].members[0].cache_ports == told
+        assert ("cachePorts" in plan.model_dump_json(by_alias=True)) == (told is not None)

@@ -48,7 +48,8 @@ class Wrong(NamedTuple):
 class CachedArtifact(NamedTuple):
     """An artifact with files in the cache. `bytes` = size of its files and views; `used` = a process uses any.
 
-    `removed` = whether it was just removed, `trouble` = why it could not be.
+    `removed` = whether it was just removed, `trouble` = why it could not be. `cache` = the model and fleet whose
+    compile cache it is; None = weights.
     """
 
     artifact: str
@@ -56,6 +57,7 @@ class CachedArtifact(NamedTuple):
     used: bool
     removed: Optional[bool] = None
     trouble: Optional[str] = None
+    cache: Optional[str] = None
 
 
 def cache_root() -> str:

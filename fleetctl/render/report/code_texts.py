@@ -170,6 +170,7 @@ DOCTOR = {
     "REPLICA_LOST": "a replica that is live for Ray but cannot serve",
     "FAILED_LATELY": "replicas of a model failed within the last day, and none became ready since then",
     "REPLICA_RESTARTS": "a replica that is being restarted, or was restarted at least 3 times",
+    "CACHES_UNUSED": "compile caches of a replica that could not be used, or are not exchanged",
     "AGENT_OLD": "a replica that was started by an older fleetctl",
     "COMMAND_MISSING": "a command that is not on the PATH of a node that may run it",
     "VARIABLE_MISSING": "a variable for `fromNode` that a node lacks",

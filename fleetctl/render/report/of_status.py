@@ -13,7 +13,7 @@ from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
 from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
-from fleetctl.render.report.of_weights import served_text, wrong_weights
+from fleetctl.render.report.of_weights import caches_text, served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -37,7 +37,8 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
               Column("vram", "vram", numeric=True), Column("estimated", "estimated", numeric=True),
               Column("measured", "measured", numeric=True), Column("address", "address", name=True),
-              Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
+              Column("weights", "weights", name=True, terminal="filled"),
+              Column("caches", "caches", terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (MODEL, Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
 COLD_ROW = (Column("model", "weights of", name=True), Column("nodes", "on the disks of", name=True),
@@ -127,4 +128,4 @@ def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str], on_cards
                    tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "",
                    *(format_bytes(known) if known else ""
                      for known in (on_cards(replica, member) if on_cards else (None, None))), member.host_port,
-                   served_text(member.weights), short_hash(replica.spec_hash))
+                   served_text(member.weights), caches_text(member.caches), short_hash(replica.spec_hash))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.quantity import count_of, format_bytes, grouped
-from fleetctl.documents.weights import GotWeights, PlannedWeights, ServedWeights
+from fleetctl.documents.weights import GotCaches, GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.replica_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
 
@@ -81,6 +81,16 @@ def served_text(served: ServedWeights | None) -> str:
     return f"{short_hash(served.artifact)}{part}{size}{verified}{unserved}"
 
 
+def caches_text(got: GotCaches | None) -> str:
+    """Return how a member got its compile caches, or why not."""
+    if got is None:
+        return ""
+    source = {"disk": "from its node", "peer": f"from {got.from_}"}.get(got.source, "compiled")
+    amount = f", {format_bytes(got.bytes)} in {got.seconds:.1f}s" if got.source else ""
+    name = f"{short_hash(got.key)} " if got.key else ""
+    return f"{name}{source}{amount}{f': {got.trouble}' if got.trouble else ''}"
+
+
 def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
     """Return the files on nodes' disks that were found wrong, with the replicas whose engines may have loaded them."""
     rows = [(node.name, wrong.file, str(wrong.piece), wrong.at, ", ".join(map(name_of, may_have_loaded(
@@ -131,9 +141,9 @@ def pruned_report(answer: Pruned) -> Report:
         sentence, rows = _pruned_sentence(answer), []
         for node in answer.nodes:
             rows += [(node.node, "", "", f"failed: {node.trouble}")] if node.trouble else [
-                (node.node, short_hash(one.artifact), format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
+                (node.node, _what(one), format_bytes(one.bytes), _state(one, dry_run=answer.dry_run))
                 for one in node.artifacts]
-        table = Table("cached", "Weights that no file names", CACHED, tuple(rows))
+        table = Table("cached", "Weights that no file names, and compile caches", CACHED, tuple(rows))
     return Report(kind="answer", identity="prune", title="Prune", tables=(table,) if table.rows else (),
                   conclusion=sentence, exit_code=answer.exit_code)
 
@@ -147,6 +157,10 @@ def _pruned_sentence(answer: Pruned) -> str:
     size = sum(one.bytes for artifacts in removed for one in artifacts)
     amount = format_bytes(size) if any(removed) else "nothing"
     return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
+
+
+def _what(artifact: CachedArtifact) -> str:
+    return short_hash(artifact.artifact) + (f" compile cache of {artifact.cache}" if artifact.cache else "")
 
 
 def _state(artifact: CachedArtifact, *, dry_run: bool) -> str:

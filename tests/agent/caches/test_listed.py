@@ -1,0 +1,54 @@
+"""`prune` lists compile caches, and removes those that no running member has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from caches_world import Fleet
+
+from fleetctl.agent import leftovers
+from fleetctl.agent.caches import folder
+from fleetctl.agent.leftovers import list_here, remove_here
+from fleetctl.agent.wire import document_of
+from fleetctl.documents.answers import CachedArtifact, NodeCache, Pruned
+from fleetctl.render.report.of_weights import pruned_report
+
+
+def test_caches_of_running_members_stay_and_others_go(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "path_prefix", lambda artifact, prefix: f"{tmp_path}/{prefix}{artifact}")
+    first = fleet.start(0, "a").watch()
+    first.compile()
+    offer = first.offered()
+    rows = list_here([]).artifacts
+    assert [(row.cache, row.used) for row in rows] == [("m, fleet lab", True)] * 2
+    assert [row.removed for row in remove_here([row.artifact for row in rows]).artifacts] == [False, False]
+    assert first.files()
+    first.end()
+    rows = list_here([]).artifacts
+    assert offer.artifact in {row.artifact for row in rows}
+    assert [row.used for row in rows] == [False, False]
+    assert [row.removed for row in remove_here([offer.artifact]).artifacts] == [True]
+    assert [row.removed for row in remove_here([row.artifact for row in rows]).artifacts] == [True]
+    assert list_here([]).artifacts == []
+    documents = [CachedArtifact.model_validate(document_of(row._replace(removed=True))) for row in rows]
+    shown = pruned_report(Pruned(nodes=[NodeCache(node_id="a", node="a", artifacts=documents)]))
+    assert "compile cache of m, fleet lab" in str(shown.tables[0].rows)
+    assert fleet.start(0, "a").files() == {}
+
+
+def test_nothing_else_below_the_folder_is_listed_or_removed(tmp_path: Path) -> None:
+    caches = tmp_path / "root" / "caches"
+    (caches / "notes").mkdir(parents=True)
+    (caches / "notes" / "mine.txt").write_text("mine")
+    other = tmp_path / "other" / "0" / "files"
+    other.mkdir(parents=True)
+    (other / "mine.txt").write_text("mine")
+    (caches / ("a" * 16)).symlink_to(tmp_path / "other")
+    (caches / ("b" * 16)).mkdir()
+    (caches / ("b" * 16) / "0").symlink_to(tmp_path / "other" / "0")
+    assert list(folder.listed(str(tmp_path / "root"))) == []
+    assert list(folder.remove(str(tmp_path / "root"), [folder.id_of(f"x/{'b' * 16}/0")])) == []
+    assert (other / "mine.txt").exists()
