@@ -272,3 +272,20 @@ def test_the_answer_says_what_the_fleet_costs_before_and_after() -> None:
     assert totals(ask({"models": [on_b], "nodes": policies}, seen, scale=("m=3",))) == (8_000_000, 18_000_000, 0)
     assert totals(ask({"models": [on_b], "nodes": policies[1:]}, seen, lose=("a1",)))[0] == 0
     assert ask({"models": [M]}, seen, lose=("a1",)).price is None
+
+
+def test_the_loss_of_a_node_is_made_up_for_by_another_variant() -> None:
+    nodes = [{"name": "h1", "gpus": 2, "labels": {"pool": "h"}}, {"name": "a1", "gpus": 8, "labels": {"pool": "a"}},
+             {"name": "b1", "gpus": 8, "labels": {"pool": "b"}}]
+    variants = [{"name": "h", "gpus": 1, "selector": {"pool": "h"}},
+                {"name": "a", "gpus": 2, "selector": {"pool": "a"}}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 2, "variants": variants}]})
+    answer = what_if(Scenario(fleet, short_inventory({"nodes": nodes})), Changes(), each_node=True)
+    lost = {loss.nodes[0]: [(one.lost, one.replaced, one.missing) for one in loss.models] for loss in answer.each_node}
+    assert lost["h1"] == [(2, 2, 0)]
+    assert answer.exit_code != 3
+    one_more = [variants[0], {**variants[1], "max": 1}]
+    limited = short_fleet({"models": [{"key": "m", "replicas": 2, "variants": one_more}]})
+    answer = what_if(Scenario(limited, short_inventory({"nodes": nodes})), Changes(), each_node=True)
+    lost = {loss.nodes[0]: [(one.lost, one.replaced, one.missing) for one in loss.models] for loss in answer.each_node}
+    assert lost["h1"] == [(2, 1, 1)]

@@ -29,6 +29,7 @@ from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed, without_node
 from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario
+from fleetctl.planner.variants import shapes_of
 
 
 def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) -> WhatIf:
@@ -122,10 +123,11 @@ class _Losses:
     """
 
     def __init__(self, scenario: Scenario, plan: Plan) -> None:
-        self.scenario, self.shapes, self.ledger = scenario, scenario.shapes(), scenario.ledger()
+        self.scenario, self.ledger = scenario, scenario.ledger()
+        self.ways = shapes_of(scenario.fleet, scenario.inventory)
         self.occupants = scenario.occupants(self.ledger, plan)
         self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
-        self.labels = sorted(_used_labels(self.shapes.values()))
+        self.labels = sorted(_used_labels(shape for ways in self.ways.values() for shape in ways))
         self.hardware = [hardware(node) for node in self.occupants.nodes]
         self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
 
@@ -184,7 +186,7 @@ class _Losses:
         on_new = self._on_new([replace(one, missing=one.missing - placed[one.shape.key]) for one in demands],
                               place, ledger)
         found = []
-        for key, shape in self.shapes.items():
+        for key, (shape, *_) in self.ways.items():
             if lost[key]:
                 missing = needed.get(key, 0) - placed[key]
                 code, message = explain(shape, Placer(ledger))[:2] if missing else (None, "")
@@ -198,9 +200,9 @@ class _Losses:
         fleet, missing = self.scenario.fleet, Counter({one.shape.key: one.missing for one in short})
         if not fleet.cluster.grow or not missing.total():
             return Counter()
-        both = [Demand(self.shapes[model.key], count, self.have[model.key], model.priority, number)
-                for number, model in enumerate(fleet.models)
-                if (count := missing[model.key] + self.waiting[model.key])]
+        both = [demand for number, model in enumerate(fleet.models)
+                if (count := missing[model.key] + self.waiting[model.key])
+                for demand in self._ways_of(number, count, self.have[model.key])]
         left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
         growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
         return (growing.most_on_new(both) - self.waiting) & missing
@@ -211,12 +213,21 @@ class _Losses:
             if lost[model.key]:
                 left = self.have[model.key] - lost[model.key]
                 missing = min(lost[model.key], max(0, model.replicas - left))
-                yield Demand(self.shapes[model.key], missing, left, model.priority, number)
+                yield from self._ways_of(number, missing, left)
+
+    def _ways_of(self, number: int, missing: int, live: int) -> Iterable[Demand]:
+        """Yield a demand for each variant of a model, which share what is missing."""
+        model = self.scenario.fleet.models[number]
+        for place, (one, shape) in enumerate(zip(model.alternatives, self.ways[model.key], strict=True)):
+            units = self.ways[model.key][0].gpu_units if place else None
+            yield Demand(shape, missing, live, model.priority, number, place, most=one.most, counted_units=units)
 
 
 def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
     """Return how many of each model can be placed; the packer runs only if a simple first pass does not place all."""
     needed = Counter({demand.shape.key: demand.missing for demand in demands})
+    if any(demand.variant for demand in demands):
+        return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
     mark, placer = ledger.mark(), Placer(ledger)
     for demand in sorted(demands, key=lambda one: (-one.shape.gpu_units, -one.shape.size, one.place)):
         if any(placer.place(demand.shape) is None for _ in range(demand.missing)):
