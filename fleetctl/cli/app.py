@@ -76,7 +76,7 @@ SECTIONS = {
         "model": Listed("model", "Describe a model, so that plans know what it takes on a card."),
         "weights": Listed("weights", "Index a model's files so that nodes can fetch and verify them."),
         "prefetch": Listed("disks", "Fetch a model's weights onto nodes before a replica needs them."),
-        "prune": Listed("disks", "Remove weights that no fleet file names, and compile caches, from the disks of nodes."),
+        "prune": Listed("disks", "Remove weights that no fleet file names, and compile caches, from nodes' disks."),
         "completion": Listed("completion", "Print the completion script for a shell."),
     },
 }

@@ -164,7 +164,7 @@ def prune(
     yes: flags.Yes = False,
     output_format: flags.Format = "table",
 ) -> int:
-    """Remove weights that no fleet file names, and compile caches, from the disks of nodes.
+    """Remove weights that no fleet file names, and compile caches, from nodes' disks.
 
     Give the fleet files of all fleets on the cluster. Only the folders that fleetctl fetches weights into are examined.
     Weights and caches that a process on the node uses or a replica serves stay. No replica is touched.
