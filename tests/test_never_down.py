@@ -44,6 +44,9 @@ ALLOWED = {
         "<module>": "imports what takes back",
         "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
+    "agent/caches/software.py": {
+        "printed_version": "the command of `engine.version` that it has just started itself, in a session of its own",
+    },
     "agent/cards.py": {
         "_NodeSearch._end": "its own holders: actors without a name that hold a card and run nothing",
     },
