@@ -11,8 +11,8 @@ from fleetctl.apply import jobs
 from fleetctl.apply.follow import CONTINUE_HINT, RunFollower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import Starter
+from fleetctl.documents.engine import MAX_GRACE_S
 from fleetctl.documents.events import Event, RunSummary
-from fleetctl.documents.fleet import MAX_GRACE_S
 from fleetctl.documents.inventory import Replica
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import REPLICAS

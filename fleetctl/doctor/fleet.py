@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed, Need
-from fleetctl.documents.fleet import Engine, FromNode, Member
+from fleetctl.documents.engine import Engine, FromNode
+from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import LIVE_STATES, Node
 from fleetctl.fleetfile.command_line import find_container
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel

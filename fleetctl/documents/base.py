@@ -110,6 +110,8 @@ Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
                                  "{found} has a NUL character, which no process can receive", "text without NUL")]
 
 PathFromRoot = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The two forms that some values may have. A tag is in the location of an error, but is not a key of the file."""

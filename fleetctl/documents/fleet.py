@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from fleetctl.documents.base import (
+    DNS_LABEL,
     HIDDEN,
     LIST,
     MAPPING,
@@ -32,18 +33,19 @@ from fleetctl.documents.base import (
     TEXT_OR_LIST,
     TEXT_OR_MAPPING,
     Authored,
+    DnsLabel,
     OneOf,
     PathFromRoot,
-    Text,
     full_match,
     is_model_key,
     is_served_name,
     passes,
     refusal,
 )
+from fleetctl.documents.engine import Engine, Port
 from fleetctl.documents.quantity import Bytes, CardBytes, Cpus, Gpus, GpuSum, Parameters, Price, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
-from fleetctl.documents.weights import Ports, Weights, is_absent
+from fleetctl.documents.weights import Ports, Weights
 
 MAX_CARDS = 64
 MAX_NODES = 10_000
@@ -76,135 +78,6 @@ class GrowType(Authored):
     price: Price | None = Field(
         None, description="what one new node costs an hour, in any unit, the same in the whole fleet; default: the "
                           "price that spec.nodes gives a node with these labels")
-
-
-DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
-Port = Annotated[int, Field(ge=1, le=65535)]
-EnvName = Annotated[
-    str,
-    full_match(r"[^=\0]+", "bad_env_name", "{found} is not an environment variable name",
-               "a non-empty name without '='"),
-    full_match(r"(?s)(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
-               "any name that does not begin with FLEETCTL_")]
-
-
-class FromNode(Authored):
-    """A value read from the node's environment when the engine starts, so that no file holds it."""
-
-    from_node: Annotated[str, Field(min_length=1, description="the name of the variable in the node's environment")]
-
-
-class HttpProbe(Authored):
-    """Healthy when a GET answers 200 to 399."""
-
-    path: PathFromRoot = Field("/", description="the path of the GET; default /")
-    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
-
-
-class TcpProbe(Authored):
-    """Healthy when the port accepts a connection."""
-
-    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
-
-
-class ExecProbe(Authored):
-    """Healthy when the command exits 0; it runs in the engine's environment and working directory."""
-
-    command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
-
-
-PERIODS_S = {"readiness": 1.0, "liveness": 10.0}
-"""The periods of probes that do not set one. Liveness had 1 s once: that is in hashes; see fleetfile/resolved.py."""
-
-
-class Probe(OneOf):
-    """Exactly one of http, tcp and exec, with its period, timeout and threshold."""
-
-    KINDS = ("http", "tcp", "exec")
-    ERROR = "probe_kind"
-
-    http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
-    tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
-    exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
-    period: Seconds | None = Field(
-        None, description="time between two attempts; default: 1s for readiness, 10s for liveness. A ready engine is "
-                          "asked for its readiness every 10s, or less often")
-    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s. For the readiness of a ready "
-                                            "engine it is at least 5s")
-    failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="failures in a row before a ready engine counts as not ready (readiness) or down (liveness)")
-
-    @property
-    def port(self) -> int | None:
-        """The fixed port; None = the member's own, or no port at all."""
-        return next((getattr(check, "port", None) for kind in self.KINDS if (check := getattr(self, kind))), None)
-
-
-def _once_each(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise refusal("repeated_port", "a port is named twice", names, "each name once")
-    return names
-
-
-CacheName = Annotated[
-    str, full_match(r"(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
-                    "any name that does not begin with FLEETCTL_"),
-    full_match(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "bad_cache_name", "{found} is not {allowed}",
-               "the name of an environment variable: letters, digits and _")]
-"""It is the name of a folder, too."""
-
-
-def _each_cache_once(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise refusal("repeated_cache", "a variable is named twice", names, "each name once")
-    return names
-
-
-MAX_GRACE_S = 3600
-Signal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
-
-
-def _check_grace(seconds: float) -> float:
-    if seconds > MAX_GRACE_S:
-        raise refusal("absurd_quantity", "{found} is out of range; expected {allowed}", seconds, "at most 1h")
-    return seconds
-
-
-class Stop(Authored):
-    """How an engine is ended: its first process gets a signal, once, and after the grace period all are killed.
-
-    It is not in the spec hash: running replicas keep the values that they were started with.
-    """
-
-    signal: Signal = Field("SIGTERM", description="the signal; default SIGTERM")
-    grace: Annotated[Seconds, AfterValidator(_check_grace)] = Field(
-        30, description="how long the engine may take to end, at most 1h; default 30s")
-
-
-class Engine(Authored):
-    """The engine's command line, environment and probes; fleetctl adds no flags."""
-
-    command: Annotated[list[Text], Field(min_length=1, description="program and leading arguments")]
-    args: list[Text] = Field(default_factory=list, description="further arguments, appended verbatim")
-    env: dict[EnvName, Annotated[
-        Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
-    ]] = Field(
-        default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
-    ports: Annotated[list[DnsLabel], Field(max_length=16), AfterValidator(_once_each)] = Field(
-        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
-        description="names of the ports it needs beside FLEETCTL_PORT: nixl is in FLEETCTL_PORT_NIXL")
-    workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
-    caches: Annotated[list[CacheName], Field(max_length=16), AfterValidator(_each_cache_once)] = Field(
-        default_factory=list, exclude_if=lambda names: not names, json_schema_extra={"uniqueItems": True},
-        description="variables with the folders of its compile caches, such as VLLM_CACHE_ROOT: other replicas get "
-                    "what is in them")
-    version: Annotated[list[Text], Field(min_length=1, max_length=64)] | None = Field(
-        None, exclude_if=is_absent, description="command that prints the engine's version, for caches; default: the "
-                                                "version of the Python package that its command belongs to")
-    readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
-    liveness: Probe | None = Field(None, description="default: alive while the process runs")
-    stop: Stop | None = Field(None, description="default: SIGTERM, and 30 s to end")
 
 
 MAX_REPLICAS = 100_000

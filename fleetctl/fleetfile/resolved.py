@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.engine import PERIODS_S
 from fleetctl.documents.fleet import (
-    PERIODS_S,
     Cluster,
     FleetDocument,
     History,

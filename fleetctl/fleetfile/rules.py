@@ -16,7 +16,8 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import MOST_OF_SERVED_NAME, is_model_key
-from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, Member, Probe, Resources, Role, matches_pattern
+from fleetctl.documents.engine import Probe
+from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, Member, Resources, Role, matches_pattern
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, count_of, parse_bytes, parse_duration, parse_gpus

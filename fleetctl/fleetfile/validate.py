@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fleetctl.documents.base import LIST, MAPPING, TEXT
-from fleetctl.documents.fleet import API_VERSION, DNS_LABEL, FleetDocument
+from fleetctl.documents.base import DNS_LABEL, LIST, MAPPING, TEXT
+from fleetctl.documents.fleet import API_VERSION, FleetDocument
 from fleetctl.documents.mask import COMMAND_LINE, is_env_value, masked, masked_text, variable_of, without_value
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path, path_text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
-from fleetctl.documents.fleet import Signal
+from fleetctl.documents.engine import Signal
 from fleetctl.documents.quantity import number_in
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.reading import Reading

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from fleetctl.apply.history import Recorded, SpecOf
-from fleetctl.documents.fleet import DNS_LABEL
+from fleetctl.documents.base import DNS_LABEL
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, ReplicaMember, dead_node_ids, is_live, is_lost
 from fleetctl.documents.mask import COMMAND_LINE, MASK, variable_for
 from fleetctl.documents.quantity import AUTO, count_of, some

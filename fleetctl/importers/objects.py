@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.fleet import MAX_GRACE_S
+from fleetctl.documents.engine import MAX_GRACE_S
 from fleetctl.documents.quantity import format_seconds, number_in, parse_bytes, parse_cpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, LabelKey, LabelValue, Selector
 from fleetctl.importers.container import Variables, engine, show_cards, stop_signal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from fleetctl.documents.fleet import Stop
+from fleetctl.documents.engine import Stop
 from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.weights import by_rank
