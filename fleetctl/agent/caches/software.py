@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 WATCHED = re.compile(
@@ -23,7 +24,7 @@ WATCHED = re.compile(
     r"|aiter|xgrammar|outlines.*|compressed.tensors|torchao|torchvision|torchaudio|tilelang|quack.kernels|numba"
     r"|llvmlite|numpy|ninja|apache.tvm.*|llama.cpp.*|deepspeed.*|cupy.*|cutlass.*|setuptools|tokenizers)\Z")
 """The packages, by their names with dots, that compile, are compiled against, or decide what is compiled."""
-VERSION_S, VERSION_BYTES = 60.0, 4096
+VERSION_S, VERSION_BYTES, POLL_S = 60.0, 4096, 0.02
 MOST_PACKAGES = 5000
 _DIST = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-.*)?\.(?:dist|egg)-info\Z")
 _SHEBANG = re.compile(rb"#!\s*(\S+)(?:\s+(\S+))?|'''exec' \"?([^\"\s]+)")
@@ -169,6 +170,17 @@ def is_editable(metadata: str) -> bool:
     return False
 
 
+def _ends_within(pid: int, seconds: float) -> bool:
+    """Return whether a child ends within this time; it is not reaped."""
+    until = time.monotonic() + seconds
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(POLL_S)
+    return True
+
+
 def printed_version(command: Sequence[str], env: Mapping[str, str], cwd: Optional[str] = None,
                     within_s: float = VERSION_S) -> Tuple[str, str]:
     """Run a command that prints a version; return what it printed, and why that cannot be used.
@@ -183,14 +195,12 @@ def printed_version(command: Sequence[str], env: Mapping[str, str], cwd: Optiona
                                        stderr=subprocess.DEVNULL, cwd=cwd, start_new_session=True)
         except (OSError, ValueError) as error:
             return "", f"engine.version ({shown}) cannot be run: {error}"
-        try:
-            code = process.wait(within_s)
-        except subprocess.TimeoutExpired:
+        has_ended = _ends_within(process.pid, within_s)
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)  # it is not reaped yet, so its number is that of no other group
+        code = process.wait()
+        if not has_ended:
             return "", f"engine.version ({shown}) has not ended within {within_s:g} s"
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         output.seek(0)
         text = output.read(VERSION_BYTES + 1)
     printed = " ".join(text.decode(errors="replace").split())
