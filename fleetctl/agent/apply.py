@@ -180,8 +180,8 @@ class ApplyRun(Run):
         """Ask for a new plan if nodes refused replicas, or variants failed: the agent contains no planner. Returns
         whether there is, or may be, more to create.
 
-        Meanwhile the apply awaits its created replicas and holds the lock. If the client has gone there is no answer,
-        and the plan stays as it is.
+        Meanwhile the apply awaits its created replicas, and holds the lock unless all had their workers before one
+        failed. If the client has gone there is no answer, and the plan stays as it is.
         """
         if not self._refused:
             return False
@@ -218,18 +218,17 @@ class ApplyRun(Run):
     def _replaced(self, asked: List[Attempt], accepted: List[Attempt]) -> List[Attempt]:
         """Note which failed variant each new replica stands for, and return those for which there is none."""
         new = list(accepted)
+        kept: List[Attempt] = []
         refused, failed = _split(asked)
-        for task in refused:
+        for task in (*refused, *failed):  # a refused replica has the first claim on a new one
             found = next((one for one in new if one.replica.model == task.replica.model), None)
             if found is not None:
                 new.remove(found)
-        kept: List[Attempt] = []
-        for task in failed:
-            found = next((one for one in new if one.replica.model == task.replica.model), None)
+            if task in refused:
+                continue
             if found is None:
                 kept.append(task)
                 continue
-            new.remove(found)
             assert task.outcome is not None
             why = f"variant {task.replica.variant} failed in its place: {task.outcome.code}: {task.outcome.message}"
             self._instead[found.key] = why

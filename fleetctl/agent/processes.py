@@ -185,10 +185,10 @@ def in_other_namespaces(names: Sequence[bytes]) -> Iterator[int]:
 
     Those of a container inside that container, and of other users unless we are root, are not visible or readable.
     """
-    own = _pid_namespace("self")
+    own = namespace_of("self", "pid")
     found: Set[int] = set()
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
-        namespace = _pid_namespace(str(pid))
+        namespace = namespace_of(str(pid), "pid")
         if namespace not in ("", own) and not found.intersection(ancestors(pid)):
             environ = environment_of(pid)
             if any(name in environ for name in names):
@@ -196,8 +196,9 @@ def in_other_namespaces(names: Sequence[bytes]) -> Iterator[int]:
                 yield pid
 
 
-def _pid_namespace(pid: str) -> str:
+def namespace_of(pid: str, kind: str) -> str:
+    """Return the namespace of a kind, such as pid or mnt, that a process is in; empty if that is not visible."""
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
     except OSError:
         return ""

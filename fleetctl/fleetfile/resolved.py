@@ -109,7 +109,7 @@ class ResolvedModel:
         alike = [place for place, one in enumerate(self.alternatives)
                  if spec_hash in (one.spec_hash, one.former_hash)]
         named = [place for place, one in enumerate(self.alternatives) if name and one.variant == name]
-        return next((place for place in (*(place for place in alike if place in named), *alike, *named)), None)
+        return next(iter([*(place for place in alike if place in named), *alike, *named]), None)
 
 
 def in_variants(variants: Sequence[ResolvedModel], source: Position) -> ResolvedModel:
@@ -184,7 +184,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
             path: Path = ("spec", "models", index)
             ways = []
             for place, way in enumerate(model.alternatives):
-                own = merged(placement, way.placement)
+                own = merged(placement, way.placement) if way is not model else placement
                 ways.append(ResolvedModel(
                     key=model.key, replicas=model.replicas, priority=chosen.priority,
                     startup_timeout_s=chosen.startup_timeout, scheduling_timeout_s=chosen.scheduling_timeout,

@@ -155,24 +155,23 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
     for key, what, is_one in (("address", "the IP address of a machine", address_of), ("port", "a port", is_port)):
         if fields.get(key) is not None and not is_one(fields[key]):
             problems.append(f"the {key} in its repr is not {what}: {_quoted(fields.pop(key))}")
-    try:
-        readable = are_plausible(_WEIGHTS.validate_python(fields.get("weights")))
-    except ValidationError:
-        readable = False
-    if not readable:
-        problems.append("the weights in its repr cannot be read")
-        del fields["weights"]
-    try:
-        readable = _is_plausible_cache(_CACHES.validate_python(fields.get("caches")))
-    except ValidationError:
-        readable = False
-    if not readable:
-        problems.append("the caches in its repr cannot be read")
-        del fields["caches"]
+    for key, is_plausible in (("weights", _has_plausible_weights), ("caches", _has_plausible_caches)):
+        try:
+            readable = is_plausible(fields.get(key))
+        except ValidationError:
+            readable = False
+        if not readable:
+            problems.append(f"the {key} in its repr cannot be read")
+            del fields[key]
     return fields
 
 
-def _is_plausible_cache(caches: GotCaches | None) -> bool:
+def _has_plausible_weights(value: object) -> bool:
+    return are_plausible(_WEIGHTS.validate_python(value))
+
+
+def _has_plausible_caches(value: object) -> bool:
+    caches = _CACHES.validate_python(value)
     return caches is None or (
         0 <= caches.bytes <= MAX_AMOUNT and 0 <= caches.seconds <= MAX_AMOUNT
         and max(map(len, (caches.key, caches.source, caches.from_, caches.trouble or ""))) <= MAX_TEXT)

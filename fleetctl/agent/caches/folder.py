@@ -25,6 +25,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..own_files import replace_own
 from ..ports import visible_processes
+from ..processes import namespace_of
 from ..weights.index import WeightsError
 from ..weights.store import CachedArtifact, require_own_folder
 from ..wire import document_of, parse
@@ -144,20 +145,13 @@ def processes_with(path: str) -> List[int]:
 
     With other mounts a path is another folder.
     """
-    needle, own, found = f"={path}/".encode(), _mounts("self"), []
+    needle, own, found = f"={path}/".encode(), namespace_of("self", "mnt"), []
     for pid in visible_processes():
-        if pid != os.getpid() and _mounts(str(pid)) == own:
+        if pid != os.getpid() and namespace_of(str(pid), "mnt") == own:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
                 if needle in environ.read():
                     found.append(pid)
     return found
-
-
-def _mounts(process: str) -> str:
-    try:
-        return os.readlink(f"/proc/{process}/ns/mnt")
-    except OSError:
-        return ""
 
 
 def folders(root: str) -> Iterator[str]:

@@ -93,7 +93,6 @@ def cheapest_first(demand: Demand) -> tuple[int, int]:
     return demand.shape.gpu_units, demand.variant
 
 
-
 def count_missing(demands: Iterable[Demand]) -> int:
     """Return how many replicas are missing; all variants of a model share what it misses."""
     most = Counter[int]()

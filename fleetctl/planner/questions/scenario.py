@@ -19,7 +19,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.growth import living, next_node
 from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
@@ -60,14 +60,9 @@ class Scenario:
         return make_plan(replace(self.fleet, policy=policy), self.inventory,
                          PlanOptions(adopt_from=self.adopt_from, selector=self.selector), PlanFacts(tool_version=""))
 
-    def shapes(self) -> dict[str, ReplicaShape]:
-        """Return the shape of one replica by model key."""
-        return {model.key: replica_shape(model, self.inventory.nodes, self.fleet.policies, self.inventory)
-                for model in self.fleet.models}
-
     def sorted_out(self) -> LiveState:
         """Return the replicas of the inventory, sorted for this fleet."""
-        return sort_out(self.inventory, self.fleet.name, self.shapes(), self.adopt_from)
+        return sort_out(self.inventory, self.fleet.name, self.fleet.labels, self.adopt_from)
 
     def ledger(self) -> Ledger:
         """Open a ledger of what is free now; raises InventoryError if the inventory is not complete."""

@@ -11,9 +11,9 @@ they are still valid, since floor(a / s) + floor(b / s) <= floor((a + b) / s).
 
 A relaxation is maximized stage by stage, in order of priority; what an earlier stage reached stays fixed. A stage is
 the models served, the GPU share or the replicas of one priority; the last three are what the choice of variants saves.
- No plan has higher values, in this order, so a plan
-with exactly these values is proven best. If a search for whole numbers is needed, the stages of one priority form one
-objective, each weighing more than all later ones: a second search among the best points rarely finds any.
+No plan has higher values, in this order, so a plan with exactly these values is proven best. If a search for whole
+numbers is needed, the stages of one priority form one objective, each weighing more than all later ones: a second
+search among the best points rarely finds any.
 """
 
 from __future__ import annotations
