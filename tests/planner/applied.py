@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simulated import WHOLE, SimNode, simulate
+from checker import check_plan
+from short_forms import plan_for
+from simulated import WHOLE, SimNode, live_replicas, simulate
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.documents.plan import Action, Plan
@@ -19,6 +21,17 @@ def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Invent
         "nodes": [_after(node, [member for member in members if member.node_id == node.id])
                   for node in inventory.nodes],
     })
+
+
+def check_that_one_apply_is_enough(fleet: ResolvedFleet, inventory: Inventory) -> None:
+    """Check a plan, and that after it nothing more is created, and what is blocked stays so."""
+    plan = plan_for(fleet, inventory)
+    check_plan(plan, fleet, inventory)
+    after = apply_plan(plan, fleet, inventory)
+    again = plan_for(fleet, after)
+    assert again.actions == []
+    assert len(live_replicas(after)) == len(live_replicas(inventory)) + len(plan.actions)
+    assert [(one.model, one.replicas) for one in again.blocked] == [(one.model, one.replicas) for one in plan.blocked]
 
 
 def _created(action: Action, plan: Plan, nodes: dict[str, SimNode]) -> Replica:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cluster_stand_in import ClusterStandIn, serve, summary
+from cluster_stand_in import ClusterStandIn, summary
 from cluster_stand_in import event as event_line
 from small_watcher import FLEET, advance, watcher_of
 
@@ -23,14 +23,6 @@ from fleetctl.watch.page import watch_page
 from fleetctl.watch.watcher import Watcher
 
 SECRET = "s3cr3t-in-the-environment"
-
-
-@pytest.fixture
-def cluster() -> Iterator[ClusterStandIn]:
-    stand_in = ClusterStandIn()
-    stand_in.add_node("node-a")
-    with serve(stand_in):
-        yield stand_in
 
 
 @pytest.fixture

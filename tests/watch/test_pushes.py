@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_stand_in import ClusterStandIn, serve
-from small_watcher import FLEET, watcher_of
+from cluster_stand_in import ClusterStandIn
+from small_watcher import FLEET
 
 from fleetctl.cli import watch, watch_server
 from fleetctl.cli.watch_server import Served, serving
@@ -62,19 +62,6 @@ def standard(body: bytes, secret: str, at: float = NOW, key: bytes | None = None
 
 
 FORGES: list[Signed] = [of_github, of_gitea, of_forgejo, of_gitlab, standard]
-
-
-@pytest.fixture
-def cluster() -> Iterator[ClusterStandIn]:
-    stand_in = ClusterStandIn()
-    stand_in.add_node("node-a")
-    with serve(stand_in):
-        yield stand_in
-
-
-@pytest.fixture
-def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
-    return watcher_of(cluster, tmp_path / "fleet.yaml")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from cluster_stand_in import ClusterStandIn, serve
 from external_programs import eventually, free_port, needed, running
 from prometheus_client.parser import text_string_to_metric_families
 from record_rows import record
-from small_watcher import FLEET, NOW, advance, watcher_of
+from small_watcher import FLEET, NOW, advance
 from stand_in_server import Answer
 
 from fleetctl.apply.prepare import ApplyTask
@@ -46,11 +46,6 @@ def cluster() -> Iterator[ClusterStandIn]:
     stand_in.add_node("a")
     with serve(stand_in):
         yield stand_in
-
-
-@pytest.fixture
-def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
-    return watcher_of(cluster, tmp_path / "fleet.yaml")
 
 
 @contextmanager
