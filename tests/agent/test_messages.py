@@ -17,12 +17,12 @@ from fleetctl.agent.run_messages import ApplyRequest, Outcome, Plan
 from fleetctl.agent.wire import PART, WrongDocument, document_of, from_parts, in_parts, parse
 from fleetctl.apply import explicit, node_jobs
 from fleetctl.apply.prepare import ApplyOptions, apply_request
-from fleetctl.documents import diagnosis, events, fleet, inventory, plan, record, weights
+from fleetctl.documents import diagnosis, engine, events, fleet, inventory, plan, record, weights
 from fleetctl.inventory.assemble import PlacementGroup
 
 SAME = {
-    "FromNode": fleet.FromNode, "PortProbe": fleet.HttpProbe, "ExecProbe": fleet.ExecProbe, "Probe": fleet.Probe,
-    "Engine": fleet.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
+    "FromNode": engine.FromNode, "PortProbe": engine.HttpProbe, "ExecProbe": engine.ExecProbe, "Probe": engine.Probe,
+    "Engine": engine.Engine, "Lifecycle": record.Lifecycle, "WeightSource": weights.WeightSource,
     "PlannedWeights": weights.PlannedWeights, "GotWeights": weights.GotWeights, "GotCaches": weights.GotCaches,
     "ServedWeights": weights.ServedWeights, "Member": plan.ActionMember,
     "Resident": plan.PlannedResident, "Place": inventory.ReplicaMember,
@@ -69,7 +69,7 @@ def test_models_with_the_same_spec_may_end_their_engines_differently() -> None:
     found = {(action.model, member.engine_stop) for action in plan.actions for member in action.members}
     assert found == {("org/one:1", Stop("SIGTERM", 30.0)), ("org/gang", Stop("SIGTERM", 30.0)),
                      ("org/two", Stop("SIGTERM", 300.0)), ("org/three", Stop("SIGINT", 30.0))}
-    assert Stop()._asdict() == fleet.Stop.model_validate({}).as_json()
+    assert Stop()._asdict() == engine.Stop.model_validate({}).as_json()
 
 
 def test_a_whole_request_is_read_and_written_without_loss() -> None:

@@ -19,7 +19,7 @@ from fleetctl.agent.ports import Ownership, PortTaken, Tree, reserve_port
 from fleetctl.agent.probes import CHECKS, build_check, exec_check, first_answer, http_check, pauses, tcp_check
 from fleetctl.agent.supervisor import PR_SET_CHILD_SUBREAPER, prctl
 from fleetctl.agent.wire import parse
-from fleetctl.documents import fleet as documents
+from fleetctl.documents import engine as documents
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
 
