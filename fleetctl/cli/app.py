@@ -30,7 +30,7 @@ SECTIONS = {
     },
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
-        "show": Listed("plan", "Show a saved plan, and whether it can still be applied."),
+        "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
         "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
         "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
         "map": Listed("questions", "Draw which replica holds which card."),

@@ -87,7 +87,7 @@ class Shown:
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              files=self.files, on_cards=self._on_cards(seen) if self.wide else None,
                              failed=[failure for failure in failed_lately(seen, self.fleet.name if self.fleet else None)
-                                     if self.has(failure.model)],
+                                     if self.has(failure.model)] if seen.failures else [],
                              cooling=[(item.name, item.why) for item in what_cools(self.fleet, seen)
                                       if item.node or item.name not in hidden] if self.fleet else (),
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes,
@@ -162,7 +162,7 @@ def status(
     keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
     chosen = Shown(fleet, model, keys, output_format == "wide", files or ())
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
-        source = with_cold_selectors(opened, fleet)
+        source = with_cold_selectors(opened, fleet) if fleet else opened
         seen = read(invocation, source, ages=True)
         if output_format != "table" and not isinstance(source, Snapshot):
             from fleetctl.inventory.cold import with_verified  # most clusters have no weights to read about

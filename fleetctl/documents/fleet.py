@@ -36,6 +36,7 @@ from fleetctl.documents.base import (
     DnsLabel,
     OneOf,
     PathFromRoot,
+    Stored,
     full_match,
     is_model_key,
     is_served_name,
@@ -191,6 +192,12 @@ class WorkerGroup(Authored):
     members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
         description="one Standalone, or one Leader and its Workers")
 
+    @property
+    def by_rank(self) -> list[Member]:
+        """The member of each rank of one copy: the leader, then the Workers in file order."""
+        members = sorted(self.members, key=lambda member: member.role == "Worker")
+        return [member for member in members for _ in range(member.count or 1)]
+
 
 Workers = Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)]
 
@@ -237,6 +244,15 @@ class Restart(Authored):
     max: Annotated[int, Field(ge=0, le=1000)] = Field(
         5, description="restarts in a row, without ten minutes of readiness between them, before it stays down")
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
+
+
+class Lifecycle(Stored):
+    """How a replica is started and restarted, in seconds; not part of the spec hash."""
+
+    startup_timeout: float
+    scheduling_timeout: float
+    restart_max: int
+    restart_backoff: float
 
 
 WEIGHT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
+from fleetctl.documents.fleet import Lifecycle
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.record import Lifecycle
 from fleetctl.documents.weights import PlannedWeights, Ports, is_absent, is_zero
 
 WAITS_FOR_NODES = "WAITS_FOR_NODES"

@@ -11,18 +11,10 @@ from typing import Any
 from pydantic import Field
 
 from fleetctl.documents.base import Stored, Versioned
+from fleetctl.documents.fleet import Lifecycle
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.weights import is_absent
-
-
-class Lifecycle(Stored):
-    """How a replica is started and restarted, in seconds; not part of the spec hash."""
-
-    startup_timeout: float
-    scheduling_timeout: float
-    restart_max: int
-    restart_backoff: float
 
 
 class RecordedModel(Stored):

@@ -123,9 +123,6 @@ def with_shapes(document: Document, found: Mapping[Path, tuple[Document, str]]) 
     `found` = the document and the name of the shape by the path of the model or variant. The `shape` there is a name,
     or a mapping whose `workers` are merged over those of the shape.
     """
-    if not found:
-        return document
-
     def shaped(path: Path, keys: _Keys, user: _Placed) -> _Placed:
         if path not in found:
             return user
@@ -472,7 +469,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
             elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
                 # a suggestion among thousands of names takes milliseconds
                 problems.append(_unusable(user, name, list(shapes) if len(problems) < SUGGESTED else []))
-        merged.append(with_shapes(document, found))
+        merged.append(with_shapes(document, found) if found else document)
     if whole and total <= MAX_NODES:
         # an unused shape of a base may be for other fleets
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
@@ -482,21 +479,15 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
 
 
 def _users(document: Document) -> Iterator[tuple[Raw, str]]:
-    """Yield each model and variant that names a shape, with the name."""
+    """Yield each model and variant that names a shape, with the name; none if its `shape` is not valid."""
     for model in models(document):
         # a model with variants and a shape is a problem of its own
         for user in (*([] if "variants" in model.value else [model]), *model.items("variants")):
-            name = _used_by(user)
-            if name is not None:
-                yield user, name
-
-
-def _used_by(model: Raw) -> str | None:
-    """Return the name of the shape that a model uses; None if it uses none, or `shape` is not valid."""
-    use: Value = model.get("shape")
-    if isinstance(use, dict):
-        use = use.get("name") if use.keys() <= {"name", "workers"} else None
-    return use if isinstance(use, str) else None
+            use: Value = user.get("shape")
+            if isinstance(use, dict):
+                use = use.get("name") if use.keys() <= {"name", "workers"} else None
+            if isinstance(use, str):
+                yield user, use
 
 
 def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:

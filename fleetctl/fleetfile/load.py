@@ -120,7 +120,8 @@ def _resolved(pairs: Sequence[tuple[Document, FleetDocument]], found: _Found, fi
         found.add(known.problems)
     documents = tuple(document for document, _ in pairs)
     fleet = resolve(pairs, [source.about for source in files], house_rules, found.ordered(names), known)
-    found.add(check_alike(documents, fleet))
+    if any(model.variants for model in fleet.models):
+        found.add(check_alike(documents, fleet))
     ordered = found.ordered(names)
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)

@@ -58,7 +58,8 @@ IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 def check_model(model: Raw) -> Iterator[Problem]:
     """Yield the problems of one model, or shape, beyond the types of its values."""
     ways = alternatives(model)
-    yield from _variants(model)
+    if model.get("variants") is not None:
+        yield from _variants(model)
     for way in ways:
         yield from _check_way(model, way)
     groups = [group for way in ways for group in way.items("workers")]
@@ -81,7 +82,8 @@ def _check_way(model: Raw, way: Raw) -> Iterator[Problem]:
         yield from check_group(group)
         for member in group.items("members"):
             yield from check_references(member, in_variant=in_variant)
-            yield from check_weights(group, member)
+            if member.get("weights") is not None:
+                yield from check_weights(group, member)
             resources, engine = member.child("resources"), member.child("engine")
             for key in ("vram", "memory"):
                 written = resources.get(key) or 0
@@ -106,12 +108,11 @@ def _check_way(model: Raw, way: Raw) -> Iterator[Problem]:
 def _variants(model: Raw) -> Iterator[Problem]:
     """Yield the problems between the variants of a model, and between them and the model."""
     variants = list(model.items("variants"))
-    if model.get("variants") is not None:
-        for kind in ("workers", "shape"):
-            if kind in model.value:
-                what = "a shape" if kind == "shape" else kind
-                yield model.problem("FL094", f"a model has either variants or {what}, not both", key=kind, on_key=True,
-                                    allowed=f"{kind} in each variant")
+    for kind in ("workers", "shape"):
+        if kind in model.value:
+            what = "a shape" if kind == "shape" else kind
+            yield model.problem("FL094", f"a model has either variants or {what}, not both", key=kind, on_key=True,
+                                allowed=f"{kind} in each variant")
     for first, variant in repeated(variants, "name"):
         message = f'duplicate variant name "{variant.text("name")}"; the first is at {first.at("name")}'
         yield variant.problem("FL093", message, key="name")
@@ -411,9 +412,9 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the problems of `update`, in the defaults and in the models, which inherit from the defaults."""
     defaults = [root(document).child("spec").child("defaults").child("update") for document in documents]
     given = any(update.get("reload") for update in defaults)
-    for update in defaults:
+    for update in (update for update in defaults if update.value):
         yield from _reload(update, None, given=given)
-    for model in (model for document in documents for model in models(document)):
+    for model in (model for document in documents for model in models(document) if model.child("update").value):
         update = model.child("update")
         for way in alternatives(model):
             yield from _reload(update, way.get("workers"), given=given)

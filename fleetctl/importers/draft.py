@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from fleetctl.documents.fleet import ModelDefaults, Restart
+from fleetctl.documents.fleet import Lifecycle, ModelDefaults, Restart
 from fleetctl.documents.position import Path, Position
 from fleetctl.documents.quantity import AUTO, BINARY_UNITS, share_number
-from fleetctl.documents.record import Lifecycle
 
 Kind = Literal["lost", "changed", "todo"]
 _LAST_STEP = re.compile(r'(?:\["(?P<quoted>[^"]*)"\]|(?:^|\.)(?P<plain>[^.\["\]]+))(?P<indices>(?:\[\d+\])*)$')

@@ -14,7 +14,6 @@ from pydantic import ConfigDict, TypeAdapter
 from fleetctl.documents.engine import Stop
 from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.weights import by_rank
 
 if TYPE_CHECKING:
     from fleetctl.planner.live import ModelState
@@ -57,13 +56,13 @@ def actions_for(
     chosen = {replica.demand.option: replica.demand.model_in(models) for replica, _ in placed}
     lifecycles = {option: lifecycle_of(model) for option, model in chosen.items()}
     limits = {place: states[models[place].key].max_live(models[place]) for place in places}
-    warm = {place: states[models[place].key].not_hot_ids for place in places}
+    warm = {place: state.not_hot_ids for place in places if (state := states[models[place].key]).not_hot}
     stops: dict[tuple[Option, str], list[Stop | None]] = {}  # not from the spec: models may have equal hashes
     for option, model in chosen.items():
         for group in model.workers:
             for member in group.members:
                 if member.engine.stop:
-                    stops[option, group.name] = [ranked.engine.stop for ranked in by_rank(group)]
+                    stops[option, group.name] = [ranked.engine.stop for ranked in group.by_rank]
     cached = {(option, group.name) for option, model in chosen.items() for group in model.workers
               if any(member.engine.caches for member in group.members)}
     documents = []
@@ -73,7 +72,7 @@ def actions_for(
                            serves_caches=(option, assigned.seat.group) in cached)
                    for assigned in replica.assignments]
         documents.append(action_of(
-            chosen[option], "promote" if replica_id in warm[place] else "create", members,
+            chosen[option], "promote" if replica_id in warm.get(place, ()) else "create", members,
             lifecycle=lifecycles[option], replica_id=replica_id, wanted=limits[place]))
     return documents
 

@@ -45,7 +45,9 @@ class Unplaced:
         for place, demands in grouped((demand.place, demand) for demand in self.wanted).items():
             model = self.fleet.models[place]
             state = self.state.models[model.key]
-            short = still_missing(demands, model, state, self._created)
+            new = sum(self._created[demand.option] for demand in demands)
+            short = (still_missing(demands, model, state, self._created) if model.variants
+                     else demands[0].missing - new)
             if short <= 0:
                 continue
             if state.barred:
@@ -55,8 +57,8 @@ class Unplaced:
                                       no_remedy="" if state.claimed_by else resume))
                 continue
             found = folded(model, [(demand.variant, self._why(demand, short))
-                                   for demand in would_help(demands, model, state, self._created)])
-            new = sum(self._created[demand.option] for demand in demands)
+                                   for demand in would_help(demands, model, state, self._created)]
+                           ) if model.variants else self._why(demands[0], short)
             result.append(found if found.code in ("QUOTA", VARIANT_FULL) else needs_room(found, model, state, new))
         return result
 
@@ -73,7 +75,8 @@ class Unplaced:
                 return Blocked(model=key, replicas=short, code="QUOTA", message=self._totals.why(demand))
         if self.inquiry is not None and demand.place in self.no_room:
             no_room = self.tries.no_room.get(option, ())
-            shape, left = limits.narrowed(demand, no_room).shape, self._outranked(demand.priority).leave(demand)
+            shape = limits.narrowed(demand, no_room).shape
+            left = short if self.quotas.limit_nothing else self._outranked(demand.priority).leave(demand)
             blocked = self.inquiry.blocked(shape, short, demand.priority)
             if left < short:
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"

@@ -24,7 +24,6 @@ from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import (
     MOST_FETCHES,
     NodeFetch,
-    by_rank,
     domain_labels,
     variables_of,
     view_of,
@@ -64,7 +63,7 @@ def parts_of(model: ResolvedModel) -> list[WeightsPart]:
 
 def _all_parts(model: ResolvedModel) -> Iterator[WeightsPart]:
     for group in (group for one in model.alternatives for group in one.workers):
-        ranks = by_rank(group)
+        ranks = group.by_rank
         for rank, member in enumerate(ranks):
             if not member.weights:
                 continue

@@ -174,7 +174,7 @@ def find_limits(
     *, reloads: bool = False,
 ) -> Limits:
     """Return what the breaker allows of the demands, or of in-place updates with `reloads`."""
-    cooled = find_cooled(fleet, inventory, reloads=reloads)
+    cooled = find_cooled(fleet, inventory, reloads=reloads) if inventory.failures else None
     if not cooled:
         return Limits()
     most, why = dict[Option, int](), dict[Option, str]()

@@ -67,7 +67,8 @@ class ModelState:
 
         A replica with an unknown spec counts as current.
         """
-        return max(self.below_target(model), sum(self.below_minimum(model)))
+        below = self.below_target(model)
+        return max(below, sum(self.below_minimum(model))) if model.variants else below
 
     def below_target(self, model: ResolvedModel) -> int:
         """Return the number of replicas that the target still asks for, of whichever variant."""
@@ -75,17 +76,14 @@ class ModelState:
         return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
 
     def below_minimum(self, model: ResolvedModel) -> list[int]:
-        """Return how many replicas each variant lacks to its own minimum, preferred first; none without variants."""
-        return [max(0, one.least - have)
-                for one, have in zip(model.variants, self.live_of_each(model), strict=True)] if model.variants else []
+        """Return how many replicas each variant lacks to its own minimum, preferred first."""
+        return [max(0, one.least - have) for one, have in zip(model.variants, self.live_of_each(model), strict=True)]
 
     def live_of_each(self, model: ResolvedModel) -> list[int]:
-        """Return how many live replicas each variant has, outdated ones included; of the model itself without variants.
+        """Return how many live replicas each variant has, outdated ones included; none without variants.
 
         Replicas of a variant that the file no longer has count toward none.
         """
-        if not model.variants:
-            return [len(self.live)]
         counts = Counter(variant_of(model, replica) for replica in self.live)
         return [counts[place] for place in range(len(model.variants))]
 

@@ -35,7 +35,6 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, shape_as_set, spec_document
 from fleetctl.planner.actions import ACTIONS, actions_for
-from fleetctl.planner.breaker import alternatives_of
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import (
@@ -96,7 +95,7 @@ class _Draft:
     packed: WithinQuotas = field(init=False)
     no_room: Set[int] = frozenset()
     """The places of the models that found no room."""
-    tries: Tries = field(init=False)
+    tries: Tries = field(default_factory=Tries)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
     bound: int = 0
@@ -129,7 +128,8 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     Raises InventoryError if the inventory is not complete, UsageError if an option names an unknown model.
     """
     require_complete(inventory)
-    options = with_keys(options, fleet.labels)
+    if options.targets or options.excludes or options.selector:
+        options = with_keys(options, fleet.labels)
     if inventory.starts or any(model.engine_hash for model in fleet.models):
         from fleetctl.planner.weights import with_startup_times  # a file has neither starts nor, mostly, weights
 
@@ -153,7 +153,7 @@ def _compared(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) 
     if options.held_back:
         limits = limits.holding_back(
             one for one in wanted if (one.shape.key, one.model_in(fleet.models).variant) in options.held_back)
-    demands = [limits.narrowed(demand) for demand in wanted]
+    demands = [limits.narrowed(demand) for demand in wanted] if limits.avoided else wanted
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].barred)
     ledger = open_ledger(inventory, fleet.policies, state, counted_shapes(shapes), limits.closed, limits.cards)
     return _Draft(fleet, inventory, options, shapes, state, limits, Quotas(fleet, state), wanted, demands, allowed,
@@ -164,13 +164,14 @@ def _place(draft: _Draft) -> None:
     """Find the places of new replicas, within the quotas, and their ids."""
     limits, placer, quotas, start = draft.limits, draft.placer, draft.quotas, draft.ledger.mark()
     expected = expect(draft.fleet, draft.inventory, draft.state, draft.shapes)
-    on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
+    tries = limits.tries if limits.tried else ()
     draft.packed = packed = pack_within(
-        quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
+        quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=bool(tries)),
         lambda: placer.ledger.undo(start))
-    without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
-    draft.tries = try_nodes(
-        limits, without_room, packed.packing.placed, placer, lambda placed: quotas.keeps(placed).total() == len(placed))
+    if tries:  # for which the packing is on the ledger
+        without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
+        draft.tries = try_nodes(limits, without_room, packed.packing.placed, placer,
+                                lambda placed: quotas.keeps(placed).total() == len(placed))
     placed = [*packed.packing.placed, *draft.tries.placed]
     states = [draft.state.models[model.key] for model in draft.fleet.models]
     with_ids: Sequence[tuple[Placed, int | None]] = [(replica, None) for replica in placed]
@@ -182,15 +183,15 @@ def _place(draft: _Draft) -> None:
     ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
                     for replica, replica_id in with_ids]
-    draft.bound = packed.packing.bound + len(limits.tries)
-    draft.no_room = packed.no_room | _variants_without_room(draft)
+    draft.bound = packed.packing.bound + len(tries)
+    draft.no_room = packed.no_room
+    if any(model.variants for model in draft.fleet.models):
+        draft.no_room |= _variants_without_room(draft)
 
 
 def _variants_without_room(draft: _Draft) -> set[int]:
     """Return the places of the models of which all that was asked for is placed, but too few of one variant."""
     several = {key for key, shapes in draft.shapes.items() if len(shapes) > 1}
-    if not several:
-        return set()
     created, totals = draft.created_of_each, cache(lambda: draft.quotas.after(replica for replica, _ in draft.placed))
     found = set[int]()
     for place, demands in grouped((one.place, one) for one in draft.allowed if one.shape.key in several).items():
@@ -280,10 +281,11 @@ def _rows(
 ) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
-    created, reloaded = draft.created, Counter(reload["model"] for reload in reloads)
+    reloaded = Counter(reload["model"] for reload in reloads)
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
     blocked, of_each = {row.model: row for row in draft.blocked}, draft.created_of_each
+    created = Counter(place for place, _ in of_each.elements())
 
     def kept_off(model: ResolvedModel, place: int) -> str:
         texts = [limits.kept_off(one, (place, number), draft.inventory, taken[place])
@@ -295,7 +297,8 @@ def _rows(
                       in_place=in_place.get(model.key, ""), ready_in=ready_in.get(model.key, ""),
                       blocked=blocked.get(model.key), left_out=draft.options.left_out(model.key, model.labels),
                       avoided=kept_off(model, place) if place in taken else "",
-                      variants=variant_rows(model, draft.state.models[model.key], place, of_each))
+                      variants=variant_rows(model, draft.state.models[model.key], place, of_each)
+                      if model.variants else ())
             for place, model in enumerate(draft.fleet.models)]
 
 
@@ -328,8 +331,9 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
     rows = _rows(draft, reloads, in_place, ready_in)
     rows = floor.shown_in(rows) if floor else rows
+    running = sum(len(model.live) for model in state.models.values())
     drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
-                       {reload["reload"]["actorId"] for reload in reloads})
+                       {reload["reload"]["actorId"] for reload in reloads}) if running else []
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     acted_on = {(action["model"], action["specHash"]) for action in actions}
@@ -337,7 +341,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     policy = policy_findings(fleet, Doing(
         created=Counter(action["model"] for action in starts) + waiting, waiting=waiting.total(),
         new_gpus=sum(member["gpus"] for action in starts for member in action["members"])
-        + sum(replica.gpus for replica in draft.waiting), live=sum(len(model.live) for model in state.models.values())),
+        + sum(replica.gpus for replica in draft.waiting), live=running),
         force=options.force)
     plan = Plan(
         tool_version=facts.tool_version, expires_at=facts.expires_at,
@@ -352,7 +356,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             "prefetch": sum(floor.onto.values()) if floor else 0}),
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in alternatives_of(fleet) if (model.key, model.spec_hash) in acted_on},
+               for one in fleet.models for model in one.alternatives if (model.key, model.spec_hash) in acted_on},
         actions=ACTIONS.validate_python(actions),
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
@@ -453,8 +457,8 @@ def model_row(
     )
     paused = state.paused if state.pause and not blocked else ""
     return row.model_copy(update={"reason": "; ".join(
-        filter(None, (in_place, *_reason(row, model, state, blocked, left_out), variants_text(variants), ready_in,
-                      avoided, paused)))})
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out),
+                      variants_text(variants) if len(variants) > 1 else "", ready_in, avoided, paused)))})
 
 
 def _reason(

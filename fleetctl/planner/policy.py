@@ -50,8 +50,11 @@ def policy_findings(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> list[
     Findings that refuse the plan come before lifted ones, thresholds before rules.
     """
     acted_on = [model for model in fleet.models if doing.created.get(model.key)]
-    findings = [*_thresholds(fleet, doing, force=force), *_protected(fleet, doing, acted_on),
-                *_selectors(fleet, acted_on)]
+    findings = list(_thresholds(fleet, doing, force=force))
+    if fleet.policy.protected_models:
+        findings += _protected(fleet, doing, acted_on)
+    if fleet.policy.allowed_selectors is not None:
+        findings += _selectors(fleet, acted_on, fleet.policy.allowed_selectors)
     return sorted(findings, key=lambda finding: finding.lifted)
 
 
@@ -115,10 +118,9 @@ def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedMo
                            entry=fleet.policy.protected_models.index(pattern))
 
 
-def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:
-    allowed = fleet.policy.allowed_selectors
-    if allowed is None:
-        return
+def _selectors(
+    fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel], allowed: Mapping[str, Sequence[str]]
+) -> Iterator[PolicyFinding]:
     for model in acted_on:
         for key, expression in dict.fromkeys(term for one in model.alternatives for group in one.workers
                                              for member in group.members for term in member.node_selector.items()):

@@ -55,6 +55,7 @@ class Quotas:
 
     def __init__(self, fleet: ResolvedFleet, state: LiveState) -> None:
         self._fleet, self._state = fleet, state
+        self.limit_nothing = not fleet.policy.quotas
         self._quotas: list[_Usage] = []
         self._of: dict[str, list[int]] = {}
         for number, quota in enumerate(fleet.policy.quotas):
@@ -203,6 +204,11 @@ def pack_within(
     at_most: dict[int, int] = {}
     no_room: set[int] = set()
     rounds, gap, method = 0, 0, ""
+    if quotas.limit_nothing:
+        packing = packed(demands)
+        placed = Counter(one.demand.place for one in packing.placed)
+        return WithinQuotas(packing, demands, frozenset(
+            demand.place for demand in demands if placed[demand.place] < demand.missing))
     while True:
         asked = quotas.allowed(demands, at_most)
         packing = packed(asked)

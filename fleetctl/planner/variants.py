@@ -72,10 +72,8 @@ def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) 
 
 def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
                   ) -> int:
-    """Return how many replicas of one model are missing after a plan; `demands` = all of this model."""
+    """Return how many replicas of one model with variants are missing after a plan; `demands` = all of this model."""
     new = sum(created[demand.option] for demand in demands)
-    if not model.variants:
-        return demands[0].missing - new
     lacking = zip(demands, state.below_minimum(model), strict=True)
     return max(state.below_target(model) - new,
                sum(max(0, least - created[demand.option]) for demand, least in lacking))
@@ -94,8 +92,8 @@ def left_of(demands: Sequence[Demand], created: Counter[Option]) -> list[Demand]
 
 def would_help(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
                ) -> list[Demand]:
-    """Return those of a model's demands of which one more replica would be one less missing."""
-    if not model.variants or state.below_target(model) > sum(created[one.option] for one in demands):
+    """Return those of the demands of a model's variants of which one more replica would be one less missing."""
+    if state.below_target(model) > sum(created[one.option] for one in demands):
         return list(demands)
     least = state.below_minimum(model)
     return [demand for demand in demands if created[demand.option] < least[demand.variant]]
@@ -147,7 +145,10 @@ def _together(messages: Sequence[tuple[str, str]]) -> str:
 
 def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[ReplicaShape]) -> list[Expected]:
     """Return what else is expected of a model: what is missing as its first variant, and more of what runs."""
-    live, missing = state.live_of_each(model), state.to_create(model)
+    missing = state.to_create(model)
+    if not model.variants:
+        return [Expected(shapes[0], missing, max(model.replicas, len(state.live)))]
+    live = state.live_of_each(model)
     others = sum(live[1:])
     first = Expected(shapes[0], missing, max(model.replicas, len(state.live)) - others)
     return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
@@ -155,14 +156,13 @@ def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replic
 
 def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option]
                  ) -> list[VariantRow]:
-    """Return the row of each variant of a model; none without variants."""
+    """Return the row of each variant of a model."""
     return [VariantRow(name=one.variant, live=live, create=created[place, number], least=one.least, most=one.most)
-            for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))
-            ] if model.variants else []
+            for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))]
 
 
 def variants_text(rows: Sequence[VariantRow]) -> str:
-    """Return what runs and what is created as which variant: `h100: 2 live, +1; a100: +2`; empty for a single one."""
+    """Return what runs and what is created as which variant: `h100: 2 live, +1; a100: +2`."""
     parts = [(row.name, ", ".join(filter(None, (f"{row.live} live" if row.live else "",
                                                 f"+{row.create}" if row.create else "")))) for row in rows]
-    return "; ".join(f"{name}: {text}" for name, text in parts if text) if len(rows) > 1 else ""
+    return "; ".join(f"{name}: {text}" for name, text in parts if text)

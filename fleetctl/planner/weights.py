@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fleetctl.documents.base import span_text
-from fleetctl.documents.fleet import Member, WorkerGroup
+from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Start
 from fleetctl.documents.quantity import SHARE, format_bytes, format_seconds, grouped
 from fleetctl.documents.weights import Weights
@@ -51,13 +51,7 @@ def members_by_rank(model: ResolvedModel) -> dict[str, list[Member]]:
     """Return the members of a model by group and rank; empty if none has weights."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}
-    return {group.name: by_rank(group) for group in model.workers}
-
-
-def by_rank(group: WorkerGroup) -> list[Member]:
-    """Return the member of each rank of a group."""
-    members = sorted(group.members, key=lambda member: member.role == "Worker")
-    return [member for member in members for _ in range(member.count or 1)]
+    return {group.name: group.by_rank for group in model.workers}
 
 
 def domain_labels(shapes: Sequence[ReplicaShape]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from fleetctl.agent.report import (
 from fleetctl.agent.wire import in_parts
 from fleetctl.documents import fleet
 from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks
-from fleetctl.planner.weights import by_rank, variables_of
+from fleetctl.planner.weights import variables_of
 
 MEMBER = Member("main", 0, "Standalone", 0, "n1", "node-a", gpus=2_500, vram=7 << 30, log="x.log", supervisor="source",
                 engine=Engine(("serve",), env={"TOKEN": "hush-hush"}))
@@ -121,7 +121,7 @@ def test_a_plan_counts_the_ranks_of_a_member_as_its_engine_does() -> None:
     shape = [fleet.Member.model_validate({"role": role, "count": count, "resources": {"gpus": gpus},
                                           "engine": {"command": ["serve"]}})
              for role, count, gpus in (("Worker", 2, 4), ("Leader", None, 8), ("Worker", None, 0.5))]
-    gang = by_rank(fleet.WorkerGroup(name="main", members=shape))
+    gang = fleet.WorkerGroup(name="main", members=shape).by_rank
     members = [MEMBER._replace(rank=rank, gpus=one.resources.gpus) for rank, one in enumerate(gang)]
     planned = [variables_of({"model": "m", "replicaId": 0}, {"group": "main", "copy": 0, "rank": rank}, gang)
                for rank in range(4)]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, indented_json, plan_id, sha256_hex
+from fleetctl.documents.fleet import Lifecycle
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.loading import load_document
 from fleetctl.documents.plan import Hold
-from fleetctl.documents.record import Lifecycle
 from fleetctl.errors import DocumentError
 
 FRACTIONS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetctl.documents.fleet import Lifecycle
 from fleetctl.documents.quantity import (
     MAX_BYTES,
     MAX_SECONDS,
@@ -15,7 +16,6 @@ from fleetctl.documents.quantity import (
     parse_gpus,
     share_number,
 )
-from fleetctl.documents.record import Lifecycle
 from fleetctl.importers.draft import (
     authored_lifecycle,
     authored_resources,

@@ -73,7 +73,8 @@ def pack(
     first = None
     if few and all(demand.shape.spread is None for demand in wanted):
         first = room_pass.place(wanted, by_value=True)
-        if len(first) == count and levels_of(wanted, count_options(first)) == wanted_levels(wanted):
+        if len(first) == count and (not any(demand.variant for demand in wanted)
+                                    or levels_of(wanted, count_options(first)) == wanted_levels(wanted)):
             return Packing(first, count)
         ledger.undo(mark)
         if tells_cards_apart(ledger):

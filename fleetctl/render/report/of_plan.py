@@ -194,7 +194,7 @@ def _errors(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Find
     for refusal in plan.policy:
         yield Finding("warning" if refusal.lifted else "error", refusal.code, refusal.model or refusal.key,
                       refusal.message, refusal.source)
-    for altered in altered_policy(plan):
+    for altered in altered_policy(plan) if plan.change else ():
         key, (old, new) = f"spec.{altered.path}", values_of(altered)
         yield Finding("warning", "POLICY_CHANGED", key, f"{ALTERED}: {key}: {old} -> {new}", altered.new_source)
     for blocked in plan.blocked:
@@ -256,6 +256,7 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     starts = sorted(plan.starts, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     reloads = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)),
                 f"{one.reload.runs} -> {one.spec_hash}") for one in plan.reloads if one.reload]
+    loading = any(member.weights for action in plan.actions for member in action.members)
     reload_row = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
     new_warnings, warnings = (
         [[_file_warnings(plan, new=new)] for new in (True, False)] if plan.file_warnings else ((), ()))
@@ -268,13 +269,14 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
         of_change.append(Table("rollout", "After the merge", columns, (row,), rank=0, line="`{command}` {message}",
                                signs=("~",)))
     tables = (
-        *_policy(plan), *of_change, *new_warnings, *_models(plan),
+        *(_policy(plan) if plan.policy or plan.change else ()), *of_change, *new_warnings, *_models(plan),
         *place_tables(starts),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               limit=PLACES_SHOWN),
-        planned_weights([*starts, *plan.reloads]), planned_fetches(plan.prefetches),
-        *blocked_tables(plan.blocked), growth_table(plan.growth), *warnings, *_beside(plan))
+        *((planned_weights([*starts, *plan.reloads]), planned_fetches(plan.prefetches)) if loading else ()),
+        *(blocked_tables(plan.blocked) if plan.blocked else ()), *([growth_table(plan.growth)] if plan.growth else ()),
+        *warnings, *_beside(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 

@@ -88,11 +88,6 @@ class CardValues:
         return [Trait(0, UNKNOWN if price is None else order[price], rank_of[memory[number]], counts[number])
                 for number, price in zip(ledger.numbers, prices, strict=True)]
 
-    @property
-    def alike(self) -> bool:
-        """Whether nothing tells nodes with equal offers apart."""
-        return len(self.traits) <= 1
-
     def ranking(self, kind: Kind) -> Ranking | None:
         """Return how valuable the cards are that could hold a kind of member; None if they are of one kind."""
         claim, selector = kind
@@ -101,7 +96,8 @@ class CardValues:
         if selector not in self._present:
             self._present[selector] = frozenset([self.of_node[node] for node in self.ledger.selected(selector)])
         holding = [trait for trait in map(self.traits.__getitem__, self._present[selector])
-                   if trait.counts and self._may_hold(trait.by_memory, claim)]
+                   if trait.counts and (not claim.vram or (trait.by_memory != UNKNOWN
+                                                           and self._sizes[trait.by_memory][1] >= claim.vram))]
         by_memory = {trait.by_memory for trait in holding}
         ranks, found = self._by_price, {trait.by_price for trait in holding}
         if UNKNOWN in found:
@@ -109,9 +105,6 @@ class CardValues:
         if UNKNOWN in found or len(found) <= 1:
             return None
         return Ranking(ranks, self._share(claim, min(by_memory)))
-
-    def _may_hold(self, by_memory: int, claim: Claim) -> bool:
-        return not claim.vram or (by_memory != UNKNOWN and self._sizes[by_memory][1] >= claim.vram)
 
     def _share(self, claim: Claim, smallest: int) -> int:
         if claim.gpus or smallest == UNKNOWN:

@@ -161,7 +161,7 @@ class Placer:
         """Prepare for members with these selectors, so that nodes are not sorted again for each."""
         if self._buckets is None:
             values = self.values
-            self._buckets = Buckets(self.ledger, None if values.alike else values.of_node)
+            self._buckets = Buckets(self.ledger, values.of_node if len(values.traits) > 1 else None)
         self._buckets.expect(selectors)
         return self._buckets
 
