@@ -6,9 +6,11 @@ the same claim at the same priority are one `Ask`: their replicas are interchang
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from checker import Crowds, crowded_values
@@ -68,6 +70,8 @@ class Ask:
     """What a replica counts, in 1/10000 of a card; None = what it takes."""
     together: int | None = None
     """The missing replicas of all variants of its model; None = the model has no variants."""
+    priced: bool = False
+    """Its price counts: its model has a choice of variants, and each node that could hold a member has a price."""
 
     @property
     def counts(self) -> int:
@@ -94,6 +98,8 @@ class Question:
     asks: tuple[Ask, ...]
     nodes: tuple[SimNode, ...]
     live: dict[str, int]
+    price: dict[tuple[Want, str], int] = field(default_factory=dict)
+    """What a member of a priced ask costs, by node id, in steps of which the dearest one has 100,000 or fewer."""
 
     @property
     def priorities(self) -> list[int]:
@@ -124,7 +130,51 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
         ))
     varied = [ask for model in fleet.models if model.variants
               for ask in _variant_asks(model, live[model.key], inventory, nodes, crowds)]
-    return Question((*asks, *varied), nodes, live)
+    return _with_prices(Question((*asks, *varied), nodes, live), fleet)
+
+
+STEPS = 100_000
+
+
+def _with_prices(question: Question, fleet: ResolvedFleet) -> Question:
+    """Set the prices of members, if they decide between variants."""
+    price_of = {node.node.id: _node_price(fleet, node) for node in question.nodes}
+    choice = {key for key, count in Counter(ask.keys for ask in question.asks if ask.together is not None).items()
+              if count > 1}
+    shares = {key: {(want, node.node.id): share for ask in question.asks if ask.keys == key for gang in ask.gangs
+                    for want, _ in gang.parts for node in question.nodes if allowed(want, node)
+                    if (share := _share(want, node, fleet))} for key in choice}
+    counted = {key: found for key, found in shares.items() if all(price_of[node] is not None for _, node in found)}
+    exact = {where: share * (price_of[where[1]] or 0) for found in counted.values() for where, share in found.items()}
+    dearest = max(exact.values(), default=Fraction(0))
+    if not dearest:
+        return question
+    step = math.ceil(dearest / STEPS)
+    return replace(question, price={where: round(price / step) for where, price in exact.items()},
+                   asks=tuple(replace(ask, priced=ask.keys in counted) for ask in question.asks))
+
+
+def _node_price(fleet: ResolvedFleet, node: SimNode) -> Fraction | None:
+    """In millionths, as the last entry that selects the node says."""
+    found = None
+    for policy in fleet.policies:
+        if policy.price is not None and selects(policy.selector, labels_of(node)):
+            found = Fraction(policy.price)
+    return found
+
+
+def _share(want: Want, node: SimNode, fleet: ResolvedFleet) -> Fraction:
+    """The share of a node that a member would take; 0 if it takes none, or if the node is too small for it."""
+    total = node.node.resources.total
+    if not total.gpu:
+        fits = not (want.gpus or want.vram) and want.cpus <= total.cpu * 10_000
+        return Fraction(want.cpus, round(total.cpu * 10_000)) if fits and total.cpu else Fraction(0)
+    largest = max((card.memory or 0 for card in node.cards), default=0)
+    gpus = want.gpus or (min(10_000, -(-want.vram * 10_000 // largest)) if want.vram and largest else
+                         10_000 if want.vram else 0)
+    if gpus > total.gpu * 10_000 or (largest and want.vram > largest):
+        return Fraction(0)
+    return Fraction(gpus, round(total.gpu * 10_000))
 
 
 def _variant_asks(
