@@ -25,8 +25,11 @@ from fleetctl.planner.placement.policies import policy_of
 
 NAMED = 5
 """The most nodes without a price that a plan names."""
-STEPS = 100_000
-"""Where prices decide, the dearest member costs about as many steps, and the rest is rounded to whole ones."""
+STEPS = 10_000
+"""Where prices decide, the dearest card costs at most so many steps, and what each card costs is rounded to whole ones.
+
+So a solver can tell the price of a fleet of thousands of cards from the next one.
+"""
 UNKNOWN = Amounts()
 Taken = tuple[LedgerNode, Claim]
 """What a member claims on its node."""
@@ -64,18 +67,17 @@ def prices_between(demands: Sequence[Demand], ledger: Ledger) -> PriceTable | No
             if selector not in present:
                 present[selector] = {of_node[node] for node in ledger.selected(selector)}
             found.setdefault(demand.shape.key, set()).add(kind)
-            for price, size in (tariffs[number] for number in present[selector]):
-                if not size.may_hold(claim):
-                    continue
-                if price is None:
-                    unknown.add(demand.shape.key)
-                else:
-                    dearest = max(dearest, price * size.share(claim))
+            for tariff in (tariffs[number] for number in present[selector]):
+                if tariff.size.may_hold(claim):
+                    dearest = max(dearest, tariff.of_one)
+                    if tariff.price is None:
+                        unknown.add(demand.shape.key)
     counted = found.keys() - unknown
     if not counted or not dearest:
         return None
     kinds = frozenset[Kind]().union(*(found[key] for key in counted))
-    return PriceTable(frozenset(counted), kinds, of_node, tariffs, -(-dearest // STEPS))
+    steps = [round(tariff.of_one * STEPS / dearest) for tariff in tariffs]
+    return PriceTable(frozenset(counted), kinds, of_node, [tariff.size for tariff in tariffs], steps)
 
 
 def plan_price(

@@ -6,7 +6,6 @@ the same claim at the same priority are one `Ask`: their replicas are interchang
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -99,7 +98,7 @@ class Question:
     nodes: tuple[SimNode, ...]
     live: dict[str, int]
     price: dict[tuple[Want, str], int] = field(default_factory=dict)
-    """What a member of a priced ask costs, by node id, in steps of which the dearest one has 100,000 or fewer."""
+    """What a member of a priced ask costs, by node id, in 1/10000 of steps; the dearest card costs 10,000 of them."""
 
     @property
     def priorities(self) -> list[int]:
@@ -133,7 +132,7 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
     return _with_prices(Question((*asks, *varied), nodes, live), fleet)
 
 
-STEPS = 100_000
+STEPS = 10_000
 
 
 def _with_prices(question: Question, fleet: ResolvedFleet) -> Question:
@@ -141,16 +140,19 @@ def _with_prices(question: Question, fleet: ResolvedFleet) -> Question:
     price_of = {node.node.id: _node_price(fleet, node) for node in question.nodes}
     choice = {key for key, count in Counter(ask.keys for ask in question.asks if ask.together is not None).items()
               if count > 1}
-    shares = {key: {(want, node.node.id): share for ask in question.asks if ask.keys == key for gang in ask.gangs
-                    for want, _ in gang.parts for node in question.nodes if allowed(want, node)
-                    if (share := _share(want, node, fleet))} for key in choice}
-    counted = {key: found for key, found in shares.items() if all(price_of[node] is not None for _, node in found)}
-    exact = {where: share * (price_of[where[1]] or 0) for found in counted.values() for where, share in found.items()}
-    dearest = max(exact.values(), default=Fraction(0))
+    taken = {key: {(want, node.node.id): amount for ask in question.asks if ask.keys == key for gang in ask.gangs
+                   for want, _ in gang.parts for node in question.nodes if allowed(want, node)
+                   if (amount := _taken(want, node))} for key in choice}
+    of_one = {node.node.id: None if (price := price_of[node.node.id]) is None else
+              price / Fraction(node.node.resources.total.gpu or node.node.resources.total.cpu or 1)
+              for node in question.nodes}
+    dearest = max((of_one[node] or 0 for found in taken.values() for _, node in found), default=0)
+    counted = {key: found for key, found in taken.items() if all(of_one[node] is not None for _, node in found)}
     if not dearest:
         return question
-    step = math.ceil(dearest / STEPS)
-    return replace(question, price={where: round(price / step) for where, price in exact.items()},
+    price = {(want, node): round((of_one[node] or 0) * STEPS / dearest) * amount
+             for found in counted.values() for (want, node), amount in found.items()}
+    return replace(question, price=price,
                    asks=tuple(replace(ask, priced=ask.keys in counted) for ask in question.asks))
 
 
@@ -163,18 +165,15 @@ def _node_price(fleet: ResolvedFleet, node: SimNode) -> Fraction | None:
     return found
 
 
-def _share(want: Want, node: SimNode, fleet: ResolvedFleet) -> Fraction:
-    """The share of a node that a member would take; 0 if it takes none, or if the node is too small for it."""
+def _taken(want: Want, node: SimNode) -> int:
+    """The cards, or the CPUs of a node without any, that a member would take; 0 if the node is too small for it."""
     total = node.node.resources.total
     if not total.gpu:
-        fits = not (want.gpus or want.vram) and want.cpus <= total.cpu * 10_000
-        return Fraction(want.cpus, round(total.cpu * 10_000)) if fits and total.cpu else Fraction(0)
+        return 0 if want.gpus or want.vram or want.cpus > total.cpu * 10_000 else want.cpus
     largest = max((card.memory or 0 for card in node.cards), default=0)
     gpus = want.gpus or (min(10_000, -(-want.vram * 10_000 // largest)) if want.vram and largest else
                          10_000 if want.vram else 0)
-    if gpus > total.gpu * 10_000 or (largest and want.vram > largest):
-        return Fraction(0)
-    return Fraction(gpus, round(total.gpu * 10_000))
+    return 0 if gpus > total.gpu * 10_000 or (largest and want.vram > largest) else gpus
 
 
 def _variant_asks(

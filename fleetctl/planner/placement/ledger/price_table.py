@@ -7,10 +7,11 @@ The share of a node that a member takes is that of its cards; only on a node wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim, Kind
 
 NOTHING = Fraction(0)
@@ -23,11 +24,18 @@ class NodeSize(NamedTuple):
     cpus: int
     card: int
 
+    @property
+    def total(self) -> int:
+        """The cards, or the CPUs if it has none."""
+        return self.cards or self.cpus
+
+    def taken(self, claim: Claim) -> int:
+        """Return what a claim takes of the total."""
+        return max(0, min(claim.share_on(self.card) if self.cards else claim.cpus, self.total))
+
     def share(self, claim: Claim) -> Fraction:
         """Return the share of a node that a claim takes, between 0 and 1."""
-        total = self.cards or self.cpus
-        taken = claim.share_on(self.card) if self.cards else claim.cpus
-        return Fraction(max(0, min(taken, total)), total) if total else NOTHING
+        return Fraction(self.taken(claim), self.total) if self.total else NOTHING
 
     def may_hold(self, claim: Claim) -> bool:
         """Return whether a node of this size could hold a member that takes a share of it."""
@@ -42,10 +50,19 @@ class Tariff(NamedTuple):
     price: int | None
     size: NodeSize
 
+    @property
+    def of_one(self) -> Fraction:
+        """The price of one card, or of one CPU if there are none."""
+        return Fraction((self.price or 0) * SHARE, self.size.total) if self.size.total else NOTHING
+
 
 @dataclass(frozen=True)
 class PriceTable:
-    """What members cost, in whole steps. Claims may be those of a reduced problem."""
+    """What members cost, in 1/10000 of the steps in which a card costs whole numbers.
+
+    Rounded is what a card costs, not a member: replicas that take equal cards then cost the same, however many members
+    they have. Claims may be those of a reduced problem.
+    """
 
     models: frozenset[str]
     """The keys of the models whose prices count."""
@@ -53,23 +70,19 @@ class PriceTable:
     """The kinds of their members."""
     of_node: Sequence[int]
     """By node: the number of its tariff. Nodes with equal numbers cost the same."""
-    tariffs: Sequence[Tariff]
-    step: int
-    """In 1/10^6 an hour."""
-    _known: dict[tuple[Claim, int], int] = field(default_factory=dict)
+    sizes: Sequence[NodeSize]
+    """By tariff."""
+    steps: Sequence[int]
+    """By tariff: what a card costs, or a CPU of nodes without cards."""
 
     def at(self, claim: Claim, tariff: int) -> int:
         """Return what a member costs on nodes with this tariff."""
-        cost = self._known.get((claim, tariff))
-        if cost is None:
-            price, size = self.tariffs[tariff]
-            cost = self._known[claim, tariff] = round((price or 0) * size.share(claim) / self.step)
-        return cost
+        return self.steps[tariff] * self.sizes[tariff].taken(claim)
 
     def least_at(self, kind: Kind, nodes: Iterable[int]) -> int:
         """Return what a member costs at least on some nodes."""
         return min((self.at(kind[0], tariff) for tariff in {self.of_node[node] for node in nodes}
-                    if self.tariffs[tariff].size.may_hold(kind[0])), default=0)
+                    if self.sizes[tariff].may_hold(kind[0])), default=0)
 
     @property
     def by_cpus(self) -> bool:
