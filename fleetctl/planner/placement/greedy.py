@@ -11,9 +11,12 @@ known here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import partial
+from operator import itemgetter
 
+from fleetctl.documents.quantity import grouped
 from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed, cheapest_first
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -29,24 +32,21 @@ def pack_greedily(
     """Place as much as fits in one pass, priority by priority, scarce members first; the result stays taken.
 
     A model with variants tries them one after another, the cheapest first, when it is the turn of the one with most
-    nodes; with `apart` each of its variants has a turn of its own. `limits` = the most replicas of each class of
-    demand.
+    nodes; with `apart` each of its variants has a turn of its own. Where prices decide, each replica takes the variant
+    that is cheapest by then. `limits` = the most replicas of each class of demand.
     """
     placer.expect([selector for _, selector in wanted.kinds])
-
-    def fewest_nodes_first(demand: DemandClass) -> tuple[int, ...]:
-        claims = [wanted.kinds[kind][0] for kind in demand.members()]
-        return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
-                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
-                -max(claim.cpus for claim in claims), -demand.shape.size)
 
     most = None if limits is None else Counter(
         demand.option for alike, count in zip(wanted.demands, limits, strict=True) for demand in alike.in_turn(count))
     missing = Missing((demand for alike in wanted.demands for demand in alike.demands), most)
     together = wanted.has_variants and not apart
     result, taken = list[Placed](), Counter[Option]()
+    priced = _priced_ways(wanted, placer) if together else {}
 
-    def place(demand: Demand, count: int) -> bool:
+    def place(demand: Demand, count: int, *, as_it_is: bool = False) -> bool:
+        if demand.place in priced and not as_it_is:
+            return _place_cheapest(priced[demand.place], count, placer, missing, partial(place, as_it_is=True))
         count = min(count, missing.of(demand))
         new = list(place_some(demand, count, placer)) if count > 0 else []
         if new:
@@ -56,20 +56,55 @@ def pack_greedily(
         return bool(new)
 
     for priority in wanted.priorities:
-        classes = sorted((alike for alike in wanted.demands if alike.priority == priority), key=fewest_nodes_first)
+        classes = sorted((alike for alike in wanted.demands if alike.priority == priority),
+                         key=lambda alike: _fewest_nodes_first(alike, wanted, placer))
         demands = [demand for alike in classes for demand in alike.demands]
         if together:
             turn = {demand.place: number for number, demand in enumerate(demands)}
             demands = sorted(demands, key=lambda demand: (turn[demand.place], *cheapest_first(demand)))
         served, with_least = set[int](), [demand for demand in demands if demand.least]
         for demand in (*with_least, *demands):  # a first replica of each model without any, then the others
-            if demand.live == 0 and demand.place not in served and place(demand, 1):
+            if demand.live == 0 and demand.place not in served and place(demand, 1, as_it_is=demand.least > 0):
                 served.add(demand.place)
         for demand in with_least:
-            place(demand, demand.least - taken[demand.option])
+            place(demand, demand.least - taken[demand.option], as_it_is=True)
         for demand in demands:
             place(demand, demand.missing)
     return result
+
+
+def _fewest_nodes_first(demand: DemandClass, wanted: WantedClasses, placer: Placer) -> tuple[int, ...]:
+    claims = [wanted.kinds[kind][0] for kind in demand.members()]
+    return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
+            -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
+            -max(claim.cpus for claim in claims), -demand.shape.size)
+
+
+def _priced_ways(wanted: WantedClasses, placer: Placer) -> dict[int, list[Demand]]:
+    """Return the demands of each model for which prices decide between variants, by its place."""
+    prices = placer.ledger.prices
+    return {} if prices is None else grouped(
+        (demand.place, demand) for alike in wanted.demands for demand in alike.demands
+        if demand.shape.key in prices.models)
+
+
+def _place_cheapest(
+    ways: Sequence[Demand], count: int, placer: Placer, missing: Missing, place: Callable[[Demand, int], bool]
+) -> bool:
+    """Place replicas of one model, each as the variant that is cheapest by then; return whether any was placed."""
+    placed, left = 0, list(ways)
+    while placed < count:
+        left = [way for way in left if missing.of(way) > 0]
+        priced = [((way.shape.gpu_units, price, way.variant), way) for way in left
+                  if (price := placer.least_price(way.shape)) is not None]
+        if not priced:
+            break
+        _, best = min(priced, key=itemgetter(0))
+        if place(best, 1):
+            placed += 1
+        else:
+            left.remove(best)
+    return placed > 0
 
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:

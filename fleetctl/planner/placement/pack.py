@@ -26,6 +26,7 @@ from fleetctl.planner.placement.objective import (
     levels_of,
     proper,
     score,
+    total_price,
     wanted_levels,
 )
 from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
@@ -67,14 +68,21 @@ def pack(
     if not wanted:
         return Packing([], 0)
     ledger = placer.ledger
+    ledger.prices = None
+    if any(demand.variant for demand in wanted) and any(node.policy.price is not None for node in ledger.nodes):
+        from fleetctl.planner.placement.prices import prices_between
+
+        ledger.prices = prices_between(wanted, ledger)
     mark, room_pass = ledger.mark(), _RoomPass(ledger, expected)
     count = count_missing(wanted)
     few = bool(expected) and count <= FEW
     first = None
     if few and all(demand.shape.spread is None for demand in wanted):
         first = room_pass.place(wanted, by_value=True)
-        if len(first) == count and (not any(demand.variant for demand in wanted)
-                                    or levels_of(wanted, count_options(first)) == wanted_levels(wanted)):
+        price = 0 if ledger.prices is None else total_price(first, ledger.prices)
+        if len(first) == count and (
+                not any(demand.variant for demand in wanted)
+                or levels_of(wanted, count_options(first), price) == wanted_levels(wanted, ledger)):
             return Packing(first, count)
         ledger.undo(mark)
         if tells_cards_apart(ledger):
@@ -124,7 +132,9 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, room_pass: _Room
                        most=None if counts[option] == of_model[demand.place] else counts[option])
                for option, demand in demand_of.items()]
     again = room_pass.place(demands, by_value=True)
-    if len(again) == len(placed) and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
+    prices = ledger.prices
+    dearer = prices is not None and total_price(again, prices) > total_price(placed, prices)
+    if len(again) == len(placed) and not dearer and score(again, (), crowding(demands, ledger), 0, ledger) >= before:
         return [replica._replace(demand=demand_of[replica.demand.option]) for replica in again]
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
@@ -199,7 +209,7 @@ class _Search:
         self.has_variants = problem.has_variants
         self.best: list[Placed] = []
         self.levels: Levels = ()
-        self.ceiling = wanted_levels(wanted)
+        self.ceiling = wanted_levels(wanted, ledger)
         self.placer, self.opening = Placer(ledger), list(ledger.numbers)
         spread = any(demand.shape.spread is not None for demand in wanted)
         self.spreading = Placer(ledger, spread_first=True) if spread else None

@@ -8,13 +8,13 @@ of placements, so equal input gives equal plans on any machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed
 from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, levels_of
+from fleetctl.planner.placement.objective import Levels, levels_of, total_price
 
 FORGET = 16
 """Steps after which the list of nodes with free GPUs is computed again."""
@@ -41,8 +41,8 @@ class _Walk:
     def __init__(self, demands: Sequence[Demand], placer: Placer, packing: MovablePacking) -> None:
         self.demands, self.placer, self.packing = demands, placer, packing
         self.missing = Missing(demands)
-        self.counts = Counter[Option]()
-        self._count(packing.placed.values(), 1)
+        self.counts, self.price = Counter[Option](), 0
+        self._count([*packing.placed.values()], 1)
         self.levels = self._levels()
         self.gaps: dict[Selector, list[int]] = {}
         self.steps, self.age, self.state = 0, 0, 20_000_303
@@ -72,13 +72,15 @@ class _Walk:
         self.levels = levels
         self.packing.accept(lifted, added)
 
-    def _count(self, replicas: Iterable[Placed], times: int) -> None:
+    def _count(self, replicas: Sequence[Placed], times: int) -> None:
+        if (prices := self.placer.ledger.prices) is not None:
+            self.price += times * total_price(replicas, prices)
         for replica in replicas:
             self.counts[replica.demand.option] += times
             self.missing.take(replica.demand, times)
 
     def _levels(self) -> Levels:
-        return levels_of(self.demands, self.counts)
+        return levels_of(self.demands, self.counts, self.price)
 
     def _draw(self, below: int) -> int:
         """Return the next number of a fixed sequence, less than `below` (Lehmer 1951; Park and Miller's constants)."""

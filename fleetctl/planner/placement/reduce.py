@@ -66,6 +66,8 @@ def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProble
     offers = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
     ledger = true.copied(offers={index: offers[number] for index, number in enumerate(true.numbers)})
     kinds = _reduced_kinds(problem, possible, kept, ledger)
+    if ledger.prices is not None:
+        ledger.prices = ledger.prices.with_kinds(kinds)
     reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
     return ReducedProblem(ledger, reduced, {demand.option: demand for demand in demands})
 
@@ -85,8 +87,10 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
             shares = shares or in_use
             short = claim.vram * cards.share > claim.gpus * np.maximum(cards.vram, 0)
             shares = shares or bool(np.bincount(cards.node[short], minlength=nodes)[here].any())
+    prices = problem.ledger.prices
+    by_cpus = prices is not None and prices.by_cpus
     return Kept(
-        _may_run_out([claim.cpus for claim in claims], tally.cpus, problem, tally, possible),
+        by_cpus or _may_run_out([claim.cpus for claim in claims], tally.cpus, problem, tally, possible),
         _may_run_out([claim.memory for claim in claims], tally.memory, problem, tally, possible), whole, shares,
     )
 

@@ -16,7 +16,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
 from fleetctl.planner.placement.ledger.ledger import Value
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import crowding
+from fleetctl.planner.placement.objective import crowding, total_price
 
 SWAPS = 24
 """The most nodes tried for one replica."""
@@ -89,7 +89,9 @@ class _Mover:
                 if again is None:
                     break
                 added.append(again)
-        if len(added) == len(lifted) and crowding(demands, ledger) < before:
+        prices = ledger.prices
+        dearer = prices is not None and total_price(added, prices) > total_price(lifted, prices)
+        if len(added) == len(lifted) and not dearer and crowding(demands, ledger) < before:
             self.packing.accept(lifted, added)
             return True
         ledger.undo(mark)

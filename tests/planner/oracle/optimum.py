@@ -36,7 +36,8 @@ class Optimum:
     levels: dict[int, Level]
     proven: bool
     cost: tuple[int, ...] = ()
-    """Of the choice of variants, if there is one: the GPU share taken, and the sum of places in order of preference."""
+    """Of the choice of variants, if there is one: the GPU share taken, the price of replicas of models with a choice,
+    and the sum of places in order of preference."""
 
     @property
     def vector(self) -> tuple[int, ...]:
@@ -61,13 +62,27 @@ class _Counted:
     values: dict[str, list[Any]]
 
 
+@dataclass
+class _Standing:
+    """The variables of members on each node, and of those whose prices count: price, number of members, its limit."""
+
+    on_node: list[dict[Want, list[Any]]]
+    priced: list[tuple[int, Any, int]]
+
+    def add(self, question: Question, ask: Ask, want: Want, place: int, members: Any, room: int) -> None:
+        self.on_node[place].setdefault(want, []).append(members)
+        price = question.price.get((want, question.nodes[place].node.id), 0) if ask.priced else 0
+        if price:
+            self.priced.append((price, members, room))
+
+
 def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
     """Return the lexicographic optimum, or the best found within CP-SAT's deterministic time."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    counted = _state(model, question)
-    stages = _stages(counted, question.priorities)
+    counted, standing = _state(model, question)
+    stages = _stages(counted, standing, question.priorities)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
@@ -86,7 +101,9 @@ def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
             model.add(value >= solver.value(value))
     made = [(one.ask, values[one.replicas.index]) for one in counted]
     varied = any(ask.variant for ask, _ in made)
-    cost = (sum(ask.units * count for ask, count in made), sum(ask.variant * count for ask, count in made))
+    cost = (sum(ask.units * count for ask, count in made),
+            sum(price * values[members.index] for price, members, _ in standing.priced),
+            sum(ask.variant * count for ask, count in made))
     return Optimum({priority: level_of(made, priority) for priority in question.priorities}, proven,
                    cost if varied else ())
 
@@ -106,7 +123,7 @@ def level_of(made: list[tuple[Ask, int]], priority: int) -> Level:
                  sum(ask.counts * replicas for ask, replicas in level), sum(replicas for _, replicas in level))
 
 
-def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, int]]:
+def _stages(counted: list[_Counted], standing: _Standing, priorities: list[int]) -> list[tuple[Any, int]]:
     """Return the objectives in order, each with an upper bound."""
     stages: list[tuple[Any, int]] = []
     for priority in priorities:
@@ -119,11 +136,19 @@ def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, i
             (sum(one.replicas for one in level), sum(one.ask.missing for one in level)),
         ]
     if any(one.ask.variant for one in counted):  # how many replicas there are is known by now
-        for cost in ({one.ask: one.ask.units for one in counted}, {one.ask: one.ask.variant for one in counted}):
-            unit, most = gcd(*cost.values()) or 1, max(cost.values())
-            stages.append((sum((most - cost[one.ask]) // unit * one.replicas for one in counted),
-                           sum((most - cost[one.ask]) // unit * one.ask.missing for one in counted)))
+        unit = gcd(*(price for price, _, _ in standing.priced)) or 1
+        dearest = sum(price // unit * room for price, _, room in standing.priced)
+        stages += [_saved(counted, {one.ask: one.ask.units for one in counted}),
+                   (dearest - sum(price // unit * members for price, members, _ in standing.priced), dearest),
+                   _saved(counted, {one.ask: one.ask.variant for one in counted})]
     return [(value, most) for value, most in stages if most]
+
+
+def _saved(counted: list[_Counted], cost: dict[Ask, int]) -> tuple[Any, int]:
+    """Return what the choice of variants saves against the worst one, and an upper bound."""
+    unit, most = gcd(*cost.values()) or 1, max(cost.values())
+    return (sum((most - cost[one.ask]) // unit * one.replicas for one in counted),
+            sum((most - cost[one.ask]) // unit * one.ask.missing for one in counted))
 
 
 def _together(stages: list[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
@@ -139,10 +164,10 @@ def _together(stages: list[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
     return groups
 
 
-def _state(model: Any, question: Question) -> list[_Counted]:
+def _state(model: Any, question: Question) -> tuple[list[_Counted], _Standing]:
     vram = any(want.vram for ask in question.asks for gang in ask.gangs for want, _ in gang.parts)
     cards = [card_classes(node, vram_matters=vram) for node in question.nodes]
-    standing: list[dict[Want, list[Any]]] = [{} for _ in question.nodes]
+    standing = _Standing([{} for _ in question.nodes], [])
     counted = []
     for ask in question.asks:
         replicas = model.new_int_var(0, ask.missing, "")
@@ -162,9 +187,9 @@ def _state(model: Any, question: Question) -> list[_Counted]:
                 model.add(sum(one.values[value]) <= room)
     for key in {one.ask.keys for one in counted if one.ask.together is not None}:
         _share(model, question, [one for one in counted if one.ask.keys == key])
-    for node, members, classes in zip(question.nodes, standing, cards, strict=True):
+    for node, members, classes in zip(question.nodes, standing.on_node, cards, strict=True):
         _node_rows(model, node, members, classes)
-    return counted
+    return counted, standing
 
 
 def _share(model: Any, question: Question, variants: list[_Counted]) -> None:
@@ -181,7 +206,7 @@ def _share(model: Any, question: Question, variants: list[_Counted]) -> None:
 
 
 def _place(
-    model: Any, question: Question, ask: Ask, most: int, replicas: Any, standing: list[dict[Want, list[Any]]],
+    model: Any, question: Question, ask: Ask, most: int, replicas: Any, standing: _Standing,
     cards: list[Counter[CardClass]],
 ) -> dict[int, list[Any]]:
     """Add the members of up to `most` replicas; returns the terms that count the members on each node."""
@@ -204,7 +229,7 @@ def _place(
                     room = _room(want, question.nodes[place], cards[place], most * gang.copies * count)
                     if room > 0:
                         members.append(model.new_int_var(0, room, ""))
-                        standing[place].setdefault(want, []).append(members[-1])
+                        standing.add(question, ask, want, place, members[-1], room)
                         here.setdefault(place, []).append(members[-1])
                 model.add(sum(members) == count * number)
             for place, members in here.items():
@@ -249,7 +274,7 @@ def _cap(model: Any, question: Question, ask: Ask, where: dict[int, list[Any]]) 
 
 
 def _one_by_one(
-    model: Any, question: Question, ask: Ask, replicas: Any, standing: list[dict[Want, list[Any]]],
+    model: Any, question: Question, ask: Ask, replicas: Any, standing: _Standing,
     cards: list[Counter[CardClass]],
 ) -> tuple[dict[int, list[Any]], dict[str, list[Any]]]:
     """Place replica by replica: a replica takes one slot per node, whatever its number of members there."""

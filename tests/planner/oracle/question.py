@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from checker import Crowds, crowded_values
@@ -68,6 +69,8 @@ class Ask:
     """What a replica counts, in 1/10000 of a card; None = what it takes."""
     together: int | None = None
     """The missing replicas of all variants of its model; None = the model has no variants."""
+    priced: bool = False
+    """Its price counts: its model has a choice of variants, and each node that could hold a member has a price."""
 
     @property
     def counts(self) -> int:
@@ -94,6 +97,8 @@ class Question:
     asks: tuple[Ask, ...]
     nodes: tuple[SimNode, ...]
     live: dict[str, int]
+    price: dict[tuple[Want, str], int] = field(default_factory=dict)
+    """What a member of a priced ask costs, by node id, in 1/10000 of steps; the dearest card costs 10,000 of them."""
 
     @property
     def priorities(self) -> list[int]:
@@ -124,7 +129,51 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
         ))
     varied = [ask for model in fleet.models if model.variants
               for ask in _variant_asks(model, live[model.key], inventory, nodes, crowds)]
-    return Question((*asks, *varied), nodes, live)
+    return _with_prices(Question((*asks, *varied), nodes, live), fleet)
+
+
+STEPS = 10_000
+
+
+def _with_prices(question: Question, fleet: ResolvedFleet) -> Question:
+    """Set the prices of members, if they decide between variants."""
+    price_of = {node.node.id: _node_price(fleet, node) for node in question.nodes}
+    choice = {key for key, count in Counter(ask.keys for ask in question.asks if ask.together is not None).items()
+              if count > 1}
+    taken = {key: {(want, node.node.id): amount for ask in question.asks if ask.keys == key for gang in ask.gangs
+                   for want, _ in gang.parts for node in question.nodes if allowed(want, node)
+                   if (amount := _taken(want, node))} for key in choice}
+    of_one = {node.node.id: None if (price := price_of[node.node.id]) is None else
+              price / Fraction(node.node.resources.total.gpu or node.node.resources.total.cpu or 1)
+              for node in question.nodes}
+    dearest = max((of_one[node] or 0 for found in taken.values() for _, node in found), default=0)
+    counted = {key: found for key, found in taken.items() if all(of_one[node] is not None for _, node in found)}
+    if not dearest:
+        return question
+    price = {(want, node): round((of_one[node] or 0) * STEPS / dearest) * amount
+             for found in counted.values() for (want, node), amount in found.items()}
+    return replace(question, price=price,
+                   asks=tuple(replace(ask, priced=ask.keys in counted) for ask in question.asks))
+
+
+def _node_price(fleet: ResolvedFleet, node: SimNode) -> Fraction | None:
+    """In millionths, as the last entry that selects the node says."""
+    found = None
+    for policy in fleet.policies:
+        if policy.price is not None and selects(policy.selector, labels_of(node)):
+            found = Fraction(policy.price)
+    return found
+
+
+def _taken(want: Want, node: SimNode) -> int:
+    """The cards, or the CPUs of a node without any, that a member would take; 0 if the node is too small for it."""
+    total = node.node.resources.total
+    if not total.gpu:
+        return 0 if want.gpus or want.vram or want.cpus > total.cpu * 10_000 else want.cpus
+    largest = max((card.memory or 0 for card in node.cards), default=0)
+    gpus = want.gpus or (min(10_000, -(-want.vram * 10_000 // largest)) if want.vram and largest else
+                         10_000 if want.vram else 0)
+    return 0 if gpus > total.gpu * 10_000 or (largest and want.vram > largest) else gpus
 
 
 def _variant_asks(

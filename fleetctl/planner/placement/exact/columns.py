@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetctl.documents.quantity import grouped
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, OfferedCard, take
 from fleetctl.planner.placement.problem import DemandClass, Domains
@@ -52,6 +53,8 @@ class NodePool:
     """The number of the node if it is the only one."""
     kinds: frozenset[int]
     domains: Domains
+    first: int
+    """One of its nodes. Where prices decide between variants, all have the same."""
 
     def domain(self, label: str) -> str | None:
         """Return the value of a domain label on these nodes; None = in no domain."""
@@ -64,10 +67,16 @@ def pool_nodes(tally: Tally, grain: Grain) -> tuple[NodePool, ...]:
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
     packed = np.packbits(flags, axis=0).T
     together: dict[object, list[tuple[int, tuple[int, ...]]]] = {}
+    prices = tally.problem.ledger.prices
     for row, node in enumerate(tally.problem.nodes):
         alike = packed[row].tobytes(), node.domains if grain < Grain.ANYWHERE else ()
-        for indices in [(index,) for index in node.nodes] if grain == Grain.NODES else [node.nodes]:
-            together.setdefault(indices if grain == Grain.NODES else alike, []).append((row, indices))
+        if grain == Grain.NODES:
+            together.update({index: [(row, (index,))] for index in node.nodes})
+        elif prices is None:
+            together.setdefault(alike, []).append((row, node.nodes))
+        else:
+            for tariff, indices in grouped((prices.of_node[index], index) for index in node.nodes).items():
+                together.setdefault((alike, tariff), []).append((row, tuple(indices)))
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 
@@ -77,11 +86,11 @@ def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tal
     counts = np.array([len(some) for _, some in parts], dtype=np.int64)
     rows = np.array([row for row, _ in parts], dtype=np.int64)
     return NodePool(rows, counts, indices[0] if counts.sum() == 1 else None,
-                    frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
+                    frozenset(np.flatnonzero(flags[:, first]).tolist()), domains, indices[0])
 
 
 class Owner(NamedTuple):
-    """The owner of a column's members: one gang of one class of demand, by number; -1, -1 = all classes together."""
+    """The owner of a column's members: one gang of one class of demand, by number, or SHARED or PRICED."""
 
     demand: int
     gang: int
@@ -89,7 +98,8 @@ class Owner(NamedTuple):
     """The replica, if replicas are distinguished."""
 
 
-SHARED = Owner(-1, -1)
+SHARED, PRICED = Owner(-1, -1), Owner(-2, -1)
+"""All classes together without columns of their own: those whose prices do not count, and those whose prices do."""
 
 
 class Made(NamedTuple):

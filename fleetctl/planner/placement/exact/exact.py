@@ -33,6 +33,7 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.columns import (
+    PRICED,
     SHARED,
     Grain,
     NodePool,
@@ -195,7 +196,7 @@ def layout_at(model: Relaxation, values: Floats) -> PackingLayout:
     replicas = tuple(counts[column] for column in model.replicas)
     on_node: dict[int, Counter[PlacedMember]] = defaultdict(Counter)
     for (owner, kind, _), spots in _spots(model, counts).items():
-        pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
+        pieces = (_shared_pieces(model, owner, kind, replicas) if owner in (SHARED, PRICED)
                   else repeat(PlacedMember(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(chain.from_iterable(repeat(*spot) for spot in spots), pieces, strict=False):
             on_node[node][piece] += 1
@@ -211,16 +212,19 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
         pool = model.pools[member.pool]
         if counts[column] and pool.node is not None:
             owner = member.owner
-            label = "" if owner == SHARED else model.problem.demands[owner.demand].gangs[owner.gang].domain_label
+            is_own = owner not in (SHARED, PRICED)
+            label = model.problem.demands[owner.demand].gangs[owner.gang].domain_label if is_own else ""
             value = pool.domain(label) if label else None
             spots[owner, member.kind, value].append((pool.node, counts[column]))
     return spots
 
 
-def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[PlacedMember]:
+def _shared_pieces(model: Relaxation, owner: Owner, kind: int, replicas: Iterable[int]) -> Iterator[PlacedMember]:
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
+        if model.shared_owner(demand) != owner:
+            continue
         for index, gang in enumerate(demand.gangs):
             if (number, index) not in own:
                 yield from [PlacedMember(number, index, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
@@ -297,17 +301,24 @@ def max_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """An objective by column, in units of `unit`; `maximum` = its value if each column is at its limit."""
+    """An objective by column, in units of `unit`; `minimum`, `maximum` = its limits, by those of each column."""
 
     objective: Mapping[int, int]
     unit: int
+    minimum: int
     maximum: int
+
+    @property
+    def size(self) -> int:
+        """The number of values between the limits."""
+        return self.maximum - self.minimum + 1
 
 
 def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
     unit = gcd(*objective.values()) or 1
     small = {column: value // unit for column, value in objective.items() if value}
-    return _Stage(small, unit, int(sum(value * model.highs[column] for column, value in small.items())))
+    ends = [int(value * model.highs[column]) for column, value in small.items()]
+    return _Stage(small, unit, sum(end for end in ends if end < 0), sum(end for end in ends if end > 0))
 
 
 def _stages(relaxation: Relaxation) -> list[_Stage]:
@@ -327,7 +338,9 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
         saving = savings(one for demand in demands for one in demand.demands)
         saved = {column: saving[demand.demands[0].option]
                  for column, demand in zip(relaxation.replicas, demands, strict=True)}
-        stages += [_stage(relaxation.model, {column: one[part] for column, one in saved.items()}) for part in range(3)]
+        stages += [_stage(relaxation.model, {column: one.units for column, one in saved.items()}),
+                   _stage(relaxation.model, {column: -price for column, price in relaxation.prices().items()}),
+                   _stage(relaxation.model, {column: one.preference for column, one in saved.items()})]
     return stages
 
 
@@ -352,8 +365,9 @@ class _Ascent:
         first = stages[0]
         at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
         if at_top or have == first.maximum:
-            self.keep(first, first.maximum)
-            return [first.maximum]
+            fixed = int(sum(factor * self.model.lows[column] for column, factor in first.objective.items()))
+            self.keep(first, maximum := fixed if at_top else first.maximum)
+            return [maximum]
         maximum, self.point = self.model.maximize(first.objective, relaxed=True)
         limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
         if maximum == have or (len(self.model.highs) > limit and not self.at_last):
@@ -364,9 +378,12 @@ class _Ascent:
     def keep(self, stage: _Stage, value: int) -> None:
         """Fix the value of a stage as a lower limit for later stages."""
         if value == stage.maximum:
-            for column in stage.objective:
-                self.model.lows[column] = self.model.highs[column]
-        elif value:
+            for column, factor in stage.objective.items():
+                if factor > 0:
+                    self.model.lows[column] = self.model.highs[column]
+                else:
+                    self.model.highs[column] = self.model.lows[column]
+        elif value > stage.minimum:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
     def replicas(self) -> tuple[int, ...] | None:
@@ -381,7 +398,7 @@ class _Ascent:
         for stage in reversed(stages):
             for column, factor in stage.objective.items():
                 objective[column] += factor * weight
-            weight *= stage.maximum + 1
+            weight *= stage.size
         answer = self.model.maximize(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
         bounds = _parts(answer.bound, stages)
         if bounds[0] > maximum:
@@ -399,9 +416,9 @@ class _Ascent:
 
 def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
     """Return as many stages from the first as fit into one weighted objective."""
-    count, whole = 1, stages[0].maximum + 1
+    count, whole = 1, stages[0].size
     for stage in stages[1:]:
-        whole *= stage.maximum + 1
+        whole *= stage.size
         if whole > MAX_WEIGHED:
             break
         count += 1
@@ -412,8 +429,8 @@ def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
     """Split the value of a weighted objective into the values of its stages."""
     parts = []
     for stage in reversed(stages[1:]):
-        value, part = divmod(value, stage.maximum + 1)
-        parts.append(part)
+        value, above = divmod(value - stage.minimum, stage.size)
+        parts.append(stage.minimum + above)
     return [value, *reversed(parts)]
 
 

@@ -94,7 +94,8 @@ class LinearModel:
         if result.status == 2:
             raise InfeasibleError
         value = result.fun if relaxed else result.mip_dual_bound
-        trivial = sum(factor * self.highs[column] for column, factor in objective.items())
+        trivial = sum(factor * (self.highs if factor > 0 else self.lows)[column]
+                      for column, factor in objective.items())
         if value is None or not np.isfinite(value):
             return Maximum(int(trivial), result.x)
         return Maximum(int(min(trivial, np.floor(-value + SAFE + abs(value) * 1e-9))), result.x)

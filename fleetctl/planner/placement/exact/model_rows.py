@@ -19,6 +19,7 @@ from fleetctl.planner.placement.bid_prices import CardShare, TooManyError, maxim
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
 from fleetctl.planner.placement.exact.columns import (
+    PRICED,
     SHARED,
     Holdings,
     Made,
@@ -222,7 +223,8 @@ class Relaxation:
         self.pools_of = [[number for number, pool in enumerate(pools)
                           if kind in pool.kinds and self.max_members[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
-        self.shared: dict[int, list[tuple[int, int]]] = {}
+        self.shared: dict[tuple[Owner, int], list[tuple[int, int]]] = {}
+        """By owner and kind, the columns of replicas whose members share columns, with the members of each."""
         self._build()
 
     @property
@@ -246,8 +248,8 @@ class Relaxation:
         for numbers in alternatives:
             self._slot_rows(numbers)
             self._value_rows(numbers)
-        for kind, uses in sorted(self.shared.items()):
-            self._shared_members(kind, uses)
+        for (owner, kind), uses in sorted(self.shared.items()):
+            self._shared_members(owner, kind, uses)
         terms_of: list[list[Term]] = [[] for _ in self.pools]
         for member, column in self.members.items():
             terms_of[member.pool].append(Term(self.problem.kinds[member.kind][0], column))
@@ -308,8 +310,25 @@ class Relaxation:
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
-                uses = self.shared.setdefault(kind, [])
+                uses = self.shared.setdefault((self.shared_owner(demand), kind), [])
                 uses.append((self.replicas[owner.demand], count * gang.copies))
+
+    def shared_owner(self, demand: DemandClass) -> Owner:
+        """Return the owner of the columns of a class without columns of its own."""
+        prices = self.problem.ledger.prices
+        return SHARED if prices is None or demand.shape.key not in prices.models else PRICED
+
+    def prices(self) -> dict[int, int]:
+        """Return what a member costs in each column of those whose prices count; without those that cost nothing."""
+        prices = self.problem.ledger.prices
+        if prices is None:
+            return {}
+        found = {}
+        for (owner, kind, pool), column in self.members.items():
+            if owner == PRICED or (owner.demand >= 0 and self.problem.demands[owner.demand].shape.key in prices.models):
+                claim, tariff = self.problem.kinds[kind][0], prices.of_node[self.pools[pool].first]
+                found[column] = prices.at(claim, tariff)
+        return {column: price for column, price in found.items() if price}
 
     def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
         """Return whether distinct nodes or slots could limit a gang more than the capacity of the nodes."""
@@ -442,12 +461,12 @@ class Relaxation:
                     if member.owner.demand == number and self.pools[member.pool].domain(label) == value]
         return self.touched_values.get((number, value), ())
 
-    def _shared_members(self, kind: int, uses: list[tuple[int, int]]) -> None:
+    def _shared_members(self, owner: Owner, kind: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
         for pool in self.pools_of[kind]:
             column = self.model.column(min(wanted, self.max_members[pool][kind]))
-            self.members[MemberColumn(SHARED, kind, pool)] = column
+            self.members[MemberColumn(owner, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
 

@@ -1,14 +1,14 @@
 """The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means, in this order: Ray's choice of card is certain; the node reports all its cards; the least valuable
-kind of card (`card_value.py`), unless another costs the expected rest clearly less; the room that is left is worth most
-to the rest, if bid prices are known (`room_worth.py`); a share strands no memory of its card; no empty node is broken;
-the smallest card; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one domain, which
-is small, by nodes.
+Best first means, in this order: Ray's choice of card is certain; the price, where it decides between variants
+(`price_table.py`); the node reports all its cards; the least valuable kind of card (`card_value.py`), unless another
+costs the expected rest clearly less; the room that is left is worth most to the rest, if bid prices are known
+(`room_worth.py`); a share strands no memory of its card; no empty node is broken; the smallest card; the tightest fit.
+Over all nodes the search goes by buckets of equal nodes; inside one domain, which is small, by nodes.
 
 A model with a spread takes the least crowded value of its label, and there the best fit; only certainty about Ray's
-choice of cards comes first. Nodes are examined one after another, best fit first, and kept by value, so that placing
-many replicas of one model examines each node about once, and most nodes never.
+choice of cards, and a price that decides, come first. Nodes are examined one after another, best fit first, and kept
+by value, so that placing many replicas of one model examines each node about once, and most nodes never.
 
 A bucket has equal nodes: equal offer, same matching selectors, same trait. 10,000 nodes form a few hundred buckets,
 most of them full. A node that changes its bucket costs one dictionary lookup.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, merge
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.card_value import MICRO, CardValues, Ranking
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
 from fleetctl.planner.placement.ledger.ledger import Crowd, Ledger, Value
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.ledger.price_table import PriceTable
 
 NO_BUCKET = -1
 LESS_VALUABLE = 50_000
@@ -215,6 +218,8 @@ class Fits:
     ranking: Ranking | None = None
     """How valuable the cards are; None = not considered."""
     worth: Worth | None = None
+    prices: PriceTable | None = None
+    """What it costs on each node; None = does not count."""
     _known: dict[tuple[int, int], FitKey | None] = field(default_factory=dict)
 
     def of(self, number: int, trait: int) -> FitKey | None:
@@ -222,7 +227,10 @@ class Fits:
         key = self._known.get((number, trait), UNKNOWN)
         if key is UNKNOWN:
             fit = self.values.ledger.fit(number, self.claim)
-            key = self._known[number, trait] = None if fit is None else self._ranked(number, *fit, trait)
+            key = None if fit is None else self._ranked(number, *fit, trait)
+            if key is not None and self.prices is not None:
+                key = (key[0], self.prices.at(self.claim, self.values.traits[trait].tariff), *key[1:])
+            self._known[number, trait] = key
         return key
 
     def on(self, node: int) -> FitKey | None:
@@ -404,12 +412,14 @@ class Spreading:
 
     def __init__(self, candidates: Candidates, allowed: Allowed | None, count: Count, crowding: Crowding) -> None:
         self.candidates, self.allowed, self.count, self.crowding = candidates, allowed, count, crowding
+        self._leading = 1 if candidates.fits.prices is None else 2
+        """How many parts of a fit come before how crowded a value is."""
         self._unexamined = candidates.in_order()
         self._next = next(self._unexamined, None)
         self._waiting: dict[Value, list[Waiting]] = {}
         """By value: a heap of the nodes examined."""
-        self._first: list[tuple[int, int, FitKey, int, int]] = []
-        """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
+        self._first: list[tuple[FitKey, int, FitKey, int, int]] = []
+        """A heap of the best node of each value, with outdated entries: risk and price, crowd, fit, count, node."""
         self._minimum = crowding.minimum
 
     def best(self) -> int | None:
@@ -434,13 +444,14 @@ class Spreading:
             heappush(self._waiting[value], (fit, self.count(node), node))
         self._enter(value)
 
-    def _comes_first(self, top: tuple[int, int, FitKey, int, int]) -> bool:
+    def _comes_first(self, top: tuple[FitKey, int, FitKey, int, int]) -> bool:
         """Return whether no unexamined node can be better."""
         if self._next is None:
             return True
-        risk, crowd, fit, count, _ = top
+        leading, crowd, fit, count, _ = top
         next_fit = self._next[0]
-        return risk < next_fit[0] or (crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
+        return leading < next_fit[:self._leading] or (
+            crowd <= self._minimum and (fit < next_fit or (fit == next_fit and not count)))
 
     def _examine_next(self) -> None:
         if self._next is None:
@@ -458,9 +469,9 @@ class Spreading:
         heap = self._waiting[value]
         if heap:
             fit, count, node = heap[0]
-            heappush(self._first, (fit[0], self.crowding.of(value), fit, count, node))
+            heappush(self._first, (fit[:self._leading], self.crowding.of(value), fit, count, node))
 
-    def _top(self) -> tuple[int, int, FitKey, int, int] | None:
+    def _top(self) -> tuple[FitKey, int, FitKey, int, int] | None:
         """Return the best examined node, and drop entries that are outdated or no longer allowed."""
         while self._first:
             _, crowd, fit, count, node = top = self._first[0]

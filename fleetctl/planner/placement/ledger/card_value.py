@@ -34,6 +34,8 @@ class Trait(NamedTuple):
     by_memory: int
     counts: bool
     """It has cards, all of which are reported."""
+    tariff: int = 0
+    """Of its price, where prices decide between variants."""
 
 
 class Ranking(NamedTuple):
@@ -58,7 +60,10 @@ class CardValues:
         self._present: dict[Selector, frozenset[int]] = {}
         alike = Trait(0, UNKNOWN, UNKNOWN, counts=False)
         values = self._values() if ranked else [alike] * len(ledger.nodes)
-        numbers: dict[Trait, int] = {alike: 0} if areas is None and not ranked else {}
+        prices = ledger.prices
+        numbers: dict[Trait, int] = {alike: 0} if areas is None and not ranked and prices is None else {}
+        if prices is not None:
+            values = [value._replace(tariff=tariff) for value, tariff in zip(values, prices.of_node, strict=True)]
         if areas is not None:
             values = [value._replace(area=area) for value, area in zip(values, areas, strict=True)]
         self.of_node = [numbers.setdefault(value, len(numbers)) for value in values]

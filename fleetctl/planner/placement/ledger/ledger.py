@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import MAX_SLOTS, Amounts, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
@@ -29,6 +29,9 @@ from fleetctl.planner.placement.policies import (
     effective_policy,
     with_notes,
 )
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.ledger.price_table import PriceTable
 
 Value = str | None
 """A value of a label; None = without the label."""
@@ -148,6 +151,8 @@ class Ledger:
     """Each node that changed, in order, also by an undo; readers keep a cursor into it."""
     numbers: list[int] = field(default_factory=list)
     """By node: the number of its offer; equal offers have equal numbers. Read-only elsewhere."""
+    prices: PriceTable | None = None
+    """Where prices decide between variants; None = nowhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)

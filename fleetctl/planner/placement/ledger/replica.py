@@ -140,7 +140,7 @@ class Placer:
     _buckets: Buckets | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _values: CardValues | None = None
-    _fits: dict[tuple[Claim, Ranking | None], Fits] = field(default_factory=dict)
+    _fits: dict[tuple[Claim, Ranking | None, bool], Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
@@ -148,8 +148,10 @@ class Placer:
         candidates = self._candidates.get((kind, domain))
         if candidates is None:
             (claim, selector), values = kind, self.values
-            ranking = values.ranking(kind)
-            fits = self._fits.setdefault((claim, ranking), Fits(values, claim, ranking, self.worth))
+            ranking, prices = values.ranking(kind), self.ledger.prices
+            priced = prices is not None and kind in prices.kinds
+            fits = self._fits.setdefault((claim, ranking, priced), Fits(
+                values, claim, ranking, self.worth, prices if priced else None))
             if domain is None:
                 candidates = FleetCandidates(self.expect([selector]), selector, fits)
             else:
@@ -213,6 +215,16 @@ class Placer:
             fit_after = None if allowed or spreading else fits_on(node)
             if fit_after is None or fit_after >= fit:  # another node may be as good now
                 node = None
+
+    def least_price(self, shape: ReplicaShape) -> int | None:
+        """Return what the next replica costs at least, where prices decide; None if a member has no room at all."""
+        price = 0
+        for kind, count in shape.kinds.items():
+            first = next(self.candidates(kind).in_order(), None)
+            if first is None:
+                return None
+            price += count * first[0][1]
+        return price
 
     def domains(self, label: str) -> Domains:
         """Return the domains of a label."""
@@ -296,7 +308,8 @@ class Placer:
     ) -> Iterable[Domain | None]:
         """Return the domains that all of `gangs` may use; [None] = any node.
 
-        The least crowded first, then those with the least valuable cards, then the tightest.
+        The cheapest first if prices decide, then the least crowded, then those with the least valuable cards, then the
+        tightest.
         """
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
@@ -310,12 +323,16 @@ class Placer:
                            for counts, per_node in zip(kinds, ranks, strict=True) for kind, count in counts.items()))
         rankings = {kind: ranking for counts in kinds for kind in counts
                     if self.by_value and (ranking := self.values.ranking(kind)) is not None}
-        if crowding is None and not rankings:
+        prices = self.ledger.prices if shape.key in (self.ledger.prices.models if self.ledger.prices else ()) else None
+        if crowding is None and not rankings and prices is None:
             return possible
 
-        def cost(domain: Domain) -> tuple[int, int]:
+        def cost(domain: Domain) -> tuple[int, int, int]:
+            price = 0 if prices is None else sum(
+                count * prices.least_at(kind, domain.nodes.intersection(self.ledger.selected(kind[1])))
+                for counts in kinds for kind, count in counts.items())
             crowd = 0 if crowding is None else min(map(crowding.at, domain.nodes))
-            return crowd, sum([min(ranking.rank_of[self.values.of_node[node]]
+            return price, crowd, sum([min(ranking.rank_of[self.values.of_node[node]]
                                    for node in domain.nodes.intersection(self.ledger.selected(selector)))
                                for (_, selector), ranking in rankings.items()])
 
