@@ -261,8 +261,8 @@ def climb(
 ) -> Climb:
     """Maximize stage after stage; stop at the first stage that exceeds the incumbent, unless `to_the_top`.
 
-    There `goes_on` is asked, too, with whether the incumbent lacks nothing but better variants. `at_last` = nothing else
-    has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
+    There `goes_on` is asked, too, with whether the incumbent lacks nothing but better variants. `at_last` = nothing
+    else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
     """
     given = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
