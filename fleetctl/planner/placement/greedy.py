@@ -99,9 +99,11 @@ def _place_cheapest(
                   if (price := placer.least_price(way.shape)) is not None]
         if not priced:
             break
-        _, best = min(priced, key=itemgetter(0))
-        if place(best, 1):
+        (_, price, _), best = min(priced, key=itemgetter(0))
+        while placed < count and place(best, 1):
             placed += 1
+            if placer.least_price(best.shape) != price:
+                break
         else:
             left.remove(best)
     return placed > 0

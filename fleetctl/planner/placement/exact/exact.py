@@ -19,7 +19,7 @@ search among the best points rarely finds any.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -103,15 +103,17 @@ class Proven:
 def examine(problem: Problem, reached: Levels) -> Proven:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
-    top = climb(coarse, reached)
-    if top.attained:
-        return Proven(top.levels, None, None, coarse)
-    only_saved = proper(top.levels) == proper(reached)
-    by_node = relax_by_node(coarse, MAX_FOR_VARIANTS if only_saved else MAX_FIRST)
-    if by_node is None:
-        top = climb(coarse, reached, to_the_top=True)
-        return Proven(top.levels, None, top.replicas, coarse)
-    return _examine_by_node(by_node, reached)
+    by_node: Relaxation | None = None
+
+    def is_too_large(only_saved: bool) -> bool:
+        nonlocal by_node
+        by_node = relax_by_node(coarse, MAX_FOR_VARIANTS if only_saved else MAX_FIRST)
+        return by_node is None
+
+    top = climb(coarse, reached, goes_on=is_too_large)
+    if by_node is not None:
+        return _examine_by_node(by_node, reached)
+    return Proven(top.levels, None, None if top.attained else top.replicas, coarse)
 
 
 def examine_at_last(examined: Proven, reached: Levels, *, solve: bool) -> Proven:
@@ -254,16 +256,18 @@ class Climb:
 
 
 def climb(
-    relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False, at_last: bool = False
+    relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False,
+    goes_on: Callable[[bool], bool] = lambda _: False, at_last: bool = False,
 ) -> Climb:
     """Maximize stage after stage; stop at the first stage that exceeds the incumbent, unless `to_the_top`.
 
-    `at_last` = nothing else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
+    There `goes_on` is asked, too, with whether the incumbent lacks nothing but better variants. `at_last` = nothing
+    else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
     """
     given = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.maximum * stage.unit for stage in stages]
-    index = 0
+    index, count = 0, len(relaxation.problem.priorities)
     with suppress(InfeasibleError):
         while index < len(stages):
             equal_so_far = bool(given) and given[:index] == reached[:index]
@@ -275,9 +279,10 @@ def climb(
                     reached[index] = value * stage.unit
                 index += 1
             if given and reached[:index] != given[:index] and not to_the_top:
-                break
+                to_the_top = goes_on(given[:3 * count] == reached[:3 * count])
+                if not to_the_top:
+                    break
     parts = [tuple(reached[index:index + 3]) for index in range(0, len(reached), 3)]
-    count = len(relaxation.problem.priorities)
     levels: Levels = (*(Level(*part) for part in parts[:count]), *(Saved(*part) for part in parts[count:]))
     return Climb(levels, reached == given, ascent.values, ascent.replicas())
 

@@ -300,6 +300,11 @@ class FleetCandidates:
                 return chosen[1]
         return None
 
+    def best_fit(self) -> FitKey | None:
+        """Return how well the best node fits; None if none fits."""
+        self._follow()
+        return next((key for key, bucket in self._order if self.buckets.count(bucket)), None)
+
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
         """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
         self._follow()
@@ -348,6 +353,10 @@ class DomainCandidates:
         found = min(((key, spread(node), node) for key, node in self._fitting() if allowed is None or allowed(node)),
                     default=(None, None, None))
         return found[2]
+
+    def best_fit(self) -> FitKey | None:
+        """Return how well the best node fits; None if none fits."""
+        return min((key for key, _ in self._fitting()), default=None)
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
         """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""

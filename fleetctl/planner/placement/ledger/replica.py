@@ -220,10 +220,10 @@ class Placer:
         """Return what the next replica costs at least, where prices decide; None if a member has no room at all."""
         price = 0
         for kind, count in shape.kinds.items():
-            first = next(self.candidates(kind).in_order(), None)
-            if first is None:
+            fit = self.candidates(kind).best_fit()
+            if fit is None:
                 return None
-            price += count * first[0][1]
+            price += count * fit[1]
         return price
 
     def domains(self, label: str) -> Domains:
