@@ -69,6 +69,7 @@ SECTIONS = {
         "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
     },
     "Not needed at first": {
+        "mcp": Listed("mcp.command", "Answer an agent's questions about a fleet; read-only."),
         "propose": Listed("propose", "Propose a change to the fleet file, for review."),
         "schema": Listed("explain", "Print the JSON Schema of a document."),
         "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),
