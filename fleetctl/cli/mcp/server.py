@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -67,6 +67,8 @@ class Serving:
     limit_s: float
     one_at_a_time: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     waiting: int = 0
+    ending: threading.Event = field(default_factory=threading.Event)
+    answering: threading.Lock = field(default_factory=threading.Lock)
 
     async def list_tools(self, _: object, __: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools."""
@@ -94,6 +96,12 @@ class Serving:
         return CallToolResult(is_error=answer.error, content=[
             TextContent(type="text", text=text) for text in (own, answer.text, answer.messages) if text])
 
+    def end(self) -> None:
+        """End the process that answers; return when it has ended."""
+        self.ending.set()
+        with self.answering:
+            pass
+
     async def _answered(self, question: Question) -> Answer:
         """Ask a process of its own, which is ended if the call is cancelled or the client has gone."""
         unwanted = threading.Event()
@@ -106,32 +114,31 @@ class Serving:
 
         async with anyio.create_task_group() as beside:
             beside.start_soon(notice_cancel)
-            answer = await anyio.to_thread.run_sync(_ask, question, self.limit_s, unwanted, limiter=self.one_at_a_time)
+            answer = await anyio.to_thread.run_sync(self._ask, question, unwanted, limiter=self.one_at_a_time)
             beside.cancel_scope.cancel()
         return answer
 
+    def _ask(self, question: Question, unwanted: threading.Event) -> Answer:
+        with self.answering:
+            try:
+                return _asked(question, self.limit_s, lambda: unwanted.is_set() or self.ending.is_set())
+            except FleetctlError as error:
+                return Answer(text=tools.error_text(error), error=True)
 
-def _ask(question: Question, limit_s: float, unwanted: threading.Event) -> Answer:
-    """Return the answer of a process; raises FleetctlError if it has none."""
-    if unwanted.is_set():
-        raise FleetctlError("the call was cancelled")
+
+def _asked(question: Question, limit_s: float, unwanted: Callable[[], bool]) -> Answer:
+    """Return the answer of a process of its own; raises FleetctlError if it has none."""
     deadline = time.monotonic() + limit_s
-    command = [sys.executable, "-m", tools.__name__]
-    packages = str(Path(__file__).parents[3])  # its children must not import another fleetctl from the working folder
+    packages = str(Path(__file__).parents[3])  # it must not import another fleetctl from the working folder
     try:
-        with Child(command, stdin=question.model_dump_json().encode(), cwd=packages,
+        with Child([sys.executable, "-m", tools.__name__], stdin=question.model_dump_json().encode(), cwd=packages,
                    limits=Limits(MAX_MEMORY_BYTES)) as child:
-            while True:
-                try:
-                    done = child.wait(LOOK_AGAIN_S, MOST_ANSWER_BYTES)
-                    break
-                except subprocess.TimeoutExpired:
-                    if unwanted.is_set():
-                        raise FleetctlError("the call was cancelled") from None
-                    if time.monotonic() >= deadline:
-                        raise FleetctlError(f"{question.tool} has no answer after {limit_s:g} s, and was ended",
-                                            hint="ask about less, or start the server with a longer --time-limit"
-                                            ) from None
+            while (done := _waited(child)) is None:
+                if unwanted():
+                    raise FleetctlError("the call was cancelled")
+                if time.monotonic() >= deadline:
+                    raise FleetctlError(f"{question.tool} has no answer after {limit_s:g} s, and was ended",
+                                        hint="ask about less, or start the server with a longer --time-limit")
     except OSError as error:
         raise FleetctlError(f"the answering process failed: {error.strerror}") from None
     sys.stderr.write(done.stderr.decode(errors="backslashreplace"))
@@ -142,6 +149,13 @@ def _ask(question: Question, limit_s: float, unwanted: threading.Event) -> Answe
         pass
     raise FleetctlError(f"the answering process ended with {done.returncode}, without an answer",
                         hint="standard error of this server has its last words")
+
+
+def _waited(child: Child) -> subprocess.CompletedProcess[bytes] | None:
+    try:
+        return child.wait(LOOK_AGAIN_S, MOST_ANSWER_BYTES)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 class _Lines:
@@ -204,11 +218,14 @@ def serve(started: Started, limit_s: float) -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return anyio.run(_serve, started, limit_s, wire_in, wire_out)
-
-
-async def _serve(started: Started, limit_s: float, wire_in: int, wire_out: int) -> int:
     serving = Serving(started, limit_s)
+    try:
+        return anyio.run(_serve, serving, wire_in, wire_out)
+    finally:
+        serving.end()
+
+
+async def _serve(serving: Serving, wire_in: int, wire_out: int) -> int:
     server: Server[Any] = Server("fleetctl", title="fleetctl", version=__version__, instructions=INSTRUCTIONS,
                                  on_list_tools=serving.list_tools, on_call_tool=serving.call_tool)
     with anyio.CancelScope() as scope:
