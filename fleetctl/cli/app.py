@@ -34,6 +34,7 @@ SECTIONS = {
         "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
         "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
         "map": Listed("questions", "Draw which replica holds which card."),
+        "mcp": Listed("mcp.command", "Answer an agent's questions about a fleet; read-only."),
     },
     "Apply": {
         "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),
@@ -69,7 +70,6 @@ SECTIONS = {
         "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
     },
     "Not needed at first": {
-        "mcp": Listed("mcp.command", "Answer an agent's questions about a fleet; read-only."),
         "propose": Listed("propose", "Propose a change to the fleet file, for review."),
         "schema": Listed("explain", "Print the JSON Schema of a document."),
         "slots": Listed("nodes", "Set how many replicas of one model a node may hold."),

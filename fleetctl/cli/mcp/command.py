@@ -13,9 +13,9 @@ from fleetctl.errors import FleetctlError, UsageError
 
 app = command_app(
     "fleetctl mcp -f fleets/prod.yaml",
-    "fleetctl mcp -f fleets/ --context prod --context staging   # a client chooses between the two",
-    "fleetctl mcp -f fleets/ --inventory snapshot.json          # without a cluster",
-    "claude mcp add fleet -- fleetctl mcp -f fleets/prod.yaml   # one client of many",
+    "fleetctl mcp -f fleets/ --context prod --context lab   # a client chooses",
+    "fleetctl mcp -f fleets/ --inventory snapshot.json      # without a cluster",
+    "claude mcp add fleet -- fleetctl mcp -f fleets/        # one client of many",
     exit_codes="0 the client has ended, 1 error before the first message, 64 usage, 130 Ctrl-C, 143 terminated")
 EXTRA = "mcp"
 
@@ -35,15 +35,17 @@ def mcp(
         "--address", metavar="URL", callback=not_empty,
         help=f"{flags.ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: as for other commands]")] = None,
     namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    inventory: Annotated[str | None, flags.option(
+        "--inventory", metavar="FILE", help="Read this inventory document instead of a cluster.")] = None,
     limit_s: Annotated[float, flags.option(
         "--time-limit", metavar="DURATION", parser=flags.expiry_duration,
         help="How long one answer may take. [default: 2m]")] = 120,
 ) -> int:
-    """Answer an agent's questions about a fleet, over the Model Context Protocol.
+    """Answer an agent's questions about a fleet; read-only.
 
-    The tools are plan, why, capacity, what_if, diff and status. They read the fleet files and clusters named here, and
-    nothing else; no tool starts, ends or changes anything. Needs the extra `mcp`.
+    Speaks the Model Context Protocol on standard input and output; a client starts it. The tools are plan, why,
+    capacity, what_if, diff and status. They read the fleet files and clusters named here, and nothing else; no tool
+    starts, ends or changes anything. Needs the extra `mcp`.
     """
     if find_spec("mcp") is None:
         raise FleetctlError(f"this needs the extra `{EXTRA}`, which is not installed",
