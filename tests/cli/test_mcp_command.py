@@ -21,7 +21,7 @@ from git_folder import GitFolder
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters, stdio_client
-from mcp_types import CallToolResult
+from mcp_types import CallToolRequestParams, CallToolResult
 
 from fleetctl.cli.mcp import server, tools
 from fleetctl.cli.mcp.tools import TOOLS, Answer, Question, Started, answer, check
@@ -57,12 +57,12 @@ def ask(started: Started, tool: str, **arguments: object) -> Answer:
     return answer(Question(tool=tool, arguments=arguments, started=started, limit_s=60), this_invocation())
 
 
-def committed(folder: Path, file: str) -> None:
-    """Make the folder a repository with this file on main."""
+def committed(folder: Path, file: str, text: str | None = None) -> None:
+    """Make the folder a repository with this file on main, as it is or with this text."""
     repository = GitFolder(folder, {**home_of(folder), "GIT_CONFIG_NOSYSTEM": "1", **{
         f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}})
     repository.git("init", "-q", "-b", "main")
-    repository.commit({file: (folder / file).read_text()})
+    repository.commit({file: text or (folder / file).read_text()})
 
 
 def on_cluster(started: Started, cluster: ClusterStandIn) -> Started:
@@ -168,6 +168,23 @@ def test_what_changed_is_compared_with_a_revision_and_never_with_a_path(
             found = ask(started, tool, base=base)
             assert found.error, (tool, base, found.text)
             assert "root:" not in found.text
+
+
+@pytest.mark.slow
+def test_a_fleet_that_is_on_neither_side_or_broken_on_one_is_an_error_of_diff(started: Started, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "note").touch()
+    committed(tmp_path, started.files[0])
+    nowhere = ask(started.model_copy(update={"files": ["empty"]}), "diff")
+    assert nowhere.error
+    assert "this is a bug" not in nowhere.text
+    good = (tmp_path / started.files[0]).read_text()
+    committed(tmp_path, started.files[0], good.replace("replicas: 3", "replicas: three"))
+    broken = ask(started, "diff")
+    assert (broken.error, "HEAD:fleet.yaml:7:" in broken.text) == (True, True)
+    (tmp_path / started.files[0]).write_text(good)
+    mended = ask(started, "diff")
+    assert (mended.error, "HEAD:fleet.yaml:7:" in mended.text) == (True, True)
 
 
 HOSTILE = ("--out=stolen", "../../etc/passwd", "$(touch stolen)", "; touch stolen", "`touch stolen`", "@stolen", "-f",
@@ -443,6 +460,27 @@ READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
 def message(number: int, tool: str, **arguments: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call",
                        "params": {"name": tool, "arguments": arguments}})
+
+
+def test_more_calls_than_may_wait_are_refused_and_nothing_is_started(started: Started):
+    async def main() -> None:
+        serving = server.Serving(started, 60, waiting=server.MOST_WAITING)
+        refused = await serving.call_tool(None, CallToolRequestParams(name="status", arguments={}))
+        assert (refused.is_error, "16 calls are waiting already" in texts(refused)[1]) == (True, True)
+        assert serving.waiting == server.MOST_WAITING
+
+    run(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["a file", os.devnull])
+def test_messages_from_a_file_are_read_to_its_end(started: Started, tmp_path: Path, source: str):
+    (tmp_path / "a file").write_text(f"{HELLO}\n{READY}\n" + f"{READY}\n" * 5_000)
+    with (tmp_path / source).open() as messages:
+        done = subprocess.run([sys.executable, "-m", "fleetctl", "mcp", *started.files], cwd=tmp_path, check=True,
+                              env=home_of(tmp_path), stdin=messages, capture_output=True)
+    assert done.stderr == b""
+    assert done.stdout.count(b"serverInfo") == (source == "a file")
 
 
 def answering(folder: Path) -> list[int]:

@@ -10,6 +10,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, complete_contexts, not_empty
 from fleetctl.cli.process import this_invocation
 from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.problem import as_utf8
 
 app = command_app(
     "fleetctl mcp -f fleets/prod.yaml",
@@ -59,6 +60,9 @@ def mcp(
     for path in (*files, *([inventory] if inventory else ())):
         if not Path(path).exists():
             raise FleetctlError(f"{path}: no such file or folder")
+    folder = str(Path.cwd())
+    if as_utf8(folder) != folder:
+        raise FleetctlError(f"the working folder {folder!r} has a name that is not UTF-8 text")
     invocation = this_invocation()
     contexts = list(dict.fromkeys(contexts or ([invocation.context] if invocation.context else [])))
     if contexts:
@@ -73,5 +77,5 @@ def mcp(
     except ImportError as error:
         raise FleetctlError(f"the installed package mcp is not one that this version knows: {error}",
                             hint=f"install fleetctl with its extra, as in: pipx install '.[{EXTRA}]'") from None
-    return serve(Started(folder=str(Path.cwd()), files=files, contexts=contexts, inventory=inventory,
+    return serve(Started(folder=folder, files=files, contexts=contexts, inventory=inventory,
                          address=dashboard, namespace=namespace), limit_s)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -141,12 +142,11 @@ def _asked(question: Question, limit_s: float, unwanted: Callable[[], bool]) -> 
                                         hint="ask about less, or start the server with a longer --time-limit")
     except OSError as error:
         raise FleetctlError(f"the answering process failed: {error.strerror}") from None
-    sys.stderr.write(done.stderr.decode(errors="backslashreplace"))
-    try:
+    with suppress(OSError):  # nobody need read it
+        sys.stderr.write(done.stderr.decode(errors="backslashreplace"))
+    with suppress(ValueError):
         if done.returncode == 0:
             return Answer.model_validate_json(done.stdout)
-    except ValueError:
-        pass
     raise FleetctlError(f"the answering process ended with {done.returncode}, without an answer",
                         hint="standard error of this server has its last words")
 

@@ -23,7 +23,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import some
-from fleetctl.errors import FleetctlError, FleetFileError, UsageError
+from fleetctl.errors import FleetctlError, FleetFileError, RevisionError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.problem import as_utf8
 from fleetctl.render.report.model import Report
@@ -213,11 +213,11 @@ def why(asked: Asked, given: OfWhy) -> Found:
     of_it = Inventory.model_copy(seen, update={"replicas": [
         replica for replica in seen.replicas if replica.model == key and wanted(replica.replica_id)]})
     running_now = Shown(None, key, None, wide=False).report(of_it, ())
-    state = [one for one in Shown(fleet, key, None, wide=False).report(seen, ()).tables
-             if one.key in ("failure", "cooling", "pause")]
+    state = [*(one for one in running_now.tables if one.key == "replica"),
+             *(one for one in Shown(fleet, key, None, wide=False).report(seen, ()).tables
+               if one.key in ("failure", "cooling", "pause"))]
     return Found(lambda: replace(
-        about, title=f"Why {key}", tables=(*about.tables, *(one for one in running_now.tables if one.key == "replica"),
-                                           *state),
+        about, title=f"Why {key}", notes=(), tables=(*about.tables, *state),
         conclusion=f"{running_now.conclusion}. Of all models: {totals_line(whole)}"))
 
 
@@ -260,9 +260,15 @@ def diff(asked: Asked, given: OfDiff) -> Found:
 
     files = asked.started.files
     before = load_base(files, given.base, asked.invocation.environ)
+    try:
+        after = read_side(SideFiles(Revision(name=WORKING_TREE, files=files), DISK))
+    except FleetFileError as error:
+        raise FleetFileError((*before.problems, *error.problems)) from None
     if before.problems:
         raise FleetFileError(before.problems)
-    difference = compare(before, read_side(SideFiles(Revision(name=WORKING_TREE, files=files), DISK)))
+    if not before.fleet and not after.fleet:
+        raise RevisionError(f"{', '.join(files)}: neither in {given.base} nor in {WORKING_TREE}")
+    difference = compare(before, after)
     return Found(lambda: diff_report(difference), lambda: indented_json(difference))
 
 
