@@ -173,7 +173,7 @@ schemas: setup ## write schemas/*.json and the tables of docs/fleet-file.md from
 	@$(BIN)/python tests/documents/fleet_reference.py
 
 requirements: ## pin the dependencies again (needs uv; see CONTRIBUTING.md)
-	@for target in "runtime" "dev --extra ray --extra dev"; do \
+	@for target in "runtime" "dev --extra ray --extra mcp --extra dev"; do \
 		set -- $$target; name=$$1; shift; \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile --quiet --upgrade --generate-hashes --universal \
 			--python-version 3.10 --no-emit-index-url --no-emit-find-links "$$@" pyproject.toml \

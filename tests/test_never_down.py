@@ -135,6 +135,10 @@ ALLOWED = {
     "cli/commands.py": {"<module>": "the names of other tools' commands, for a hint"},
     "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
+    "cli/mcp/server.py": {
+        "Serving._answered": "its own wait, once the answer is there",
+        "_Out.write": "its own waits: the client of this server has gone",
+    },
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},
     "cli/watch_server.py": {"LimitedServer._end": "a connection to the page of a watch",
@@ -320,7 +324,7 @@ def modules_reached(start: str) -> set[str]:
     "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply", "fleetctl.cli.plan",
     "fleetctl.cli.scale", "fleetctl.cli.nodes", "fleetctl.cli.ci.apply", "fleetctl.cli.ci.review",
     "fleetctl.cli.watch", "fleetctl.watch.watcher",
-    "fleetctl.planner.plan", "fleetctl.workflow.proposal",
+    "fleetctl.planner.plan", "fleetctl.workflow.proposal", "fleetctl.cli.mcp.command",
 ])
 def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
@@ -414,6 +418,33 @@ def test_only_one_module_requests_nodes() -> None:
     """Ray adds nodes that are missing from its one request, and removes only idle nodes beyond it."""
     asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
     assert asking == {("node_request.py", "request_nodes")}
+
+
+def test_the_tools_for_agents_reach_nothing_that_acts_and_their_client_sends_only_gets() -> None:
+    """No verb and no apply is in reach. What shares a module with reading (`apply/jobs.py` sends jobs, too) is behind
+    the client, which refuses everything but GETs: it is made in one place, with what `answer` has decided.
+    """
+    reached = modules_reached("fleetctl.cli.mcp.command")
+    assert {"fleetctl.cli.mcp.server", "fleetctl.cli.mcp.tools", "fleetctl.workflow.planning"} <= reached
+    acting = re.compile(r"fleetctl\.(forge|watch|doctor|demo|sizing\.origins)|"
+                        r"fleetctl\.agent\.(?!weights\.(index|proxy|views)$)|"
+                        r"fleetctl\.apply\.(?!(history|jobs|prepare|follow|outcome)$)|"
+                        r"fleetctl\.cli\.(?!mcp\.|(commands|completion|console|failures|flags|process|signals)$)")
+    assert [module for module in reached if acting.match(module)] == []
+    asking = [path for path in SOURCES if ".".join(("fleetctl", *path.relative_to(PACKAGE).with_suffix("").parts))
+              in reached]
+    built = {(path.name, function): {word.arg: ast.unparse(word.value) for word in call.keywords}["reads_only"]
+             for path in asking for function, call in calls(path, "DashboardClient")}
+    assert built == {("client.py", "without_access"): "self._reads_only",
+                     ("dashboard.py", "open_dashboard"): "invocation.reads_only"}
+    tools = PACKAGE / "cli" / "mcp" / "tools.py"
+    [(running, run)] = [(function, call) for function, call in calls(tools, "run")]
+    assert (running, ast.unparse(run.args[0])) == ("answer", "asked")
+    [told] = [call for function, call in calls(tools, "replace") if any(word.arg == "reads_only" for word in
+                                                                         call.keywords)]
+    assert ast.unparse(told).endswith("reads_only=True)")
+    assert [(path.name, function) for path in asking for function, _ in calls(path, "answer") if path == tools] == [
+        ("tools.py", "main")]
 
 
 def requests(folder: str) -> set[tuple[str, str]]:

@@ -34,6 +34,7 @@ SECTIONS = {
         "capacity": Listed("questions", "Show how many more replicas would fit, and where."),
         "what-if": Listed("questions", "Show the plan for a cluster that has lost or gained nodes."),
         "map": Listed("questions", "Draw which replica holds which card."),
+        "mcp": Listed("mcp.command", "Answer an agent's questions about a fleet; read-only."),
     },
     "Apply": {
         "apply": Listed("apply", "Start missing replicas, as many as fit, and wait until they are ready."),

@@ -20,7 +20,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.process import invocation_on_one_cluster, now_text
-from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
+from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
 from fleetctl.cli.verb import OnCluster, new_job_id, on_cluster, perform, starter
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
@@ -36,7 +36,7 @@ from fleetctl.planner.weights import with_startup_times
 from fleetctl.render.replica_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_runs import outcomes_report, totals
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import fleet_of
+from fleetctl.workflow.cluster import absent, fleet_of
 from fleetctl.workflow.invocation import Where
 
 app = command_app()

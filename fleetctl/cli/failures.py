@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from shlex import quote
 
 from fleetctl.cli.console import message_console, say, write_debug
@@ -22,12 +23,18 @@ def explain(error: FleetctlError) -> int:
         from fleetctl.render.problems import render_problems  # rich: slow, and needed only for errors
 
         render_problems(error.problems, message_console())
-    say("error", error.message)
-    say("moved" if isinstance(error, PlanStale) else "policy", *error.listed)
-    if error.hint:
-        say("hint", error.hint)
+    for label, text in sentences(error):
+        say(label, text)
     _show_traceback_for_debugging(error)
     return error.exit_code
+
+
+def sentences(error: FleetctlError) -> Iterator[tuple[str, str]]:
+    """Yield the sentences of an error that the user can act on, each with its label."""
+    yield "error", error.message
+    yield from (("moved" if isinstance(error, PlanStale) else "policy", text) for text in error.listed)
+    if error.hint:
+        yield "hint", error.hint
 
 
 def explain_usage(error: BaseException, exit_code: int) -> int:
@@ -61,21 +68,31 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
 
 def explain_system(error: OSError) -> int:
     """Show an error of the operating system, and save the traceback unless it is about a user's file; return 1."""
-    about = f": {error.filename}" if error.filename else ""
-    say("error", f"{error.strerror or type(error).__name__}{about}")
-    if about and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+    say("error", system_sentence(error))
+    if error.filename and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
         _show_traceback_for_debugging(error)
     else:
         _point_at_report(error)
     return 1
 
 
+def system_sentence(error: OSError) -> str:
+    """Return an error of the operating system in words."""
+    about = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or type(error).__name__}{about}"
+
+
 def explain_unexpected(error: Exception) -> int:
     """Show a bug in fleetctl as one sentence, and save the traceback for a report; return 1."""
-    summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
-    say("error", f"unexpected {summary[-1] if summary else type(error).__name__}; this is a bug in fleetctl")
+    say("error", unexpected_sentence(error))
     _point_at_report(error)
     return 1
+
+
+def unexpected_sentence(error: Exception) -> str:
+    """Return a bug in fleetctl as one sentence."""
+    summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    return f"unexpected {summary[-1] if summary else type(error).__name__}; this is a bug in fleetctl"
 
 
 def _point_at_report(error: Exception) -> None:

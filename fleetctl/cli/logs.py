@@ -17,7 +17,7 @@ from fleetctl.cli.commands import MadeBy, command_app
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import end_with_reader, say, write_output_of_others
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.replica_argument import ReplicaId, absent, nearest_hint, parse_replica, running_replicas, with_keys
+from fleetctl.cli.replica_argument import ReplicaId, nearest_hint, parse_replica, running_replicas, with_keys
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
@@ -27,7 +27,7 @@ from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_follow import MOST_LINES, Entry, Follower, Line, Listing, LogEnd, merged, read_end
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import cluster_of, fleet_of, read
+from fleetctl.workflow.cluster import absent, cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 
 app = command_app(

@@ -21,7 +21,6 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import say, working
 from fleetctl.cli.process import invocation_on_one_cluster, this_invocation
-from fleetctl.cli.replica_argument import absent
 from fleetctl.cli.verb import OnCluster, new_job_id, on_cluster, patient, perform, starter
 from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.inventory import MAX_SLOTS, Inventory, Node, Pause, dead_node_ids, is_live
@@ -40,7 +39,7 @@ from fleetctl.inventory.records import (
     read_records,
 )
 from fleetctl.planner.live import pause_of, paused_text, resume_command
-from fleetctl.workflow.cluster import fleet_of
+from fleetctl.workflow.cluster import absent, fleet_of
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import expiry
 

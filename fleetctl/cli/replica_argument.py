@@ -14,7 +14,8 @@ from fleetctl.cli.console import say
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import first_few
-from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.workflow.cluster import absent
 
 IDS_LISTED = 20
 
@@ -106,12 +107,3 @@ def nearest_hint(seen: Inventory, name: str) -> str:
     if ids:  # never the nearest id: the command may end it, and it is healthy
         return f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}{', ...' if len(ids) > IDS_LISTED else ''}"
     return did_you_mean(name, {replica.model for replica in seen.replicas}) or "`fleetctl status` lists what runs"
-
-
-def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:
-    """Return the error for something not found; in an incomplete inventory it may still exist."""
-    if seen.complete:
-        return FleetctlError(message, hint=hint)
-    problems = "; ".join(seen.warnings) or "the document gives no reason"
-    return InventoryError(f"{message} in the part of the inventory that could be read: {problems}",
-                          hint="`fleetctl inventory` shows what could be read")

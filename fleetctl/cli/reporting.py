@@ -212,11 +212,10 @@ def show(formats: Formats, chosen: ReportFormat, reports: Reports | None = None)
 def text_of(formats: Formats, chosen: ReportFormat) -> str:
     """Return the document in a format, without color."""
     if chosen == "table":
-        from rich.console import Console
+        from fleetctl.render.report.terminal import plain_console  # rich
 
         out = io.StringIO()
-        _print_table(formats, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None,
-                                      force_terminal=False, highlight=False, markup=False, emoji=False))
+        _print_table(formats, plain_console(out, REPORT_WIDTH))
         return out.getvalue()
     if chosen == "json":
         return formats.json()

@@ -336,7 +336,7 @@ MAX_VARIANTS = 16
 class Variant(Authored):
     """One way to run a model: worker groups and a placement of its own. The rest is the model's; docs/variants.md."""
 
-    KINDS: ClassVar = ("workers", "shape")
+    KINDS: ClassVar[tuple[str, ...]] = ("workers", "shape")
     model_config = ConfigDict(json_schema_extra=_one_of_kinds)
 
     name: DnsLabel = Field(description="a DNS label, unique in its model")
@@ -368,7 +368,7 @@ def _unless_in_variants(workers: Any, check: ValidatorFunctionWrapHandler, info:
 class Model(ModelDefaults):
     """One model: the minimum number of replicas, and the shape of each, written out or by name, or several variants."""
 
-    KINDS: ClassVar = ("workers", "shape", "variants")
+    KINDS: ClassVar[tuple[str, ...]] = ("workers", "shape", "variants")
     model_config = ConfigDict(json_schema_extra=_one_of_kinds)
 
     key: ModelKey

@@ -205,7 +205,7 @@ class GitHub(Forge):
 
     name = "GitHub"
     root_variable = "GITHUB_WORKSPACE"
-    file_variables: ClassVar = {"summary": "GITHUB_STEP_SUMMARY", "outputs": "GITHUB_OUTPUT"}
+    file_variables: ClassVar[Mapping[Sink, str]] = {"summary": "GITHUB_STEP_SUMMARY", "outputs": "GITHUB_OUTPUT"}
     kind_of_change = "pull request"
     how_to_propose = ("give the job `permissions: {contents: write, pull-requests: write}`, and let GitHub Actions "
                       "create pull requests in the settings of the repository")
@@ -366,7 +366,7 @@ class GitLab(Forge):
 
     name = "GitLab"
     root_variable = "CI_PROJECT_DIR"
-    file_variables: ClassVar = {"outputs": "CI_PROJECT_DIR"}
+    file_variables: ClassVar[Mapping[Sink, str]] = {"outputs": "CI_PROJECT_DIR"}
     kind_of_change = "merge request"
     how_to_propose = ("give the job a project access token (role Developer, scope api) in the masked variable "
                       "GITLAB_TOKEN")

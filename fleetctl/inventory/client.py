@@ -52,12 +52,13 @@ class DashboardClient:
 
     `timeout_s` bounds the wait for each part of an answer, `bounds` the whole answer. `on_waiting` is called once when
     the dashboard is slow. `interrupts` counts the interrupts of this process: each one ends the requests that wait in
-    other threads. `sleep` waits between tries.
+    other threads. `sleep` waits between tries. `reads_only` = refuse every request but a GET.
     """
 
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
                  bounds: Bounds = USUAL_BOUNDS, on_waiting: Callable[[], None] = lambda: None,
-                 interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep) -> None:
+                 interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep,
+                 reads_only: bool = False) -> None:
         # httpx's own command line, with progress bars and colors, is more than half of its import time
         sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         import httpx
@@ -66,6 +67,7 @@ class DashboardClient:
         self._access = access
         self._bounds = bounds
         self._sleep = sleep
+        self._reads_only = reads_only
         self._until = inf
         self._contact = Contact(on_waiting, interrupts)
         self._route = Route(self.base_url)
@@ -78,7 +80,7 @@ class DashboardClient:
     def without_access(self) -> DashboardClient:
         """Return a client for the same dashboard that sends no token, header or certificate, and retries at once."""
         return DashboardClient(self.base_url, bounds=self._bounds, interrupts=self._contact.interrupts,
-                               sleep=lambda _: None)
+                               sleep=lambda _: None, reads_only=self._reads_only)
 
     def within(self, seconds: float) -> DashboardClient:
         """Return a client with the same connections whose requests all end `seconds` from now."""
@@ -177,6 +179,8 @@ class DashboardClient:
         return min(total_s, max(0.0, round(self._until - time.monotonic(), 1)))  # messages have it, too
 
     def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
+        if self._reads_only and method != "GET":
+            raise InventoryError(f"this command only reads the cluster, so it does not send {method} {path}")
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)
 
     def _with_retries(self, method: str, attempt: Callable[[], Result], deadline: Deadline,

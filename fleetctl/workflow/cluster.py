@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.selector import LabelSelector
+from fleetctl.errors import FleetctlError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.workflow.invocation import Invocation, Where
@@ -75,3 +76,12 @@ def read_scenario(
     for warning in seen.warnings:
         invocation.say("warning", warning)
     return Scenario(fleet or NO_FLEET, seen, adopt_from, selector)
+
+
+def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:
+    """Return the error for something not found; in an incomplete inventory it may still exist."""
+    if seen.complete:
+        return FleetctlError(message, hint=hint)
+    problems = "; ".join(seen.warnings) or "the document gives no reason"
+    return InventoryError(f"{message} in the part of the inventory that could be read: {problems}",
+                          hint="`fleetctl inventory` shows what could be read")

@@ -56,7 +56,7 @@ def open_dashboard(
     if access.secrets:
         warn_if_readable(invocation, url, access.secrets)
     return DashboardClient(url, access, on_waiting=lambda: invocation.say("note", f"waiting for {url} to answer"),
-                           interrupts=invocation.interrupts)
+                           interrupts=invocation.interrupts, reads_only=invocation.reads_only)
 
 
 def warn_if_readable(invocation: Invocation, url: str, secret: str) -> None:

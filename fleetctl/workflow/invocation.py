@@ -27,6 +27,7 @@ class Invocation:
 
     `context` is --context, as given. `working` shows an activity, such as "planning", while its block runs.
     `make_plan` replaces the direct call of the planner. `warned` = what a warning was given about: once is enough.
+    `reads_only` = whatever is run, the cluster gets no request but GETs.
     """
 
     environ: Mapping[str, str]
@@ -39,6 +40,7 @@ class Invocation:
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
     make_plan: MakePlan | None = None
     warned: set[str] = field(default_factory=set)
+    reads_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ PAGES = {"apply": "apply.md", "status": "status-logs.md", "logs": "status-logs.m
          "replace": "update.md",
          "cordon": "nodes.md", "uncordon": "nodes.md", "slots": "nodes.md", "drain": "nodes.md",
          "endpoints": "endpoints.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md",
-         "doctor": "doctor.md", "prefetch": "weights.md", "prune": "weights.md", "release-nodes": "kubernetes.md"}
+         "doctor": "doctor.md", "mcp": "mcp.md", "prefetch": "weights.md", "prune": "weights.md",
+         "release-nodes": "kubernetes.md"}
 
 
 def page(name: str) -> str:

@@ -40,7 +40,7 @@ def test_every_flag_of_plan_is_on_its_page() -> None:
 
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
-         ROOT / "tests" / "README.md"]
+         ROOT / "AGENTS.md", ROOT / "tests" / "README.md"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -25,8 +25,9 @@ from tests.sizing.test_describe import write_model
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
 NOT_RUN = re.compile(
-    r"demo (up|down|run)|watch |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow")
-"""Commands that tests/demo runs on a real Ray, that end only with Ctrl-C, or that need Prometheus or a git identity."""
+    r"demo (up|down|run)|watch |mcp |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow")
+"""Commands that tests/demo runs on a real Ray, that end only with Ctrl-C or their client, or that need Prometheus or a
+git identity."""
 CHANGING = {"replace", "rollout"}
 """What they do needs a cluster that changes: tests/cli/test_*_command.py and tests/e2e have one. Here they plan it."""
 

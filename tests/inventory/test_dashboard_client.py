@@ -154,3 +154,18 @@ def test_tls_to_a_plain_port_is_explained(dashboard: FakeDashboard):
     with DashboardClient(url, sleep=lambda _: None) as client, pytest.raises(ClusterUnreachable) as caught:
         client.get("/api/version")
     assert "http://" in caught.value.hint
+
+
+@pytest.mark.parametrize("change", [
+    lambda client: client.request("PUT", "/api/packages/gcs/x", content=b"x"),
+    lambda client: client.request("POST", "/api/jobs/", json={}),
+    lambda client: client.request("DELETE", "/api/jobs/x"),
+    lambda client: client.within(5).request("POST", "/api/jobs/", json={}),
+    lambda client: client.without_access().request("POST", "/api/jobs/", json={}),
+])
+def test_a_client_that_only_reads_sends_nothing_but_gets(dashboard: FakeDashboard, change):
+    with DashboardClient(dashboard.url, reads_only=True) as client:
+        assert client.get_json("/api/version")
+        with pytest.raises(InventoryError, match="only reads the cluster"):
+            change(client)
+    assert [request.method for request in dashboard.requests] == ["GET"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, JustifyMethod, OverflowMethod, RenderableType
@@ -51,6 +52,12 @@ WIDE = 110
 """The width from which a name has at most half of it, if other columns need the rest."""
 PROSE_WIDTH = 16
 """The least width of a column of sentences, unless all are shorter."""
+
+
+def plain_console(out: TextIO, width: int) -> Console:
+    """Return a console that writes text without color, markup or commands, as into a file."""
+    return Console(file=out, width=width, no_color=True, color_system=None, force_terminal=False, highlight=False,
+                   markup=False, emoji=False)
 
 
 def print_report(report: Report, console: Console) -> None:
