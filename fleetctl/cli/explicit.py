@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, KeptVariant, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
@@ -76,6 +76,7 @@ class VerbRequest:
     keep: Mapping[str, int] = field(default_factory=dict)
     level: Literal["WARM", "COLD"] | None = None
     rooms: Sequence[WarmRoom] = ()
+    keep_of_each: Sequence[KeptVariant] = ()
 
 
 @app.command(epilog=epilog(
@@ -257,7 +258,8 @@ def perform_on(
     """List the replicas and notes about them, ask, and act; otherwise as `perform`."""
     names, dead = {node.id: node.name for node in seen.nodes}, dead_node_ids(seen)
     described = [(replica_name(replica.model, replica.replica_id),
-                  f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead)}, on {node_text(replica, names)}")
+                  ", ".join(filter(None, (f"fleet {visible(replica.fleet or '')}", visible(replica.variant or ""),
+                                          status_word(replica, dead), f"on {node_text(replica, names)}"))))
                  for replica in chosen]
     listed = first_few([f"{name} ({text})" for name, text in described], LISTED)
     shown = [(wanted.asks.lower(), line) for line in listed if len(chosen) > 1 or wanted.dry_run]
@@ -291,7 +293,8 @@ def act_on(
             if not summaries:
                 raise
             rows = [ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="failed",
-                                   code="NOT_DONE", nodes=order.nodes_of(replica), message=error.message)
+                                   variant=replica.variant, code="NOT_DONE", nodes=order.nodes_of(replica),
+                                   message=error.message)
                     for replica in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
         if summaries[-1].interrupted:
@@ -319,7 +322,7 @@ def _orders(
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in grouped((replica.fleet or "", replica) for replica in chosen).items():
         yield ExplicitOrder(wanted.verb, name, here.source.namespace, replicas, names, timeouts, wanted.drain_s,
-                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
+                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm, wanted.keep_of_each)
 
 
 def show_steps(

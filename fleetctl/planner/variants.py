@@ -46,7 +46,7 @@ def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replica
     if not model.variants:
         return [Demand(shapes[0], missing, live, model.priority, place)]
     below, found = state.below_target(model), list[Demand]()
-    lacking, room = state.below_minimum(model), _room(model, state)
+    lacking, room = state.below_minimum(model), room_of(model, state)
     for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
         limit = max(below, lacking[number]) if one.most is None else min(room[number], max(below, lacking[number]))
         found.append(Demand(
@@ -55,7 +55,7 @@ def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replica
     return found
 
 
-def _room(model: ResolvedModel, state: ModelState) -> list[int]:
+def room_of(model: ResolvedModel, state: ModelState) -> list[int]:
     """Return how many new replicas the maximum of each variant allows, 0 if it has none.
 
     During an update, up to its surge of the variant's own outdated ones do not count.
@@ -67,7 +67,7 @@ def _room(model: ResolvedModel, state: ModelState) -> list[int]:
 
 def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:
     """Return whether a variant has as many replicas, `created` ones included, as its maximum allows."""
-    return bool(model.variants) and model.variants[number].most is not None and created >= _room(model, state)[number]
+    return bool(model.variants) and model.variants[number].most is not None and created >= room_of(model, state)[number]
 
 
 def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]

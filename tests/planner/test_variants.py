@@ -179,6 +179,15 @@ def test_a_plan_names_the_variant_of_each_new_replica() -> None:
     assert plan.models[0].reason == "create 5: 0 of 5 live; h100: +4; a100: +1"
 
 
+def test_a_single_variant_at_its_maximum_is_blocked_for_that() -> None:
+    """As after `scale` or `what-if --scale`, which ask for more than the file."""
+    fleet = short_fleet({"models": [{**TWO, "replicas": 3, "variants": [{**TWO["variants"][0], "max": 2}]}]})
+    plan = plan_for(fleet, short_inventory({"nodes": NODES}))
+    [blocked] = plan.blocked
+    assert (len(plan.actions), blocked.code, blocked.replicas) == (2, "VARIANT_FULL", 1)
+    assert blocked.message == "its maximum of 2 replicas is reached: 0 live and 2 new"
+
+
 def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_failures() -> None:
     fleet, inventory = short_fleet({"models": [{**TWO, "replicas": 3}]}), short_inventory({"nodes": NODES})
     plan = plan_for(fleet, inventory, held_back=frozenset({("m", "h100")}))
