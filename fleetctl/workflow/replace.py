@@ -133,20 +133,11 @@ class Round:
 
     def other_variants(self, actions: Iterable[Action], ended: Sequence[Replica] = ()) -> list[str]:
         """Return which outdated replica is replaced by one of another variant, in words."""
-        key, lines = self.model.key, list[str]()
-        for old, new in self.replaced_by(actions, ended):
-            name = self.name_of(old)
-            if new.variant and name != new.variant:
-                left = self._variant(old) is None
-                of = f" ({name}{', which has left the file' if left else ''})" if name else ""
-                why = f": there is no room for another {name}" if name and not left else ""
-                lines.append(f"{key}/{old.replica_id}{of} is replaced by {key}/{new.replica_id} as {new.variant}{why}")
-        return lines
+        return other_variants(self.model, self.replaced_by(actions, ended))
 
     def name_of(self, replica: Replica) -> str:
         """Return the name of a replica's variant in the file, else the one it was started with; empty = none."""
-        number = self._variant(replica)
-        return (replica.variant or "") if number is None else self.model.alternatives[number].variant
+        return variant_name(self.model, replica)
 
     def kept_of_each(self, least: Serving) -> list[KeptVariant]:
         """Return how many replicas of each variant must keep serving, and which there are, for the agent."""
@@ -277,6 +268,25 @@ def with_models(fleet: ResolvedFleet, models: Iterable[ResolvedModel]) -> Resolv
     """Return the fleet with these in place of its models of the same key."""
     changed = {model.key: model for model in models}
     return replace(fleet, models=tuple(changed.get(model.key, model) for model in fleet.models))
+
+
+def variant_name(model: ResolvedModel, replica: Replica) -> str:
+    """Return the name of a replica's variant in the file, else the one it was started with; empty = none."""
+    number = variant_of(model, replica)
+    return (replica.variant or "") if number is None else model.alternatives[number].variant
+
+
+def other_variants(model: ResolvedModel, replaced: Iterable[tuple[Replica, Action]]) -> list[str]:
+    """Return which replicas of a model are replaced by one of another variant, in words."""
+    lines = list[str]()
+    for old, new in replaced:
+        name, left = variant_name(model, old), variant_of(model, old) is None
+        if new.variant and name != new.variant:
+            of = f" ({name}{', which has left the file' if left else ''})" if name else ""
+            why = f": there is no room for another {name}" if name and not left else ""
+            lines.append(f"{model.key}/{old.replica_id}{of} is replaced by {model.key}/{new.replica_id} as "
+                         f"{new.variant}{why}")
+    return lines
 
 
 def kept_of_each(model: ResolvedModel, live: Sequence[Replica], least: Sequence[int]) -> list[KeptVariant]:
