@@ -27,7 +27,7 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_live
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped
+from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped, some
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.policies import policy_of
@@ -347,11 +347,17 @@ def _afterwards(
     if wanted.verb != "evict" or fleet is None:
         return
     dead, ended = dead_node_ids(seen), {(replica.model, replica.replica_id) for replica in chosen}
-    left = Counter(replica.model for replica in seen.replicas
+    left = grouped((replica.model, replica) for replica in seen.replicas
                    if is_live(replica, dead) and (replica.model, replica.replica_id) not in ended)
     for model in fleet.models:
         if any(replica.model == model.key for replica in chosen):
-            again = model.replicas - left[model.key]
-            yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
+            stay = left.get(model.key, [])
+            of_each = Counter(model.variant_of(replica.spec_hash, replica.variant) for replica in stay)
+            lacking = {one.variant: one.least - of_each[place] for place, one in enumerate(model.variants)
+                       if one.least > of_each[place]}
+            again = max(model.replicas - len(stay), sum(lacking.values()))
+            minimum = f", {some([f'{count} as {name}' for name, count in lacking.items()])} for its minimum"
+            yield (f"{model.key}: the fleet file wants {model.replicas}, {len(stay)} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
+                   + (minimum if lacking else "")
                    + (", and promotes a WARM one if possible" if again > 0 and wanted.level == "WARM" else ""))

@@ -84,7 +84,7 @@ def replace(
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)
-    update = ModelUpdate(invocation, where, scaling.to(scaling.wanted, beyond), options, wanted, wait_timeout)
+    update = ModelUpdate(invocation, where, scaling.in_update(beyond), options, wanted, wait_timeout)
     with one_command("replace"):
         return _Replacement(update, model, allow_outage).run()
 

@@ -35,7 +35,9 @@ class Acting:
             rows = [self._end(one) for one in request["replicas"]]
             return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=0))]
         rows = [self._create(one) for one in request["plan"]["actions"]]
-        code = 3 if any(row["outcome"] == "failed" for row in rows) else 0
+        rows += [{key: row[key] for key in ("model", "code", "message", "replicas")} | {"outcome": "blocked"}
+                 for row in request["plan"]["blocked"]]
+        code = 3 if any(row["outcome"] in ("failed", "blocked") for row in rows) else 0
         begun = event(0, "version") + event(1, "planAccepted", **request["record"])
         return [("SUCCEEDED", begun + summary(2, *rows, code=code))]
 
@@ -185,6 +187,38 @@ def test_evict_and_restart_name_the_variant(cli, full: Acting) -> None:
     [row] = json.loads(cli("evict", "m/0", "--yes", "--format", "json").out)["outcomes"]
     assert (row["outcome"], row["variant"]) == ("gone", "h100")
     assert [one["variant"] for one in full.requests[0]["replicas"]] == ["h100"]
+
+
+def test_an_eviction_says_what_the_next_apply_starts_for_the_minimum_of_a_variant(
+        cli, full: Acting, tmp_path: Path) -> None:
+    full.add(2, "a100")
+    file = fleet(tmp_path / "f.yaml", 2, h100={}, a100={"min": 1})
+    result = cli("evict", "m/2", "--dry-run", "-f", file)
+    assert "m: the fleet file wants 2, 2 stay; the next apply starts 1 replica, 1 as a100 for its minimum" in plain(
+        result.err)
+    assert "for its minimum" not in cli("evict", "m/0", "--dry-run", "-f", file).err
+
+
+def test_the_minimums_of_variants_ask_for_no_more_than_a_number_given_by_hand(
+        cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    acting = Acting(cluster, h100=2, a100=2)
+    file = fleet(tmp_path / "f.yaml", 2, h100={}, a100={"min": 2})
+    assert cli("deploy", "m", "-f", file, "--yes").code == 0
+    assert acting.running() == {0: "a100"}
+    assert cli("scale", "m", "--replicas", "2", "-f", file, "--yes").code == 0
+    assert acting.running() == {0: "a100", 1: "a100"}
+    full = cli("scale", "m", "--replicas", "9", "-f", file, "--yes", "--format", "json")
+    assert (full.code, len(acting.running())) == (3, 4)
+
+
+def test_more_than_the_maximum_of_a_single_variant_is_blocked_for_that(
+        cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    acting = Acting(cluster, h100=4)
+    file = fleet(tmp_path / "f.yaml", 2, h100={"max": 2})
+    result = cli("scale", "m", "--replicas", "4", "-f", file, "--yes", "--format", "json")
+    rows = json.loads(result.out)["outcomes"]
+    assert (result.code, [row["code"] for row in rows if row["outcome"] == "blocked"]) == (3, ["VARIANT_FULL"])
+    assert acting.running() == {0: "h100", 1: "h100"}
 
 
 def test_the_rest_of_an_update_is_a_surge_of_the_model_whatever_the_variant(
