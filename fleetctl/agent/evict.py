@@ -112,7 +112,7 @@ class Evict(ExplicitRun):
         self.lock.release()
 
     def _find_all(self) -> None:
-        """Find the actors that may end: enough of their models must stay ready.
+        """Find the actors that may end: enough of their models must stay ready, and of their variants.
 
         Which ones are ready is read under the lock, just before: others may have ended since the client looked.
         """
@@ -122,14 +122,20 @@ class Evict(ExplicitRun):
             if eviction.handle is None:
                 eviction.outcome = outcome_of(eviction.target, "failed", "NOT_FOUND", f"{eviction.key} is already gone")
             elif eviction.target.actor_id in up:
-                keep = self.request.keep[eviction.target.model]
-                if len(up) > keep:
-                    up.remove(eviction.target.actor_id)
+                target, keep = eviction.target, self.request.keep[eviction.target.model]
+                kept = [(target.model, up, keep)]
+                kept += [(f"variant {one.variant} of {one.model}", up.intersection(one.actors), one.least)
+                        for one in self.request.keep_of_each
+                        if one.model == target.model and target.actor_id in one.actors]
+                too_few = next(((of, len(those) - 1, least) for of, those, least in kept
+                                if len(those) <= least), None)
+                if too_few is None:
+                    up.remove(target.actor_id)
                 else:
+                    of, left, least = too_few
                     eviction.outcome = outcome_of(
-                        eviction.target, "skipped", "TOO_FEW_READY",
-                        f"without it {len(up) - 1} of {eviction.target.model} would be ready, and {keep} must stay "
-                        "ready: it keeps running")
+                        target, "skipped", "TOO_FEW_READY", f"without it {left} of {of} would be ready, and {least} "
+                        "must stay ready: it keeps running")
 
     def end(self) -> int:
         """Write the summary, and forget what was kept about actors that have ended."""

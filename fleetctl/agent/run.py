@@ -67,7 +67,7 @@ def outcome_of(
         None if seconds is None else round(seconds, 2), level, replicas,
         address=addresses[0] if addresses else None, addresses=addresses if len(addresses) > 1 else None,
         weights=weights, notes=notes or None,
-        variant=subject.variant if isinstance(subject, (Action, Replica)) else None)
+        variant=subject.variant if isinstance(subject, (Action, Replica, Target)) else None)
 
 
 class Task:

@@ -178,7 +178,10 @@ class ApplyRequest(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A replica that an explicit verb names: exactly this actor. Times in seconds."""
+    """A replica that an explicit verb names: exactly this actor. Times in seconds.
+
+    `variant` = the one of its model's that it is, if that has any.
+    """
 
     model: str
     replica_id: int
@@ -188,6 +191,7 @@ class Target(NamedTuple):
     level: str = "HOT"
     spec_hash: Optional[str] = None
     weights: Sequence[Optional[ServedWeights]] = ()
+    variant: Optional[str] = None
 
     @property
     def key(self) -> str:
@@ -200,6 +204,15 @@ class WarmNode(NamedTuple):
 
     name: str = ""
     bytes: Optional[int] = None
+
+
+class KeptVariant(NamedTuple):
+    """How many replicas of a variant must stay ready, of those with these actor ids."""
+
+    model: str
+    variant: str
+    least: int
+    actors: Sequence[str]
 
 
 class ExplicitRequest(NamedTuple):
@@ -215,6 +228,7 @@ class ExplicitRequest(NamedTuple):
     keep: Mapping[str, int] = {}
     level: str = ""
     warm: Mapping[str, WarmNode] = {}
+    keep_of_each: Sequence[KeptVariant] = ()
 
 
 class PrefetchRequest(NamedTuple):

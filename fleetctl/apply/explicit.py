@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fleetctl.apply import jobs
@@ -29,13 +29,23 @@ STATUS_HINT = "`fleetctl status` shows the replicas"
 
 
 @dataclass(frozen=True, slots=True)
+class KeptVariant:
+    """How many replicas of a variant must stay ready, of those with these actor ids: `least`."""
+
+    model: str
+    variant: str
+    least: int
+    actors: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplicitOrder:
     """One run of a verb: which replicas of one fleet it ends, and under which conditions.
 
     It acts on exactly these actors, not on later ones with the same names. `names` = node names by node id. By model
     key: `timeouts` = startup timeout in seconds, `keep` = how many other replicas must be ready before a ready one is
-    ended. `level` = the level an eviction moves the replicas to, None = none. `warm` = name and WARM budget in bytes
-    of each node, by node id.
+    ended; `keep_of_each` = the same of variants. `level` = the level an eviction moves the replicas to, None = none.
+    `warm` = name and WARM budget in bytes of each node, by node id.
     """
 
     verb: Verb
@@ -49,6 +59,7 @@ class ExplicitOrder:
     keep: Mapping[str, int] = field(default_factory=dict)
     level: Literal["WARM", "COLD"] | None = None
     warm: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    keep_of_each: Sequence[KeptVariant] = ()
 
     @property
     def longest_s(self) -> float:
@@ -110,6 +121,7 @@ def _request(order: ExplicitOrder, job: str, starter_name: str) -> dict[str, Any
     return {
         "fleet": order.fleet, "replicas": [_replica_request(order, replica) for replica in order.replicas],
         "drain": order.drain_s, "lockTimeout": order.lock_timeout_s, "keep": dict(order.keep),
+        **({"keepOfEach": [asdict(kept) for kept in order.keep_of_each]} if order.keep_of_each else {}),
         **({"level": order.level, "warm": warm} if order.level else {}),
         "job": job, "holder": {"job": job, "who": starter_name}, "toolVersion": __version__}
 
@@ -119,6 +131,8 @@ def _replica_request(order: ExplicitOrder, replica: Replica) -> dict[str, Any]:
     request: dict[str, Any] = {
         "model": replica.model, "replicaId": replica.replica_id, "actorId": replica.actor_id,
         "nodes": order.nodes_of(replica), "startupTimeout": order.startup_s(replica)}
+    if replica.variant:
+        request["variant"] = replica.variant
     if replica.level == "WARM":
         request["level"] = "WARM"
     if order.level:

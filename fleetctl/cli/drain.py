@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.apply.explicit import KeptVariant
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import explicit, flags
@@ -36,11 +37,13 @@ from fleetctl.documents.names import command_line
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
 from fleetctl.inventory.records import CORDON
+from fleetctl.planner.live import variant_of
 from fleetctl.planner.options import PlanOptions, require_complete
 from fleetctl.render.replica_text import name_of
 from fleetctl.workflow.proposal import proposed_by_fleet
+from fleetctl.workflow.replace import kept_of_each, other_variants, serving_of, variant_name
 
 app = command_app(
     "fleetctl drain node-a -f fleets/prod.yaml   # lists what may be evicted",
@@ -84,14 +87,35 @@ class Draining:
         keys = {model.key for model in self.fleet.models}
         return [replica for replica in self.on_node() if _is_of(self.fleet, replica) and replica.model in keys]
 
-    def with_replacements(self) -> LoadedFleet:
-        """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones."""
-        live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
-        changed = {
-            model.key: model.with_changes(surge=0, least=0, replicas=max(
-                live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
-            for model in self.fleet.models if leaving[model.key]}
-        return replace(self.loaded, fleet=self.fleet.only_creating(changed))
+    def replacements(self) -> dict[str, list[ResolvedModel]]:
+        """Return each model with a target that keeps min(target, live) replicas beside the leaving ones, by key.
+
+        Of a model with variants these are the ways to plan it, the first of which nothing is blocked: with new replicas
+        of the variants that leave, then of any. Leaving ones do not count for the `min` and `max` of theirs.
+        """
+        found = dict[str, list[ResolvedModel]]()
+        for model in self.fleet.models:
+            if leaving := [replica for replica in self.leaving() if replica.model == model.key]:
+                live = [replica for replica in _live(self.fleet, self.before) if replica.model == model.key]
+                target = max(len(live), min(model.replicas, len(live)) + len(leaving))
+                found[model.key] = _in_the_place_of(
+                    model.with_changes(surge=0, replicas=target), live, leaving, target - len(live))
+        return found
+
+    def with_replacements(self, models: Iterable[ResolvedModel]) -> LoadedFleet:
+        """Return the fleet with these models, for a plan of what replaces their replicas."""
+        return replace(self.loaded, fleet=self.fleet.only_creating({model.key: model for model in models}))
+
+    def other_variants(self, actions: Sequence[Action]) -> Iterator[str]:
+        """Yield which leaving replica is replaced by one of another variant, in words."""
+        for model in self.fleet.models:
+            new = {one.replica_id: one for one in actions if one.model == model.key}
+            old = [replica for replica in self.leaving() if replica.model == model.key]
+            for action in list(new.values()):
+                if same := next((one for one in old if variant_name(model, one) == action.variant), None):
+                    old.remove(same)
+                    del new[action.replica_id]
+            yield from other_variants(model, zip(old, new.values(), strict=False))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
         """Return the inventory with the node cordoned."""
@@ -102,7 +126,8 @@ class Draining:
     def may_end(self, now: Inventory) -> tuple[list[Replica], list[Replica]]:
         """Return which of the leaving replicas may end `now`, and which must stay.
 
-        Of each model min(target, before) stay live, and min(target, ready before) stay ready.
+        Of each model min(target, before) stay live, and min(target, ready before) stay ready; of each variant
+        min(its `min`, ready before).
         """
         dead = dead_node_ids(now)
         agreed = {(replica.model, replica.replica_id, replica.actor_id) for replica in self.leaving()}
@@ -110,13 +135,22 @@ class Draining:
                      if (replica.model, replica.replica_id, replica.actor_id) in agreed and _is_of(self.fleet, replica)
                      and is_live(replica, dead)]
         spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
+        models = {model.key: model for model in self.fleet.models}
+        of_each = {key: serving_of(model, self._ready(now, key)).of_each for key, model in models.items()
+                   if model.variants}
+        spare_of_each = Counter[tuple[str, int | None]](
+            {(key, number): count - least[number] for key, least in self.least_of_each().items()
+             for number, count in enumerate(of_each[key])})
         end, stay = list[Replica](), list[Replica]()
         for replica in sorted(remaining, key=serves):
+            own = replica.model, variant_of(models[replica.model], replica)
+            is_kept = serves(replica) and own in spare_of_each and spare_of_each[own] <= 0
             counts = (spare, spare_ready) if serves(replica) else (spare,)
-            if all(count[replica.model] > 0 for count in counts):
+            if all(count[replica.model] > 0 for count in counts) and not is_kept:
                 end.append(replica)
                 for count in counts:
                     count[replica.model] -= 1
+                spare_of_each[own] -= serves(replica)
             else:
                 stay.append(replica)
         return end, stay
@@ -128,20 +162,36 @@ class Draining:
                 if replica.state in STARTING_STATES and replica not in leaving else replica
                 for replica in self.before.replicas]
         then += [Replica(model=action.model, replica_id=action.replica_id, fleet=self.fleet.name,
+                         spec_hash=action.spec_hash, variant=action.variant,
                          members=[ReplicaMember(node_id=member.node_id) for member in action.members])
                  for action in actions]
         return self.may_end(self.before.model_copy(update={"replicas": then}))
 
     def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
         """Return the number of replicas of each model beyond those that must stay."""
-        spare = Counter(_live(self.fleet, now, ready=ready))
+        spare = Counter(replica.model for replica in _live(self.fleet, now, ready=ready))
         spare.subtract(self.least(ready=ready))
         return spare
 
     def least(self, *, ready: bool = True) -> dict[str, int]:
         """Return the number of replicas of each model that must stay: min(target, before)."""
-        before = Counter(_live(self.fleet, self.before, ready=ready))
+        before = Counter(replica.model for replica in _live(self.fleet, self.before, ready=ready))
         return {model.key: min(model.replicas, before[model.key]) for model in self.fleet.models}
+
+    def least_of_each(self) -> dict[str, list[int]]:
+        """Return how many of each variant must stay ready: min(its `min`, before), by model; none without variants."""
+        return {model.key: [min(one.least, count) for one, count in zip(
+            model.variants, serving_of(model, self._ready(self.before, model.key)).of_each, strict=True)]
+            for model in self.fleet.models if model.variants}
+
+    def kept_of_each(self, now: Inventory) -> list[KeptVariant]:
+        """Return the same for the agent, with the replicas that there are `now`."""
+        models, least = {model.key: model for model in self.fleet.models}, self.least_of_each()
+        return [kept for key, counts in least.items()
+                for kept in kept_of_each(models[key], self._ready(now, key), counts)]
+
+    def _ready(self, seen: Inventory, key: str) -> list[Replica]:
+        return [replica for replica in _live(self.fleet, seen, ready=True) if replica.model == key]
 
 
 @app.command()
@@ -208,10 +258,17 @@ class _Drain:
         new = Cordon.model_validate({**(self.cordon or {}), "by": starter().name})
         cordon = new if self.cordon is not None else node.cordon or new
         say("note", f"the plan wants all running replicas, and a replacement for each that leaves {node.name}")
-        with proposed_by_fleet(self.here.invocation, self.draining.with_replacements(), options, start.where,
-                               lambda seen: self.draining.cordoned(seen, cordon)) as proposal:
-            show_proposal(self.here.invocation, proposal, self.output_format, force=start.force, yes=True)
-            return self._perform(lambda: self._replace(proposal.task), proposal.task.plan)
+        ways = self.draining.replacements()
+        while True:
+            loaded = self.draining.with_replacements(found[0] for found in ways.values())
+            with proposed_by_fleet(self.here.invocation, loaded, options, start.where,
+                                   lambda seen: self.draining.cordoned(seen, cordon)) as proposal:
+                plan = proposal.task.plan
+                if other := [row.model for row in plan.blocked if len(ways.get(row.model, ())) > 1]:
+                    ways |= {key: ways[key][1:] for key in other}
+                    continue
+                show_proposal(self.here.invocation, proposal, self.output_format, force=start.force, yes=True)
+                return self._perform(lambda: self._replace(proposal.task), plan)
 
     def _perform(self, act: Callable[[], int], plan: Plan | None) -> int:
         """List what leaves the node and what has to stay, ask, and act.
@@ -221,7 +278,8 @@ class _Drain:
         end, stay = self.draining.foreseen(plan.starts if plan else ())
         no_room = {row.model: f"there is no room for its replacement ({row.code}), and "
                    for row in (plan.blocked if plan else ())}
-        shown = [*(("end" if self.evict else "leaves", name_of(replica)) for replica in end),
+        shown = [*(("note", line) for line in self.draining.other_variants(plan.starts if plan else ())),
+                 *(("end" if self.evict else "leaves", name_of(replica)) for replica in end),
                  *(("stays", f"{name_of(replica)}: {no_room.get(replica.model, '')}{_needed(replica)}")
                    for replica in stay)]
         starts = count_of(plan.summary.create, "replica") if plan and plan.summary.create else "nothing"
@@ -253,7 +311,8 @@ class _Drain:
         code = PARTIAL if stay else 0
         if end and self.evict:
             ending = explicit.VerbRequest("evict", "End", True, False, self.output_format, self.start.lock_timeout,
-                                          self.drain_s, self.draining.least())
+                                          self.drain_s, self.draining.least(),
+                                          keep_of_each=self.draining.kept_of_each(now))
             summaries = explicit.act_on(ending, self.here, now, end)
             rows = [*explicit.ended_by(summaries), *rows]
             return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in summaries))
@@ -269,15 +328,39 @@ def _needed(replica: Replica) -> str:
 
 
 def _left_alone(replica: Replica, code: str, why: str) -> ReplicaOutcome:
-    return ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="skipped", code=code, message=why)
+    return ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="skipped", code=code, message=why,
+                          variant=replica.variant)
 
 
 def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
     return replica.fleet == fleet.name and replica.replica_id is not None
 
 
-def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
-    """Yield the model of each live replica of the fleet, or only of each ready one."""
+def _in_the_place_of(
+    model: ResolvedModel, live: Sequence[Replica], leaving: Sequence[Replica], missing: int
+) -> list[ResolvedModel]:
+    """Return the model in the ways to plan what takes the place of `leaving` replicas, `missing` by its target."""
+    if not model.variants:
+        return [model]
+    counts, gone = (Counter(variant_of(model, one) for one in which) for which in (live, leaving))
+    any_with_room = in_variants([replace(
+        one, least=min(one.least, counts[number]) + gone[number],
+        most=None if one.most is None else one.most + gone[number]) for number, one in enumerate(model.variants)],
+        model.source)
+    room = [gone[number] if one.most is None else max(0, min(gone[number], one.most - counts[number]))
+            for number, one in enumerate(any_with_room.variants)]
+    bound = [max(0, one.least - counts[number]) for number, one in enumerate(any_with_room.variants)]
+    if sum(bound) >= missing:  # one of another variant would let none of them go
+        return [any_with_room.with_changes(replicas=len(live))]
+    if sum(room) < missing:
+        return [any_with_room]
+    alike = in_variants([replace(one, most=counts[number] + room[number])
+                         for number, one in enumerate(any_with_room.variants)], model.source)
+    return [alike, any_with_room]
+
+
+def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[Replica]:
+    """Yield each live replica of the fleet, or only each ready one."""
     dead = dead_node_ids(seen)
-    yield from (replica.model for replica in seen.replicas
+    yield from (replica for replica in seen.replicas
                 if _is_of(fleet, replica) and is_live(replica, dead) and (serves(replica) or not ready))

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STATUS_HINT, ExplicitOrder, KeptVariant, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
@@ -27,7 +27,7 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_live
 from fleetctl.documents.names import command_line
-from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped
+from fleetctl.documents.quantity import count_of, first_few, format_bytes, grouped, some
 from fleetctl.errors import FleetctlError, PolicyRefused, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.policies import policy_of
@@ -76,6 +76,7 @@ class VerbRequest:
     keep: Mapping[str, int] = field(default_factory=dict)
     level: Literal["WARM", "COLD"] | None = None
     rooms: Sequence[WarmRoom] = ()
+    keep_of_each: Sequence[KeptVariant] = ()
 
 
 @app.command(epilog=epilog(
@@ -257,7 +258,8 @@ def perform_on(
     """List the replicas and notes about them, ask, and act; otherwise as `perform`."""
     names, dead = {node.id: node.name for node in seen.nodes}, dead_node_ids(seen)
     described = [(replica_name(replica.model, replica.replica_id),
-                  f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead)}, on {node_text(replica, names)}")
+                  ", ".join(filter(None, (f"fleet {visible(replica.fleet or '')}", visible(replica.variant or ""),
+                                          status_word(replica, dead), f"on {node_text(replica, names)}"))))
                  for replica in chosen]
     listed = first_few([f"{name} ({text})" for name, text in described], LISTED)
     shown = [(wanted.asks.lower(), line) for line in listed if len(chosen) > 1 or wanted.dry_run]
@@ -291,7 +293,8 @@ def act_on(
             if not summaries:
                 raise
             rows = [ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="failed",
-                                   code="NOT_DONE", nodes=order.nodes_of(replica), message=error.message)
+                                   variant=replica.variant, code="NOT_DONE", nodes=order.nodes_of(replica),
+                                   message=error.message)
                     for replica in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
         if summaries[-1].interrupted:
@@ -319,7 +322,7 @@ def _orders(
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in grouped((replica.fleet or "", replica) for replica in chosen).items():
         yield ExplicitOrder(wanted.verb, name, here.source.namespace, replicas, names, timeouts, wanted.drain_s,
-                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
+                            wanted.lock_timeout_s, wanted.keep, wanted.level, warm, wanted.keep_of_each)
 
 
 def show_steps(
@@ -344,11 +347,17 @@ def _afterwards(
     if wanted.verb != "evict" or fleet is None:
         return
     dead, ended = dead_node_ids(seen), {(replica.model, replica.replica_id) for replica in chosen}
-    left = Counter(replica.model for replica in seen.replicas
+    left = grouped((replica.model, replica) for replica in seen.replicas
                    if is_live(replica, dead) and (replica.model, replica.replica_id) not in ended)
     for model in fleet.models:
         if any(replica.model == model.key for replica in chosen):
-            again = model.replicas - left[model.key]
-            yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
+            stay = left.get(model.key, [])
+            of_each = Counter(model.variant_of(replica.spec_hash, replica.variant) for replica in stay)
+            lacking = {one.variant: one.least - of_each[place] for place, one in enumerate(model.variants)
+                       if one.least > of_each[place]}
+            again = max(model.replicas - len(stay), sum(lacking.values()))
+            minimum = f", {some([f'{count} as {name}' for name, count in lacking.items()])} for its minimum"
+            yield (f"{model.key}: the fleet file wants {model.replicas}, {len(stay)} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
+                   + (minimum if lacking else "")
                    + (", and promotes a WARM one if possible" if again > 0 and wanted.level == "WARM" else ""))

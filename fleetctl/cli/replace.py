@@ -27,12 +27,13 @@ from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, refuse_by_policy
-from fleetctl.workflow.replace import Round, rounds_of
+from fleetctl.workflow.replace import Round, Serving, rounds_of, with_models
 from fleetctl.workflow.scaling import look_up, model_of
 
 app = command_app(
@@ -83,7 +84,7 @@ def replace(
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)
-    update = ModelUpdate(invocation, where, scaling.to(scaling.wanted, beyond), options, wanted, wait_timeout)
+    update = ModelUpdate(invocation, where, scaling.in_update(beyond), options, wanted, wait_timeout)
     with one_command("replace"):
         return _Replacement(update, model, allow_outage).run()
 
@@ -107,8 +108,8 @@ def paused_outcome(now: Round) -> ReplicaOutcome | None:
 class ModelUpdate:
     """What an update by `replace` or `rollout` has done so far: reads its rounds, and creates and ends by agent runs.
 
-    `outcomes` grow step by step, `ended` holds the actor ids that are gone. No other state is kept. The `whole` output
-    gets each event; None = events are not shown.
+    `outcomes` grow step by step, `ended` holds the actor ids that are gone, `before` what served when the update of a
+    model began. No other state is kept. The `whole` output gets each event; None = events are not shown.
     """
 
     invocation: Invocation
@@ -120,12 +121,13 @@ class ModelUpdate:
     whole: ApplyOutput | None = None
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
     ended: set[str | None] = field(default_factory=set)
+    before: dict[str, Serving] = field(default_factory=dict)
 
     def read(self, keys: Sequence[str]) -> dict[str, Round]:
         """Return the round of each of these models as the cluster is now."""
         fleet = self.loaded.sound()
         with on_cluster(self.invocation, self.where, fleet) as here:
-            return rounds_of(fleet, keys, here.source.read(), self.ended)
+            return rounds_of(fleet, keys, here.source.read(), self.ended, self.before)
 
     def settled(self, keys: Sequence[str]) -> dict[str, Round]:
         """As `read`, once no eviction is about to end a replica, such as one that a killed run has begun.
@@ -144,10 +146,11 @@ class ModelUpdate:
             rounds, waited_s = self.read(keys), waited_s + PAUSE_S
         return rounds
 
-    def planned(self, keys: Sequence[str]) -> AbstractContextManager[Proposal]:
+    def planned(self, models: Sequence[ResolvedModel]) -> AbstractContextManager[Proposal]:
         """Plan what these models lack."""
-        options = dataclasses.replace(self.options, targets=tuple(keys))
-        return proposed_by_fleet(self.invocation, self.loaded, options, self.where)
+        options = dataclasses.replace(self.options, targets=tuple(model.key for model in models))
+        loaded = dataclasses.replace(self.loaded, fleet=with_models(self.loaded.sound(), models))
+        return proposed_by_fleet(self.invocation, loaded, options, self.where)
 
     def create(self, task: ApplyTask, rounds: Mapping[str, Round]) -> tuple[int, list[ReplicaOutcome]]:
         """Apply the plan of what the models of these rounds lack; returns the exit code and the outcomes."""
@@ -158,13 +161,15 @@ class ModelUpdate:
         return carry_out(task, options, output, self.wait_timeout_s), output.outcomes
 
     def end_replicas(
-        self, replicas: Sequence[Replica], keep: Mapping[str, int], now: Round
+        self, replicas: Sequence[Replica], keep: Mapping[str, Serving], rounds: Mapping[str, Round]
     ) -> tuple[list[ReplicaOutcome], bool]:
         """End these replicas in one eviction; returns their outcomes, and whether it was interrupted.
 
-        `keep` = how many others must serve, by model.
+        `keep` = how many must serve then, by model.
         """
-        wanted = dataclasses.replace(self.wanted, keep=keep)
+        now, of_each = next(iter(rounds.values())), [rounds[key].kept_of_each(least) for key, least in keep.items()]
+        wanted = dataclasses.replace(self.wanted, keep={key: least.total for key, least in keep.items()},
+                                     keep_of_each=[kept for each in of_each for kept in each])
         with on_cluster(self.invocation, self.where, now.fleet) as here:
             summaries = act_on(wanted, here, now.seen, replicas, self.whole.relay if self.whole else lambda _: None)
         rows = ended_by(summaries)
@@ -198,6 +203,7 @@ class _Replacement:
     def run(self) -> int:
         """Ask once, then update round by round; returns the exit code."""
         update, now = self.update, self._settled()
+        update.before[self.model] = now.before
         if not now.outdated and not now.creates:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
             return 0
@@ -206,13 +212,12 @@ class _Replacement:
             return self._show([paused], PARTIAL)
         agreed = {replica.actor_id for replica in now.outdated}
         if not now.creates:
-            now.next_to_end(agreed, now.least(now.serving, allow_outage=self.allow_outage), update.options)
+            now.next_to_end(agreed, now.least(allow_outage=self.allow_outage), update.options)
         elif (code := self._create(now, only_check=True)) != 0:
             return self._show(update.outcomes, code)
 
         def act() -> int:
-            code = update.run(lambda: self._rounds(
-                agreed, now.serving, limit=4 * (len(now.outdated) + now.model.replicas) + 4))
+            code = update.run(lambda: self._rounds(agreed, limit=4 * (len(now.outdated) + now.model.replicas) + 4))
             say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                         + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
             return self._show(update.outcomes, code)
@@ -235,43 +240,50 @@ class _Replacement:
     def _settled(self) -> Round:
         return self.update.settled([self.model])[self.model]
 
-    def _rounds(self, agreed: set[str | None], before: int, limit: int) -> int:
-        update = self.update
+    def _rounds(self, agreed: set[str | None], limit: int) -> int:
+        update, ended = self.update, list[Replica]()
         for _ in range(limit):
             now = self._settled()
             if paused := paused_outcome(now):
                 update.outcomes.append(paused)
                 return PARTIAL
             if now.creates:
-                if (code := self._create(now)) != 0:
+                if (code := self._create(now, ended)) != 0:
                     return code
+                ended = []
                 continue
-            least = now.least(before, allow_outage=self.allow_outage)
+            least = now.least(allow_outage=self.allow_outage)
             replica = now.next_to_end(agreed, least, update.options)
             if replica is None:
                 return 0
-            say("note", f"{self.model}: {now.progress}; ending {self.model}/{replica.replica_id}, "
+            variant = f" ({name})" if (name := now.name_of(replica)) else ""
+            say("note", f"{self.model}: {now.progress}; ending {self.model}/{replica.replica_id}{variant}, "
                         f"{now.serving_without(replica)} keep serving")
-            rows, interrupted = update.end_replicas([replica], {self.model: least}, now)
+            rows, interrupted = update.end_replicas([replica], {self.model: least}, {self.model: now})
             update.outcomes += rows
+            ended.append(replica)
             if (code := final_exit_code(rows, interrupted=interrupted)) != 0:
                 return code
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
 
-    def _create(self, now: Round, *, only_check: bool = False) -> int:
+    def _create(self, now: Round, ended: Sequence[Replica] = (), *, only_check: bool = False) -> int:
         """Apply the model as a separate plan; returns the exit code. If anything is blocked, nothing is created."""
-        update = self.update
-        with update.planned([self.model]) as proposal:
-            plan = proposal.task.plan
-            refuse_by_policy(update.invocation, plan, force=update.options.force)
-            if plan.blocked:
-                update.outcomes += blocked_outcomes(plan)
-                return final_exit_code(update.outcomes, interrupted=False)
-            if only_check:
-                return 0
-            code, rows = update.create(proposal.task, {self.model: now})
-        update.outcomes += rows
-        return code
+        update, ways = self.update, now.to_plan(ended)
+        while True:
+            with update.planned([ways.pop(0)]) as proposal:
+                plan = proposal.task.plan
+                if plan.blocked and ways:
+                    continue
+                refuse_by_policy(update.invocation, plan, force=update.options.force)
+                if plan.blocked:
+                    update.outcomes += blocked_outcomes(plan)
+                    return final_exit_code(update.outcomes, interrupted=False)
+                say("note", *now.other_variants(plan.starts, ended))
+                if only_check:
+                    return 0
+                code, rows = update.create(proposal.task, {self.model: now})
+            update.outcomes += rows
+            return code
 
     def _notes(self, now: Round) -> Iterator[str]:
         if now.shrinks:

@@ -24,6 +24,7 @@ from fleetctl.cli.replace import ModelUpdate, paused_outcome, wants_none
 from fleetctl.cli.reporting import OUTCOME_FORMATS, RunReportOption, parse_reports
 from fleetctl.cli.verb import DECLINED, one_command
 from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -31,7 +32,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions, with_keys
 from fleetctl.planner.policy import CHANGES, protection_of
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import refuse_by_policy, require_allowed
-from fleetctl.workflow.replace import Round
+from fleetctl.workflow.replace import Round, Serving, with_models
 from fleetctl.workflow.scaling import model_of
 
 app = command_app(
@@ -116,16 +117,16 @@ def roll_out(
 
 @dataclass
 class _Rollout:
-    """The update of many models. By model: `agreed` = actor ids to end, `before` = number of serving replicas at the
-    start. `stopped` = models that are left as they are from now on.
+    """The update of many models. `agreed` = actor ids to end, by model. `stopped` = models that are left as they are
+    from now on; `changing` = what the first new replicas of a model replace as another variant, in words.
     """
 
     update: ModelUpdate
     output: ApplyOutput
     at_once: int
     agreed: dict[str, set[str | None]] = field(default_factory=dict)
-    before: dict[str, int] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
+    changing: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self, chosen: Sequence[str]) -> int:
         """Show the plan and ask once, then take turn after turn; returns the exit code."""
@@ -141,14 +142,15 @@ class _Rollout:
             say("note", *notes, *([] if skipped else ["nothing is outdated"]))
             return self.output.end(update.outcomes, PARTIAL if skipped else 0)
         self.agreed = {key: {replica.actor_id for replica in rounds[key].outdated} for key in order}
-        self.before = {key: rounds[key].serving for key in order}
+        update.before |= {key: rounds[key].before for key in order}
         full = self._without_room(order, rounds)
         replicas = [replica for key in order for replica in rounds[key].outdated]
 
         def foreseen() -> int:
             names = {row.model for row in full}
             would = [ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="skipped",
-                                    code="DRY_RUN", message="it would be replaced")
+                                    variant=rounds[replica.model].name_of(replica) or None, code="DRY_RUN",
+                                    message="it would be replaced")
                      for replica in replicas if replica.model not in names]
             return self.output.end([*update.outcomes, *would, *full], PARTIAL if full or skipped else 0, NOTHING_DONE)
 
@@ -160,7 +162,8 @@ class _Rollout:
             return self.output.end(update.outcomes, code)
 
         return perform_on(replicas, update.wanted, rounds[order[0]].seen, act,
-                          [*notes, *(f"{row.model}: {row.code}: {row.message}" for row in full)], foreseen)
+                          [*notes, *(line for key in order for line in self.changing.get(key, ())),
+                           *(f"{row.model}: {row.code}: {row.message}" for row in full)], foreseen)
 
     def _left_alone(self, now: Round) -> ReplicaOutcome | None:
         """Return the outcome of a model that is not replaced: the policy protects it, or it is paused."""
@@ -182,20 +185,36 @@ class _Rollout:
 
     def _without_room(self, order: Sequence[str], rounds: Mapping[str, Round]) -> list[ReplicaOutcome]:
         """Return the models that would not fit beside what runs. Raises PolicyRefused for the first turn."""
-        from fleetctl.planner.plan import make_plan  # NumPy
-
-        now, options, facts = rounds[order[0]], self.update.options, PlanFacts(tool_version="")
         todo = [key for key in order if rounds[key].creates]
         if todo:
-            first = make_plan(now.fleet, now.seen, replace(options, targets=tuple(todo[:self.at_once])), facts)
-            require_allowed(first, force=options.force)
+            first = self._foreseen(todo[:self.at_once], rounds)
+            require_allowed(first, force=self.update.options.force)
         while todo:
-            plan = make_plan(now.fleet, now.seen, replace(options, targets=tuple(todo)), facts)
+            plan = self._foreseen(todo, rounds)
             blocked = [key for key in todo if key in {row.model for row in plan.blocked}]
             if len(blocked) == len(todo):
                 return blocked_outcomes(plan)
             todo = blocked  # the others have freed what they took by then
         return []
+
+    def _foreseen(self, todo: Sequence[str], rounds: Mapping[str, Round]) -> Plan:
+        """Plan what these models lack, and keep which replicas would be replaced by those of other variants."""
+        from fleetctl.planner.plan import make_plan  # NumPy
+
+        now, ways = rounds[todo[0]], {key: rounds[key].to_plan() for key in todo}
+        while True:
+            fleet = with_models(now.fleet, [found[0] for found in ways.values()])
+            plan = make_plan(fleet, now.seen, replace(self.update.options, targets=tuple(todo)),
+                             PlanFacts(tool_version=""))
+            other = [row.model for row in plan.blocked if len(ways[row.model]) > 1]
+            if not other:
+                break
+            ways |= {key: ways[key][1:] for key in other}
+        blocked = {row.model for row in plan.blocked}
+        for key in todo:
+            if key not in blocked:
+                self.changing.setdefault(key, rounds[key].other_variants(plan.starts))
+        return plan
 
     def _turns(self, order: Sequence[str], limit: int) -> int:
         full: dict[str, list[ReplicaOutcome]] = {}
@@ -239,15 +258,19 @@ class _Rollout:
         Of a model that does not fit whole nothing is created.
         """
         full: dict[str, list[ReplicaOutcome]] = {}
+        ways = {key: rounds[key].to_plan() for key in todo}
         while todo:
-            with self.update.planned(todo) as proposal:
+            with self.update.planned([ways[key][0] for key in todo]) as proposal:
                 plan = proposal.task.plan
                 for row in blocked_outcomes(plan):
-                    full.setdefault(row.model, []).append(row)
+                    if len(ways[row.model]) == 1:
+                        full.setdefault(row.model, []).append(row)
                 if plan.blocked:
+                    ways |= {key: ways[key][1:] for key in {row.model for row in plan.blocked} if len(ways[key]) > 1}
                     todo = [key for key in todo if key not in full]
                     continue
                 refuse_by_policy(self.update.invocation, plan, force=self.update.options.force)
+                say("note", *(line for key in todo for line in rounds[key].other_variants(plan.starts)))
                 code, rows = self.update.create(proposal.task, {key: rounds[key] for key in todo})
             self._record(rows)
             return code == INTERRUPTED, full
@@ -255,9 +278,9 @@ class _Rollout:
 
     def _end(self, todo: Sequence[str], rounds: Mapping[str, Round]) -> bool:
         """End one outdated replica of each of these models, in one eviction; returns whether it was interrupted."""
-        replicas, keep = [], {}
+        replicas, keep = [], dict[str, Serving]()
         for key in todo:
-            now, least = rounds[key], rounds[key].least(self.before[key], allow_outage=False)
+            now, least = rounds[key], rounds[key].least()
             try:
                 replica = now.next_to_end(self.agreed[key], least, self.update.options)
             except FleetctlError as error:
@@ -268,7 +291,7 @@ class _Rollout:
                 keep[key] = least
         if not replicas:
             return False
-        rows, interrupted = self.update.end_replicas(replicas, keep, rounds[todo[0]])
+        rows, interrupted = self.update.end_replicas(replicas, keep, rounds)
         self._record(rows)
         return interrupted
 

@@ -66,9 +66,9 @@ class Unplaced:
         """Return why there are no more replicas of one demand."""
         key, option, new = demand.shape.key, demand.option, self._created[demand.option]
         model, state, limits = self.fleet.models[demand.place], self.state.models[key], self.limits
+        if is_full(model, state, demand.variant, new):
+            return full_entry(model, demand.variant, state.live_of_each(model)[demand.variant], new, short)
         if len(model.variants) > 1:
-            if is_full(model, state, demand.variant, new):
-                return full_entry(model, demand.variant, state.live_of_each(model)[demand.variant], new, short)
             if new >= limits.most.get(option, short + new):
                 return limits.waiting(key, short, option)
             if not self._totals.leave(demand):

@@ -58,9 +58,10 @@ class ModelState:
         """Return how many live replicas were started with a different spec than the file's."""
         return sum(is_outdated(replica, model) for replica in self.live)
 
-    def outdated_names(self, model: ResolvedModel) -> str:
-        """Return the names of the first few of them."""
-        return some([f"{model.key}/{replica.replica_id}" for replica in self.live if is_outdated(replica, model)])
+    def outdated_names(self, model: ResolvedModel, *, but: Collection[int] = ()) -> str:
+        """Return the names of the first few of them; `but` = without those of these variants, by their places."""
+        return some([f"{model.key}/{replica.replica_id}" for replica in self.live
+                     if is_outdated(replica, model) and not (but and variant_of(model, replica) in but)])
 
     def to_create(self, model: ResolvedModel) -> int:
         """Return the number of missing replicas, for the target and the minimum of each variant.
@@ -85,6 +86,11 @@ class ModelState:
         Replicas of a variant that the file no longer has count toward none.
         """
         counts = Counter(variant_of(model, replica) for replica in self.live)
+        return [counts[place] for place in range(len(model.variants))]
+
+    def outdated_of_each(self, model: ResolvedModel) -> list[int]:
+        """Return how many outdated replicas each variant has, preferred first."""
+        counts = Counter(variant_of(model, replica) for replica in self.live if is_outdated(replica, model))
         return [counts[place] for place in range(len(model.variants))]
 
     def max_live(self, model: ResolvedModel) -> int:

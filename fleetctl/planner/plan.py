@@ -60,6 +60,7 @@ from fleetctl.planner.variants import (
     counted_shapes,
     demands_of,
     expected_of,
+    kept_for_minimum,
     left_of,
     shapes_of,
     variant_rows,
@@ -531,8 +532,13 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
-    removable = min(row.outdated, max(0, row.live - row.starting - row.not_ready - row.wanted))
+    kept = kept_for_minimum(model, state) if model.variants else {}
+    left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
+    if beyond and not left:
+        variants = ", ".join(model.variants[number].variant for number in kept)
+        return f"{progress}; {row.outdated} outdated, kept for the minimum of {variants}: {names} (fleetctl replace)"
+    removable = min(left, beyond)
     if not removable:
         return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {names}"
     step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
-    return f"{progress}; outdated, {step}: {names}"
+    return f"{progress}; outdated, {step}: {state.outdated_names(model, but=kept)}"

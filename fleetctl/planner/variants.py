@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Blocked, VariantRow
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.live import ModelState, is_outdated, variant_of
+from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Expected, Option
 
@@ -46,28 +46,48 @@ def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replica
     if not model.variants:
         return [Demand(shapes[0], missing, live, model.priority, place)]
     below, found = state.below_target(model), list[Demand]()
-    lacking, room = state.below_minimum(model), _room(model, state)
+    lacking, room = state.below_minimum(model), room_of(model, state)
+    first = _first_of_each(model, state, missing) if model.surge else lacking
     for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
         limit = max(below, lacking[number]) if one.most is None else min(room[number], max(below, lacking[number]))
         found.append(Demand(
-            shape, missing, live, model.priority, place, variant=number, least=min(lacking[number], limit),
+            shape, missing, live, model.priority, place, variant=number, least=min(first[number], limit),
             most=None if limit >= missing else limit, counted_units=shapes[0].gpu_units if number else None))
     return found
 
 
-def _room(model: ResolvedModel, state: ModelState) -> list[int]:
+def _first_of_each(model: ResolvedModel, state: ModelState, missing: int) -> list[int]:
+    """Return how many of the `missing` replicas each variant gets first in an update: as many as lack to its `min`.
+
+    Outdated ones do not count, so that one of them may end then.
+    """
+    found, outdated = state.below_minimum(model), state.outdated_of_each(model)
+    left = missing - sum(found)
+    for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True)):
+        more = min(left, outdated[number], max(0, one.least - (live - outdated[number])))
+        found[number], left = found[number] + more, left - more
+    return found
+
+
+def kept_for_minimum(model: ResolvedModel, state: ModelState) -> dict[int, int]:
+    """Return how many outdated replicas of which variants may not end: without one the variant is below its `min`."""
+    each = zip(model.variants, state.live_of_each(model), state.outdated_of_each(model), strict=True)
+    return {number: outdated for number, (one, live, outdated) in enumerate(each) if outdated and live <= one.least}
+
+
+def room_of(model: ResolvedModel, state: ModelState) -> list[int]:
     """Return how many new replicas the maximum of each variant allows, 0 if it has none.
 
     During an update, up to its surge of the variant's own outdated ones do not count.
     """
-    outdated = Counter(variant_of(model, one) for one in state.live if model.surge and is_outdated(one, model))
+    outdated = state.outdated_of_each(model) if model.surge else [0] * len(model.variants)
     return [0 if one.most is None else max(0, one.most - live + min(model.surge, outdated[number]))
             for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))]
 
 
 def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:
     """Return whether a variant has as many replicas, `created` ones included, as its maximum allows."""
-    return bool(model.variants) and model.variants[number].most is not None and created >= _room(model, state)[number]
+    return bool(model.variants) and model.variants[number].most is not None and created >= room_of(model, state)[number]
 
 
 def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]

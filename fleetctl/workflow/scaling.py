@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.base import is_model_key
@@ -10,7 +10,7 @@ from fleetctl.documents.names import checkpoint_of, did_you_mean, flag_with, wit
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.options import require_complete
 from fleetctl.workflow.cluster import read_from
@@ -25,12 +25,33 @@ class Scaling:
     model: str
     wanted: int
     live: int
+    of_each: Sequence[int] = ()
+    """The number of live ones of each variant."""
 
-    def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
-        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`."""
+    def to(self, replicas: int, *, dedicated: bool = False) -> LoadedFleet:
+        """Return the fleet with this number of replicas of the model, and as in `ResolvedModel`.
+
+        The minimums of variants ask for no more than that: the number was given by hand.
+        """
+        def at_most(model: ResolvedModel) -> ResolvedModel:
+            left, ways = max(0, replicas - self.live), list[ResolvedModel]()
+            for one, live in zip(model.variants, self.of_each, strict=True):
+                lacking = min(left, max(0, one.least - live))
+                ways.append(replace(one, least=min(one.least, live + lacking)))
+                left -= lacking
+            return in_variants(ways, model.source)
+
+        return self.changed(lambda model: (at_most(model) if model.variants else model).with_changes(
+            replicas=replicas, surge=0, dedicated=dedicated))
+
+    def in_update(self, surge: int) -> LoadedFleet:
+        """Return the fleet for an update of the model, with at most `surge` replicas beyond its target at a time."""
+        return self.changed(lambda model: model.with_changes(surge=surge))
+
+    def changed(self, change: Callable[[ResolvedModel], ResolvedModel]) -> LoadedFleet:
+        """Return the fleet with `change` made to the model."""
         fleet = self.loaded.sound()
-        changed = {model.key: model.with_changes(replicas=replicas, surge=surge, dedicated=dedicated)
-                   for model in fleet.models if model.key == self.model}
+        changed = {model.key: change(model) for model in fleet.models if model.key == self.model}
         return replace(self.loaded, fleet=fleet.only_creating(changed))
 
 
@@ -57,5 +78,6 @@ def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Whe
     in_file = model_of(fleet, model)
     seen = read_from(invocation, where, fleet)
     require_complete(seen)
-    live = len(sort_out(seen, fleet.name, [in_file.key]).models[in_file.key].live)
-    return Scaling(loaded, in_file.key, in_file.replicas, live)
+    state = sort_out(seen, fleet.name, [in_file.key]).models[in_file.key]
+    of_each = state.live_of_each(in_file) if in_file.variants else ()
+    return Scaling(loaded, in_file.key, in_file.replicas, len(state.live), of_each)

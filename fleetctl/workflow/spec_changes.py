@@ -39,8 +39,8 @@ OR_SECRETS = "engine.env, or a secret in args"
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
     """Return the differences of each outdated spec that runs; asks the cluster only if there is one."""
     models = {model.key: model for model in fleet.models}
-    wanted = {(item.model, item.runs): _compared_with(models[item.model], item)
-              for item in drift if item.runs is not None and item.model in models}
+    wanted = {(item.model, item.runs): compared for item in drift if item.runs is not None and item.model in models
+              and (compared := _compared_with(models[item.model], item)) is not None}
     with_hash = [spec for spec in wanted if spec[1] != UNKNOWN_SPEC]
     try:
         recorded = find_recorded(client, fleet.name, with_hash) if with_hash else {}
@@ -50,9 +50,12 @@ def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterab
     return changes | {spec: changed_since(record.shape, spec[1], wanted[spec]) for spec, record in recorded.items()}
 
 
-def _compared_with(model: ResolvedModel, item: Drift) -> ResolvedModel:
-    """Return the variant of the file that an outdated replica is compared with; of a model without variants, itself."""
-    return next((way for way in model.alternatives if way.spec_hash == item.wants), model.alternatives[0])
+def _compared_with(model: ResolvedModel, item: Drift) -> ResolvedModel | None:
+    """Return the variant of the file that an outdated replica is compared with; of a model without variants, itself.
+
+    None = its variant has left the file: any other one is no former version of it.
+    """
+    return next((way for way in model.alternatives if way.spec_hash == item.wants), None)
 
 
 def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:

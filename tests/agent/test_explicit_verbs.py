@@ -142,6 +142,28 @@ def test_enough_replicas_stay_ready_even_if_others_ended_since_the_client_read_t
     assert not any(f"m:{number}" in call for number in {0, 1} - set(ends) for call in cluster.calls)
 
 
+def test_enough_replicas_of_each_variant_stay_ready(cluster: SimulatedCluster, run: Any) -> None:
+    def kept(least: int, *numbers: int) -> dict[str, Any]:
+        actors = [f"ModelActor:org/m:{number}" for number in numbers]
+        return {"keep": {"org/m": 1}, "keepOfEach": [
+            {"model": "org/m", "variant": "a100", "least": least, "actors": actors},
+            {"model": "other", "variant": "a100", "least": 9, "actors": actors}]}
+
+    last = run(evict.run_evict, 0, 1, **kept(1, 0, 1))
+    assert last["rows"] == [(0, "gone", None), (1, "skipped", "TOO_FEW_READY")]
+    assert last["outcomes"][1]["message"] == (
+        "without it 0 of variant a100 of org/m would be ready, and 1 must stay ready: it keeps running")
+    assert run(evict.run_evict, 1, **kept(1, 1, 2))["rows"] == [(1, "gone", None)], "another one of it is ready"
+    assert run(evict.run_evict, 2, **kept(1, 1, 2))["rows"] == [(2, "skipped", "TOO_FEW_READY")], "that one has ended"
+
+
+def test_the_outcome_of_a_verb_names_the_variant(cluster: SimulatedCluster, run: Any) -> None:
+    target = {"model": "org/m", "replicaId": 1, "actorId": "ModelActor:org/m:1", "nodes": ["a"], "startupTimeout": 5,
+              "variant": "a100"}
+    [row] = run(evict.run_evict, replicas=[target])["outcomes"]
+    assert (row["replicaId"], row["outcome"], row["variant"]) == (1, "gone", "a100")
+
+
 def test_a_missing_replica_is_not_found_and_the_others_are_evicted(cluster: SimulatedCluster, run: Any) -> None:
     last = run(evict.run_evict, 7, 1)
     assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])

@@ -261,6 +261,6 @@ def test_drain_and_scale_leave_cold_weights_to_the_next_apply(tmp_path: Path) ->
     assert loaded.sound().models[0].cold is not None
     seen = Inventory.model_validate({"observedAt": "2026-01-01T00:00:00Z", "source": "test", "nodes": [
         {"id": "n", "name": "n"}]})
-    for changed in (Draining(loaded, seen, seen.nodes[0]).with_replacements(), Scaling(loaded, "m", 1, 0).to(2),
+    for changed in (Draining(loaded, seen, seen.nodes[0]).with_replacements([]), Scaling(loaded, "m", 1, 0).to(2),
                     Scaling(loaded, "other", 1, 0).to(2)):
         assert [model.cold for model in changed.sound().models] == [None]

@@ -45,13 +45,13 @@ def hash_of(text: str) -> str:
     return load_fleet(["-"], stdin=text.encode).models[0].spec_hash
 
 
-def record_apply(cluster: ClusterStandIn, text: str, **changes: Any) -> None:
+def record_apply(cluster: ClusterStandIn, text: str, name: str = "then", **changes: Any) -> None:
     """Add the job and log of an apply of the fleet in `text`."""
     fleet = load_fleet(["-"], stdin=text.encode)
     nodes = [{"id": "a", "name": "a", "resources": {"total": {"GPU": 8, "CPU": 8, "memory": 1 << 40}}}]
     seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": nodes})
     plan = make_plan(fleet, seen, PlanOptions(), PlanFacts(tool_version="0"))
-    job = cluster.add_job("then", verb="apply", fleet="lab", create="2")
+    job = cluster.add_job(name, verb="apply", fleet="lab", create="2")
     job.status, job.log, job.steps = "SUCCEEDED", event(0, "planAccepted", **{**apply_record(plan), **changes}), []
 
 
@@ -82,6 +82,30 @@ def test_a_plan_shows_differences_as_diff_does_and_the_next_command(cli, cluster
     assert result.out.splitlines()[-1] == (
         "Plan: 0 to create, 0 blocked, 0 held, 2 outdated, 0 to remove (fleetctl never removes)")
     assert cluster.writes() == []
+
+
+def test_the_differences_are_those_from_the_replicas_own_variant(cli, cluster: ClusterStandIn, file: Path) -> None:
+    """One whose variant has left the file has no spec there that it could be compared with."""
+    def text(length: str, *names: str) -> str:
+        ways = "".join(
+            f"    - name: {name}\n      workers:\n      - name: main\n        members: [{{resources: {{gpus: {gpus}}}, "
+            f'engine: {{command: [serve], args: [--len, "{length}{gpus}"]}}}}]\n'
+            for gpus, name in enumerate(("big", "small", "gone"), 1) if name in names)
+        return FLEET.partition("    workers:")[0] + "    variants:\n" + ways
+
+    old = load_fleet(["-"], stdin=text("4", "big", "small", "gone").encode).models[0].variants
+    for number, one in enumerate(old):
+        cluster.add_replica("org/one", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash=one.spec_hash,
+                            variant=one.variant)
+        record_apply(cluster, text("4", one.variant), f"then-{number}")
+    file.write_text(text("8", "big", "small"))
+    plan = json.loads(cli("plan", "-f", file, "--format", "json").out)
+    assert {row["variant"]: row["changes"] for row in plan["drift"]} == {
+        "big": ["workers.main.members[0].engine.args: --len 41 -> --len 81"],
+        "small": ["workers.main.members[0].engine.args: --len 42 -> --len 82"], "gone": None}
+    shown = cli("status", "-f", file).out
+    assert "42 -> --len 82" in shown
+    assert "--len 43" not in shown
 
 
 def test_a_spec_hash_of_an_older_release_is_current_if_the_spec_is_written_the_same_way(

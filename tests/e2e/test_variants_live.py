@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -84,6 +86,60 @@ def test_one_floor_of_five_runs_on_three_kinds_and_fills_up_with_another_when_on
     drift = world.plan()["drift"]
     assert [(row["code"], row["variant"]) for row in drift] == [("SPEC_CHANGED", "l4")] * 4, "of this variant alone"
     assert world.plan()["actions"] == []
+
+
+@contextmanager
+def counting_ready(world: World) -> Iterator[list[int]]:
+    """Count the living replicas meanwhile, again and again; the first count is taken before."""
+    def count() -> int:
+        return sum(row["state"] == "ALIVE" for row in world.actors().values())
+
+    def sample() -> None:
+        try:
+            while not ended.wait(0.2):
+                counts.append(count())
+        except BaseException as error:
+            errors.append(error)
+
+    counts, ended, errors = [count()], threading.Event(), list[BaseException]()
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield counts
+    finally:
+        ended.set()
+        thread.join()
+    assert errors == []
+    assert len(counts) > 3
+
+
+def test_a_rollout_on_full_cards_takes_another_variant_first_and_never_fewer_are_ready(world: World) -> None:
+    names = {"rh": "rh-1", "ra": "ra-1"}
+    for kind, name in names.items():
+        world.cluster.add(names=[name], labels={POOL: kind})
+    try:
+        a100 = of_kind("a100", "ra")
+        world.write(floor(2, of_kind("h100", "rh", min=1), a100))
+        assert world.apply_result()["exitCode"] == 0
+        assert running(world) == {0: "h100", 1: "h100"}, "both cards of the preferred kind are full"
+
+        world.write(floor(2, of_kind("h100", "rh", "--ready-after", "0", min=1), a100))
+        said = "one/0 (h100) is replaced by one/2 as a100: there is no room for another h100"
+        dry = world.run("rollout", "-f", world.file, "--dry-run")
+        assert said in " ".join(dry.stderr.split()), dry.stderr
+        with counting_ready(world) as counts:
+            done = world.run("rollout", "-f", world.file, "--yes", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        assert (min(counts), said in " ".join(done.stderr.split())) == (2, True), done.stderr
+        rows = [(row["outcome"], row["replicaId"], row["variant"]) for row in json.loads(done.stdout)["outcomes"]]
+        assert rows == [("ready", 2, "a100"), ("gone", 0, "h100"), ("ready", 3, "h100"), ("gone", 1, "h100")]
+        assert running(world) == {2: "a100", 3: "h100"}
+        plan = world.plan()
+        assert (plan["drift"], plan["actions"]) == ([], [])
+        assert len(world.engines()) == 2
+    finally:
+        for name in names.values():
+            world.cluster.remove(name=name)
 
 
 def test_a_variant_that_fails_is_replaced_in_the_same_apply(world: World) -> None:

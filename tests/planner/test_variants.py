@@ -179,6 +179,43 @@ def test_a_plan_names_the_variant_of_each_new_replica() -> None:
     assert plan.models[0].reason == "create 5: 0 of 5 live; h100: +4; a100: +1"
 
 
+def in_surge(least: int, *running: tuple[int, str, str]) -> Plan:
+    """The plan of an update of one wanted replica; `least` = the `min` of the second variant. Running: id, node, hash.
+    """
+    h100, a100 = ({**one, "hash": f"{one['name']}-new"} for one in VARIANTS)
+    model = {"key": "m", "replicas": len(running), "surge": 1, "variants": [h100, {**a100, "min": least}]}
+    return plan_for(short_fleet({"models": [model]}), short_inventory({"nodes": NODES, "replicas": [
+        {"model": "m", "id": number, "node": node, "gpus": 1 if node == "h" else 2, "hash": spec,
+         "variant": "h100" if node == "h" else "a100"} for number, node, spec in running]}))
+
+
+def test_a_surge_creates_first_what_lets_one_of_a_minimum_end() -> None:
+    """With one more h100, which takes fewer GPUs, no a100 could end without a gap below its minimum."""
+    assert [one.variant for one in in_surge(0, (0, "a", "old")).actions] == ["h100"]
+    assert [one.variant for one in in_surge(1, (0, "a", "old")).actions] == ["a100"]
+
+
+def test_an_update_never_advises_to_end_what_a_minimum_needs() -> None:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "surge": 1, "variants": [
+        {**VARIANTS[0], "hash": "h100-new"}, {**VARIANTS[1], "hash": "a100-new", "min": 1}]}]})
+    running = [{"model": "m", "id": 0, "node": "a", "gpus": 2, "hash": "old", "variant": "a100"},
+               {"model": "m", "id": 1, "node": "h", "gpus": 1, "hash": "h100-new", "variant": "h100"}]
+    [row] = plan_for(fleet, short_inventory({"nodes": NODES, "replicas": running})).models
+    assert row.reason.startswith("1 current of 1; 1 outdated, kept for the minimum of a100: m/0 (fleetctl replace)")
+    running.append({"model": "m", "id": 2, "node": "h", "gpus": 1, "hash": "old", "variant": "h100"})
+    [row] = plan_for(fleet, short_inventory({"nodes": NODES, "replicas": running})).models
+    assert row.reason.startswith("1 current of 1; outdated, end 1 to continue: m/2")
+
+
+def test_a_single_variant_at_its_maximum_is_blocked_for_that() -> None:
+    """As after `scale` or `what-if --scale`, which ask for more than the file."""
+    fleet = short_fleet({"models": [{**TWO, "replicas": 3, "variants": [{**TWO["variants"][0], "max": 2}]}]})
+    plan = plan_for(fleet, short_inventory({"nodes": NODES}))
+    [blocked] = plan.blocked
+    assert (len(plan.actions), blocked.code, blocked.replicas) == (2, "VARIANT_FULL", 1)
+    assert blocked.message == "its maximum of 2 replicas is reached: 0 live and 2 new"
+
+
 def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_failures() -> None:
     fleet, inventory = short_fleet({"models": [{**TWO, "replicas": 3}]}), short_inventory({"nodes": NODES})
     plan = plan_for(fleet, inventory, held_back=frozenset({("m", "h100")}))
