@@ -436,7 +436,8 @@ class Quota(Authored):
 
     selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
     gpus: GpuSum | None = Field(None, description="the most GPUs of all their replicas together")
-    replicas: Annotated[int, Field(ge=0)] | None = Field(None, description="the most replicas of all of them together")
+    replicas: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        None, description="the most replicas of all of them together")
 
     @model_validator(mode="after")
     def _limits_something(self) -> Quota:
