@@ -230,6 +230,11 @@ class Placement(Authored):
         None, description="spread a model's replicas over the values of this node label, before the tightest fit; a "
                           "mapping adds a limit")
 
+    @property
+    def spread_label(self) -> str | None:
+        """The label of `spread`, whether it has a limit or not; None = it is not set."""
+        return self.spread.label if isinstance(self.spread, Spread) else self.spread
+
 
 class Restart(Authored):
     """What happens when a ready engine exits."""
