@@ -108,6 +108,7 @@ CODES: dict[str, str] = {
     "FL094": "a model with variants, and with workers or a shape beside them",
     "FL095": "a min or max of variants that contradicts the other, or the replicas of the model",
     "FL096": "two variants of a model that are the same",
+    "FL097": "variants of a model that are spread over different labels",
     "FL099": "a variable for compile caches that env sets, too",
 }
 

@@ -11,9 +11,18 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
 FORMAT_VERSION = "1.0"
 
@@ -158,13 +167,43 @@ class OneOf(Authored):
         return self
 
 
+MOST = {"int": (1 << 64) - 1, "float": 1e11}
+"""The largest numbers in a stored document, of either sign. Fractions are seconds: so many after today are a date."""
+
+
+def _bound_numbers(schema: Any) -> None:  # noqa: ANN401  any part of a core schema
+    """Give each number of a model that has no limit one of MOST."""
+    if isinstance(schema, dict):
+        kind = schema.get("type")  # a field may have this name, too
+        if isinstance(kind, str) and kind in MOST:
+            if not schema.keys() & {"ge", "gt"}:
+                schema["ge"] = -MOST[kind]
+            if not schema.keys() & {"le", "lt"}:
+                schema["le"] = MOST[kind]
+        else:
+            for part in schema.values():
+                _bound_numbers(part)
+    elif isinstance(schema, (list, tuple)):
+        for part in schema:
+            _bound_numbers(part)
+
+
 class Stored(BaseModel):
-    """Written by a program: unknown keys are ignored, so that a newer minor version stays readable."""
+    """Written by a program: unknown keys are ignored, so that a newer minor version stays readable.
+
+    A program may also write any number, so each has a limit: of its field, else of MOST.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False,
         defer_build=True,
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        schema = handler(source)
+        _bound_numbers(schema)
+        return schema
 
 
 class Versioned(Stored):

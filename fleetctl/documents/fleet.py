@@ -237,6 +237,11 @@ class Placement(Authored):
         None, description="spread a model's replicas over the values of this node label, before the tightest fit; a "
                           "mapping adds a limit")
 
+    @property
+    def spread_label(self) -> str | None:
+        """The label of `spread`, whether it has a limit or not; None = it is not set."""
+        return self.spread.label if isinstance(self.spread, Spread) else self.spread
+
 
 class Restart(Authored):
     """What happens when a ready engine exits."""
@@ -452,7 +457,8 @@ class Quota(Authored):
 
     selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
     gpus: GpuSum | None = Field(None, description="the most GPUs of all their replicas together")
-    replicas: Annotated[int, Field(ge=0)] | None = Field(None, description="the most replicas of all of them together")
+    replicas: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        None, description="the most replicas of all of them together")
 
     @model_validator(mode="after")
     def _limits_something(self) -> Quota:

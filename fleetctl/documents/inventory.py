@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeGuard
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
-from fleetctl.documents.quantity import some
+from fleetctl.documents.quantity import MAX_BYTES, SHARE, some
 from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.documents.weights import Artifact, GotCaches, ServedWeights, ViewId, is_absent, is_zero
 
@@ -22,6 +22,10 @@ ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RES
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
+MAX_NODE_GPUS = 1_024
+MAX_NODE_CPUS = 1_000_000
+MAX_CARD_INDEX = 65_535
+"""The most of one node; of bytes, of one card, too, it is MAX_BYTES."""
 MAX_START_S = 10 * 86_400
 CAUSE, LAST_OUTPUT = "; cause: ", "; last output: "
 """Precede the error that ended an engine, and its output, in the message of a failure; see agent/engine.py."""
@@ -51,9 +55,9 @@ def _whole(value: object) -> object:
 class Amounts(Stored):
     """Ray's resources in Ray's units: GPU and CPU as numbers, memory in bytes. Other resources are left out."""
 
-    gpu: Annotated[float, Field(alias="GPU", ge=0)] = 0
-    cpu: Annotated[float, Field(alias="CPU", ge=0)] = 0
-    memory: Annotated[int, Field(ge=0), BeforeValidator(_whole)] = 0
+    gpu: Annotated[float, Field(alias="GPU", ge=0, le=MAX_NODE_GPUS)] = 0
+    cpu: Annotated[float, Field(alias="CPU", ge=0, le=MAX_NODE_CPUS)] = 0
+    memory: Annotated[int, Field(ge=0, le=MAX_BYTES), BeforeValidator(_whole)] = 0
 
 
 class NodeResources(Stored):
@@ -65,23 +69,27 @@ class NodeResources(Stored):
         None, description="the part of `used` held by actors; tasks and placement groups of others hold the rest")
 
 
+CardAmount = Annotated[int, Field(ge=0, le=MAX_BYTES)]
+CardIndex = Annotated[int, Field(ge=0, le=MAX_CARD_INDEX)]
+
+
 class CardProcess(Stored):
     """A process that uses memory of a card, as the driver reports it; in a container the driver may hide some."""
 
     pid: int
-    memory: int | None = Field(None, description="bytes; null = unknown")
+    memory: CardAmount | None = Field(None, description="bytes; null = unknown")
     command: str | None = Field(None, description="its command; null = Ray did not start it")
 
 
 class Gpu(Stored):
     """One card, or a MIG device. `share` = the fraction granted by Ray, 0 to 1; None = unknown for this card."""
 
-    index: int
+    index: CardIndex
     uuid: str | None = None
     model: str | None = None
-    memory_total: int | None = Field(None, description="bytes; null = unknown")
-    memory_used: int | None = Field(None, description="bytes in use by anyone; null = unknown")
-    memory_foreign: int | None = Field(
+    memory_total: CardAmount | None = Field(None, description="bytes; null = unknown")
+    memory_used: CardAmount | None = Field(None, description="bytes in use by anyone; null = unknown")
+    memory_foreign: CardAmount | None = Field(
         None, description="bytes in use that no grant of Ray accounts for; 0 if that is no more than an idle card "
                           "uses; null = unknown")
     processes: list[CardProcess] = Field(
@@ -155,7 +163,7 @@ class Node(Stored):
     resources: NodeResources = Field(default_factory=NodeResources)
     gpus: list[Gpu] = Field(default_factory=list)
     unreported_cards: int = Field(
-        0, ge=0, exclude_if=is_zero,
+        0, ge=0, le=MAX_NODE_GPUS, exclude_if=is_zero,
         description="how many of the GPUs that it offers to Ray it does not report as cards; 0 if they are simulated")
     cordon: Cordon | None = None
     slots: Slots | None = None
@@ -192,16 +200,16 @@ class ReplicaMember(Stored):
     """One member of a live replica. `gpus` in 1/10000 of a card."""
 
     group: str | None = None
-    copy_index: int = Field(0, alias="copy")
+    copy_index: int = Field(0, alias="copy", ge=0, le=MAX_SLOTS)
     role: str = "Standalone"
-    rank: int = 0
-    slot: int | None = Field(None, description="the replica's slot on its node, if known")
+    rank: int = Field(0, ge=0, le=MAX_SLOTS)
+    slot: int | None = Field(None, ge=0, le=MAX_SLOTS, description="the replica's slot on its node, if known")
     node_id: str | None = None
-    gpus: int = 0
-    vram: int = Field(0, description="bytes claimed on each card")
-    cpus: int = Field(0, description="1/10000 CPU")
-    memory: int = 0
-    gpu_indices: list[int] = Field(default_factory=list)
+    gpus: int = Field(0, ge=0, le=MAX_NODE_GPUS * SHARE)
+    vram: int = Field(0, ge=0, le=MAX_BYTES, description="bytes claimed on each card")
+    cpus: int = Field(0, ge=0, le=MAX_NODE_CPUS * SHARE, description="1/10000 CPU")
+    memory: int = Field(0, ge=0, le=MAX_BYTES)
+    gpu_indices: list[CardIndex] = Field(default_factory=list)
     gpu_uuids: list[str] = Field(default_factory=list)
     address: str | None = None
     port: int | None = None
@@ -319,7 +327,8 @@ class Start(Stored):
     artifact: Artifact | None = Field(None, description="its weights; null = its file names none")
     weights: str | None = Field(None, description="where they came from: origin, peer or disk; of several members the "
                                                   "first of these; null = unknown")
-    bytes: int = Field(0, description="their size on the node that has most of them; 0 = unknown")
+    bytes: int = Field(0, ge=0, le=MAX_BYTES, description="their size on the node that has most of them; "
+                                                           "0 = unknown")
 
 
 class Inventory(Versioned):

@@ -26,6 +26,8 @@ Document = TypeVar("Document", bound=Versioned)
 SHOWN_PROBLEMS = 5
 OTHER_VERSION_HINT = "use the fleetctl that wrote it, or write it again with this one"
 MAX_SHOWN_LENGTH = 40
+LONGEST_WITH_PLACES = 8 << 20
+"""Characters of a damaged document in which the position of the damage is searched: some seconds."""
 _TYPE_WORDS: Mapping[type, str] = {list: "a list", str: "text", int: "a number", float: "a number"}
 _WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
                "Plan": "`fleetctl plan --out FILE`"}
@@ -40,7 +42,7 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     Raises DocumentError if the text is cut off, holds another kind of document, has a format this version does not
     know, or does not fit the model.
     """
-    return _fast_path(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
+    return _fast_path(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where, text)
 
 
 def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
@@ -90,7 +92,7 @@ def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
     if not masked and raw.get("planId") != plan_id(raw):
         raise DocumentError(f"{where} was changed after it was written (planId does not match)",
                             hint="make a new plan with `fleetctl plan --out FILE`")
-    return _validated(raw, MaskedPlan if masked else Plan, where)
+    return _validated(raw, MaskedPlan if masked else Plan, where, text)
 
 
 def _fast_path(text: str, cls: type[Document], where: str) -> Document | None:
@@ -185,17 +187,36 @@ def _check_version(version: object, cls: type[Versioned], where: str) -> None:
                             hint=OTHER_VERSION_HINT)
 
 
-def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document:
+def _validated(raw: dict[str, Any], cls: type[Document], where: str, text: str) -> Document:
     try:
         return cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])})
     except ValidationError as error:
-        problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or item['msg']}"
-                    for item in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or _out_of_range(item) or item['msg']}"
+                    for item in found]
         shown = "; ".join(first_few(problems, SHOWN_PROBLEMS))
         newer = _why_newer(raw, cls, shown)
         if newer is not None:
             raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHER_VERSION_HINT) from None
-        raise DocumentError(f"{where} is damaged: {shown}") from None
+        raise DocumentError(f"{where}{_place(text, found[0]['loc'])} is damaged: {shown}") from None
+
+
+def _place(text: str, location: Sequence[str | int]) -> str:
+    """Return `:line:column` of a value that does not fit; empty if it is not there, or the text is very long."""
+    from fleetctl.documents.plain_yaml import place_in
+
+    place = place_in(text, location) if len(text) <= LONGEST_WITH_PLACES else None
+    return f":{place[0]}:{place[1]}" if place else ""
+
+
+def _out_of_range(error: ErrorDetails) -> str | None:
+    """Return a sentence about a number that is too large or too small."""
+    limit = error.get("ctx", {}).get("le" if error["type"] == "less_than_equal" else "ge")
+    if limit is None or isinstance(error["input"], str):
+        return None
+    bound = "at most" if error["type"] == "less_than_equal" else "at least"
+    whole = int(limit) if limit == int(limit) else limit
+    return f"{str(error['input'])[:MAX_SHOWN_LENGTH]} is out of range; expected {bound} {whole}"
 
 
 def _bytes_meant(error: ErrorDetails) -> str | None:

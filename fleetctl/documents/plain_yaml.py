@@ -6,6 +6,7 @@ Documents without aliases, so that a small text stays small, and without tags an
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -103,6 +104,38 @@ def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
             is_mapping = isinstance(event, yaml.MappingEndEvent)
             opened[-1].append(dict(zip(parts[::2], parts[1::2], strict=True)) if is_mapping else parts)
     return opened[0][0] if opened[0] else None
+
+
+def place_in(text: str, path: Sequence[str | int]) -> tuple[int, int] | None:
+    """Return line and column of the value at a path of keys and indices, counted from 1, in YAML or JSON.
+
+    None if there is no such value, or the text is not YAML.
+    """
+    steps: list[list[str | int]] = [[]]
+    """Of each open collection: the key or index of its next value, or nothing where a key comes next."""
+    try:
+        for event in yaml.parse(text, Loader=PARSER):
+            if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+                at = [step[0] for step in steps[1:] if step]
+                if len(at) == len(steps) - 1 and at == [*path]:
+                    mark: Any = event.start_mark
+                    return mark.line + 1, mark.column + 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                steps.append([0] if isinstance(event, yaml.SequenceStartEvent) else [])
+                continue
+            if isinstance(event, yaml.CollectionEndEvent):
+                steps.pop()
+            elif isinstance(event, yaml.ScalarEvent) and len(steps) > 1 and not steps[-1]:
+                steps[-1].append(event.value)
+                continue
+            elif not isinstance(event, yaml.ScalarEvent):
+                continue
+            last = steps[-1]
+            if last:
+                last[:] = [last[0] + 1] if isinstance(last[0], int) else []
+    except (yaml.YAMLError, ValueError):
+        pass
+    return None
 
 
 def _why_refused(event: yaml.Event, opened: list[list[Any]]) -> str | None:

@@ -25,7 +25,8 @@ SHARE = 10_000
 MICRO = 1_000_000
 """A price of 1 in integers of 1/10^6."""
 
-MAX_BYTES = 1 << 60
+MAX_BYTES = 1 << 50
+"""Sums over 8,000 nodes are still integers of 64 bits."""
 MAX_SHARE = 1_000_000 * SHARE
 MAX_SECONDS = 30 * 24 * 3600
 MAX_PRICE = 1_000_000_000
@@ -68,7 +69,7 @@ def parse_bytes(value: object, allowed: str = BYTES_ALLOWED) -> int:
         raise _bad("bytes", value, allowed)
     exact = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     if exact > MAX_BYTES:
-        raise _absurd(value, "at most 1Ei")
+        raise _absurd(value, "at most 1Pi")
     return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fleetctl.documents.answers import Endpoints
+from fleetctl.documents.base import MOST
 from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.events import Event, History, HistoryRun, RunSummary
 from fleetctl.documents.fleet import FleetDocument
@@ -108,13 +109,15 @@ def _as_part(definition: JsonSchema) -> JsonSchema:
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
     """Drop generated titles, write durations as text, flatten alternatives, refuse keys that do not match a pattern.
 
-    References have no siblings, as draft-07 requires.
+    References have no siblings, as draft-07 requires. The limits of MOST are no part of a format.
     """
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    plain = {key: _plain(value) for key, value in schema.items() if not (
+        (key == "title" and isinstance(value, str))
+        or (key in ("minimum", "maximum") and isinstance(value, (int, float)) and abs(value) in MOST.values()))}
     if "(ms|s|m|h|d)" in str(plain.get("pattern", "")) and isinstance(plain.get("default"), (int, float)):
         plain["default"] = format_seconds(plain["default"])
     if "oneOf" in plain and "properties" not in plain:

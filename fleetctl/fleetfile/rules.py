@@ -134,7 +134,7 @@ def _number(value: Value) -> int | None:
 
 
 def check_alike(documents: Sequence[Document], fleet: ResolvedFleet) -> Iterator[Problem]:
-    """Yield each variant of a valid fleet that has the spec of an earlier one of its model."""
+    """Yield the variants of a valid fleet that nobody could tell apart, or count over one label."""
     for view, model in zip((view for document in documents for view in models(document)), fleet.models, strict=True):
         variants, hashes = list(view.items("variants")), [one.spec_hash for one in model.variants]
         for place, spec_hash in enumerate(hashes):
@@ -143,6 +143,17 @@ def check_alike(documents: Sequence[Document], fleet: ResolvedFleet) -> Iterator
                 message = f'this variant has the workers and the placement of "{model.variants[first].variant}"'
                 yield variants[place].problem("FL096", message, key="name",
                                               allowed="one of the two, or a difference between them")
+        spreads = [one.placement.spread_label for one in model.variants]
+        label, first = next(((label, place) for place, label in enumerate(spreads) if label), ("", 0))
+        for variant, other in zip(variants, spreads, strict=True):
+            if other not in (None, label):
+                own = variant.child("placement")
+                message = (f'variant "{variant.text("name")}" is spread over {other}, but '
+                           f'"{model.variants[first].variant}" over {label}: all replicas of a model are counted over '
+                           "one label")
+                yield (own.problem("FL097", message, key="spread", on_key=True, allowed=label)
+                       if own.get("spread") is not None else
+                       variant.problem("FL097", message, key="name", allowed=f"placement.spread over {label}"))
 
 
 def _serving(model: Raw, ways: Sequence[Raw]) -> Iterator[Problem]:

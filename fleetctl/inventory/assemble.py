@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu, Node, NodeResources, NodeState, ReplicaMember, is_lost
+from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources, NodeState, ReplicaMember, is_lost
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.inventory.actors import MEMBER_CLASS, Listing, LiveActor, Row, list_rows
 from fleetctl.inventory.cards import (
@@ -25,7 +25,7 @@ from fleetctl.inventory.cards import (
     with_shares,
     with_unreported,
 )
-from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts, read_claim
+from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts, odd_amounts, read_claim
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import list_of, moment_of_ms, object_of, text_of, whole_of
 from fleetctl.inventory.marks import refused_claims
@@ -103,7 +103,8 @@ def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
     """Return the node of one row, its name not yet unique; `record` is the dashboard's own record, or empty.
 
     `record` shows a drain only if the dashboard started after it; otherwise only an agent sees it. A state other than
-    ALIVE and DEAD also counts as draining: such a node offers nothing, and its replicas are not lost.
+    ALIVE and DEAD also counts as draining: such a node offers nothing, and its replicas are not lost. Nor does one
+    offer anything whose amounts no node can have.
     """
     node_id = text_of(row.get("node_id"))
     if node_id is None:
@@ -115,7 +116,8 @@ def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
         ip=text_of(row.get("node_ip")),
         state="DRAINING" if drains else _STATES.get(str(row.get("state")), "DRAINING"),
         labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
-        resources=NodeResources(total=read_claim(row.get("resources_total")).as_amounts()),
+        resources=NodeResources(total=Amounts() if odd_amounts(row.get("resources_total")) else
+                                read_claim(row.get("resources_total")).as_amounts()),
         started_at=moment_of_ms(row.get("start_time_ms")))
 
 
@@ -125,6 +127,15 @@ def _name(row: Row, record: Mapping[str, Any]) -> str:
     given, ip = text_of(row.get("node_name")), text_of(row.get("node_ip"))
     own = given if given != ip else None
     return label or own or text_of(record.get("nodeManagerHostname")) or ip or str(row["node_id"])
+
+
+def nodes_left_out(rows: Sequence[Row], names: Mapping[str, str]) -> Iterator[str]:
+    """Name the nodes that offer nothing because Ray lists amounts for them that no node can have."""
+    for row in rows:
+        odd = odd_amounts(row.get("resources_total")) if row.get("state") != "DEAD" else []
+        if odd:
+            yield (f"Ray says that {names.get(str(row.get('node_id')))} has {', '.join(odd)}, which no node has: it is "
+                   "left out, and gets no new replicas")
 
 
 def unique_names(nodes: Sequence[Node]) -> dict[str, str]:

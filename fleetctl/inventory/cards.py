@@ -16,8 +16,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices, unreporting
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.inventory import (
+    MAX_CARD_INDEX,
+    CardProcess,
+    Gpu,
+    Node,
+    Replica,
+    ReplicaMember,
+    card_indices,
+    unreporting,
+)
+from fleetctl.documents.quantity import MAX_BYTES, SHARE
 from fleetctl.documents.selector import ACCELERATOR_LABEL, SIMULATED_CARDS
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
 from fleetctl.planner.placement.ledger.node_offer import offer_of
@@ -57,7 +66,7 @@ def read_cards(entry: Mapping[str, Any], declared_gpus: int, kind: str = "", wor
 def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
     """Give a node's only card the memory of the host; host memory that is not available counts as used."""
     total, available = [whole_of(amount) for amount in [*list_of(entry.get("mem")), None, None][:2]]
-    if len(cards) != 1 or not total or available is None or not 0 <= available <= total:
+    if len(cards) != 1 or not total or available is None or not available <= total <= MAX_BYTES:
         return cards
     memory = {"memory_total": total, "memory_used": total - available, "memory_foreign": 0, "unified": True}
     return [cards[0].model_copy(update=memory)]
@@ -66,7 +75,7 @@ def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
 def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) -> Gpu | None:
     index = whole_of(item.get("index"))
     used = _bytes(item.get("memoryUsed"), zero_is_unknown=False)
-    return None if index is None else Gpu(
+    return None if index is None or index > MAX_CARD_INDEX else Gpu(
         index=index, uuid=text_of(item.get("uuid")), model=text_of(item.get("name")),
         memory_total=_bytes(item.get("memoryTotal"), zero_is_unknown=True),
         memory_used=used, memory_foreign=None if used is None else 0,
@@ -119,7 +128,9 @@ def with_unreported(nodes: Sequence[Node]) -> list[Node]:
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
     """Convert MiB to bytes; unified-memory devices report no total, and some agents report -1."""
-    if isinstance(mebibytes, bool) or not isinstance(mebibytes, (int, float)) or not 0 <= mebibytes < 1e12:
+    if isinstance(mebibytes, bool) or not isinstance(mebibytes, (int, float)):
+        return None
+    if not 0 <= mebibytes <= MAX_BYTES // MIB:
         return None
     return None if zero_is_unknown and mebibytes == 0 else int(mebibytes * MIB)
 

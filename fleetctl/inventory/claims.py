@@ -10,18 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from typing import TypeGuard
 
-from fleetctl.documents.inventory import Amounts, Node
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.inventory import MAX_NODE_CPUS, MAX_NODE_GPUS, Amounts, Node
+from fleetctl.documents.quantity import MAX_BYTES, SHARE
 from fleetctl.inventory.json_values import object_of
 
+MAX_SHOWN = 40
 _IN_GROUP = re.compile(r"(GPU|CPU|memory)_group_[0-9a-f]{36}")
 """Ray's name for a resource taken from any bundle of a placement group: GPU_group_<group id>."""
 _AMOUNT = r"([0-9.e+-]+)(B|KiB|MiB|GiB|TiB)?"
 _LINE = re.compile(rf"{_AMOUNT}/{_AMOUNT} (GPU|CPU|memory)(?: \({_AMOUNT} used of {_AMOUNT} reserved .*\))?")
 _UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROUNDED_TO = 0.005
+MOST: Mapping[str, int] = {"GPU": MAX_NODE_GPUS, "CPU": MAX_NODE_CPUS, "memory": MAX_BYTES}
+"""The most that one node can have of each resource. Any program can start a node that claims to have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,30 @@ class Claim:
                      max(0, self.memory - other.memory))
 
     def as_amounts(self) -> Amounts:
-        """Return the claim in Ray's units, as in the inventory document."""
-        return Amounts(gpu=self.gpus / SHARE, cpu=self.cpus / SHARE, memory=self.memory)
+        """Return the claim in Ray's units, as in the inventory document; no node has more than its limits."""
+        return Amounts(gpu=min(self.gpus / SHARE, MOST["GPU"]), cpu=min(self.cpus / SHARE, MOST["CPU"]),
+                       memory=min(self.memory, MOST["memory"]))
 
 
 def claim_of_amounts(amounts: Amounts) -> Claim:
     """Return amounts in Ray's units as a claim."""
-    return Claim(_share(amounts.gpu), _share(amounts.cpu), amounts.memory)
+    return Claim(round(amounts.gpu * SHARE), round(amounts.cpu * SHARE), amounts.memory)
 
 
 def read_claim(resources: object) -> Claim:
-    """Return the claim of a Ray resource mapping on its node itself; other resources are left out."""
-    amounts = object_of(resources)
-    return Claim(_share(amounts.get("GPU")), _share(amounts.get("CPU")), round(_number(amounts.get("memory"))))
+    """Return the claim of a Ray resource mapping on its node itself; other resources are left out.
+
+    An amount that is none counts as 0, and one above MOST as MOST.
+    """
+    gpus, cpus, memory = (_number(object_of(resources).get(name), most) for name, most in MOST.items())
+    return Claim(round(gpus * SHARE), round(cpus * SHARE), round(memory))
+
+
+def odd_amounts(resources: object) -> list[str]:
+    """Return the amounts in a Ray resource mapping that no node can have, as in `GPU: 1e+305 (0 to 1024)`."""
+    found = ((name, object_of(resources).get(name), most) for name, most in MOST.items())
+    return [f"{name}: {str(value)[:MAX_SHOWN]} (0 to {most})" for name, value, most in found
+            if value is not None and not (_is_number(value) and 0 <= value <= most)]
 
 
 def read_claim_in_group(resources: object) -> Claim:
@@ -66,14 +80,12 @@ def read_claim_in_group(resources: object) -> Claim:
     return read_claim(grouped or resources)
 
 
-def _share(value: object) -> int:
-    return round(_number(value) * SHARE)
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e18:
-        return 0.0
-    return float(value)
+def _number(value: object, most: float) -> float:
+    return float(min(value, most)) if _is_number(value) and value >= 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,7 @@ def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
         return 0.0, 0.0
     unit = match[group + 1]
     rounded = _ROUNDED_TO * _UNITS[unit] if unit not in (None, "B") else 0.0
-    number = float(match[group])
-    if number == inf:
+    number = float(match[group]) * _UNITS[unit]
+    if not abs(number) <= MAX_BYTES:
         raise ValueError("too large")
-    return number * _UNITS[unit], rounded
+    return number, rounded

@@ -19,6 +19,7 @@ from fleetctl.inventory.assemble import (
     consistency_warnings,
     contradictions,
     list_placement_groups,
+    nodes_left_out,
     read_node,
 )
 from fleetctl.inventory.cards import holds_cards, pids_of
@@ -142,7 +143,9 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         source=live.client.base_url,
         complete=not failures,
         unread=failures,
-        warnings=[*failures, *answers.notes, *no_times, *consistency_warnings(parts, built)],
+        warnings=[*failures, *answers.notes, *no_times,
+                  *nodes_left_out(answers.nodes.rows, {node.id: node.name for node in built}),
+                  *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=live.client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_unfetched(with_notes(built, records, now), records),

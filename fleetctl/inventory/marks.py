@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import MAX_SLOTS, MAX_START_S, Level, Replica, ReplicaMember, address_of, is_port
+from fleetctl.documents.inventory import MAX_START_S, Level, Replica, ReplicaMember, address_of, is_port
 from fleetctl.documents.weights import GotCaches, GotWeights, ServedWeights
 from fleetctl.inventory.json_values import moment_of, object_of, parse_text, texts_of, whole_of
 
@@ -189,17 +189,13 @@ def are_plausible(weights: ServedWeights | None) -> bool:
 
 
 def are_bounded(members: Sequence[ReplicaMember]) -> bool:
-    """Return whether the members of one replica are few enough, and their texts and amounts in bounds."""
+    """Return whether the members of one replica are few enough, and their texts in bounds, as their numbers are."""
     return len(members) <= MAX_MEMBERS and all(map(_is_bounded, members))
 
 
 def _is_bounded(member: ReplicaMember) -> bool:
-    counts = (member.copy_index, member.rank, member.slot or 0)
-    amounts = (member.gpus, member.vram, member.cpus, member.memory)
     words = (member.role, *([] if member.node_id is None else [member.node_id]), *member.gpu_uuids)
-    return (min(*counts, *amounts, *member.gpu_indices) >= 0 and max(counts) <= MAX_SLOTS
-            and max(*amounts, *member.gpu_indices) <= MAX_AMOUNT and len(member.gpu_indices) <= MAX_ITEMS
-            and len(member.gpu_uuids) <= MAX_ITEMS and all(map(_WORD.fullmatch, words))
+    return (max(len(member.gpu_indices), len(member.gpu_uuids)) <= MAX_ITEMS and all(map(_WORD.fullmatch, words))
             and (member.group is None or _LABEL.fullmatch(member.group) is not None))
 
 

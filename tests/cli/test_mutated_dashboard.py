@@ -158,3 +158,57 @@ def test_no_shape_of_an_answer_is_a_bug(seed: int, cli: Cli, full: ClusterStandI
     assert "bug in fleetctl" not in result.err, result.err
     assert "Traceback" not in result.err + result.out
     assert full.writes() == []
+
+
+def one_model(folder: Path) -> Path:
+    (folder / "one.yaml").write_text("""
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec: {models: [{key: m, replicas: 1, workers: [{name: main, members: [
+  {resources: {gpus: 1, cpus: 1, memory: 1Gi}, engine: {command: [x]}}]}]}]}
+""")
+    return folder / "one.yaml"
+
+
+@pytest.mark.parametrize("amount", [1e305, 1e17, 10**30, float("nan"), float("inf"), -1, "x", 1025])
+def test_a_node_with_an_absurd_amount_is_named_and_left_out_and_others_are_planned(
+    cli: Cli, cluster: ClusterStandIn, tmp_path: Path, amount: Any
+):
+    first, second = cluster.nodes
+    first["resources_total"]["GPU"] = amount
+    done = cli("plan", "-f", one_model(tmp_path), "--format", "json")
+    assert done.code == 0, done.err
+    plan = json.loads(done.out)
+    assert [member["nodeId"] for action in plan["actions"] for member in action["members"]] == [second["node_id"]]
+    found = json.loads(cli("inventory", "--format", "json").out)
+    warnings = [warning for warning in found["warnings"] if "left out" in warning]
+    assert warnings == [(f"Ray says that {first['node_name']} has GPU: {amount} (0 to 1024), which no node has: it is "
+                        "left out, and gets no new replicas")]
+    assert found["complete"]
+
+
+@pytest.mark.parametrize("number", [1e305, 1e17, 10**30, float("nan"), -1, 2**63, 10**300])
+@pytest.mark.parametrize("place", ["card", "index", "slot", "sum", "claim", "host"])
+def test_an_absurd_number_about_a_node_ends_no_plan(
+    cli: Cli, full: ClusterStandIn, tmp_path: Path, place: str, number: Any
+):
+    first = full.nodes[0]["node_id"]
+    entry = full.of_node[first]
+    card = entry["gpus"][0]
+    if place == "claim":
+        full.actors[0]["required_resources"] = {"GPU": number, "CPU": number, "memory": number}
+    elif place == "host":
+        entry["mem"] = [number, number, 50, number]
+        card["memoryTotal"] = 0
+    elif place == "slot":
+        entry["raylet"]["coreWorkersStats"][0]["usedResources"]["GPU"]["resourceSlots"] = [
+            {"slot": number, "allocation": number}]
+    elif place == "sum":
+        text = f"{number}/16.0 CPU\n{number}/{number} GPU\n{number}B/{number}TiB memory"
+        full._sums = lambda _: text  # type: ignore[method-assign]
+    else:
+        card.update({"index": number} if place == "index" else {"memoryTotal": number, "memoryUsed": number})
+    done = cli("plan", "-f", one_model(tmp_path))
+    assert "bug in fleetctl" not in done.err
+    assert done.code == 0, done.err

@@ -68,4 +68,4 @@ def test_an_invalid_time_or_one_without_a_zone_is_refused(when: str) -> None:
     with pytest.raises(DocumentError) as caught:
         inventory(when)
     assert caught.value.message == (
-        "snapshot.json is damaged: observedAt: expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
+        "snapshot.json:1:61 is damaged: observedAt: expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")

@@ -31,7 +31,8 @@ def test_the_fast_writer_for_sorted_values_gives_canonical_json(number: float, t
 
 @given(FRACTIONS, TEXTS)
 def test_indented_json_equals_that_of_json_dumps(number: float, text: str) -> None:
-    lifecycle = Lifecycle(startup_timeout=number, scheduling_timeout=30, restart_max=5, restart_backoff=1)
+    lifecycle = Lifecycle.model_construct(startup_timeout=number, scheduling_timeout=30, restart_max=5,
+                                          restart_backoff=1)
     hold = Hold(model=text, wanted=1, live=2, surplus=1)
     for document in (lifecycle, hold):
         plain = json.dumps(document.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
@@ -83,4 +84,4 @@ def test_a_snapshot_read_by_the_fast_path_is_fully_checked() -> None:
         nodes=[Node(id="a", name="n", resources=NodeResources(total=Amounts(gpu=8)))],
     )
     assert read(json.dumps(inventory(nodes=[{"id": "a", "name": "n", "gpus": [{"index": 0, "share": 1.5}]}]))) == (
-        "inv.json is damaged: nodes[0].gpus[0].share: Input should be less than or equal to 1")
+        "inv.json:1:171 is damaged: nodes[0].gpus[0].share: 1.5 is out of range; expected at most 1")

@@ -174,7 +174,7 @@ def test_an_unreadable_newer_minor_version_is_not_called_damaged():
 
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])
 def test_a_value_that_cannot_be_an_operation_is_called_damaged(op: object):
-    with pytest.raises(DocumentError, match=r"p\.json is damaged"):
+    with pytest.raises(DocumentError, match=r"p\.json:1:[0-9]+ is damaged"):
         load_plan(json.dumps(saved_plan(actions=[{**DEMOTE, "op": op}])), "p.json")
 
 

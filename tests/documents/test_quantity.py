@@ -20,7 +20,7 @@ from fleetctl.documents.quantity import (
 
 @pytest.mark.parametrize(("text", "count"), [
     ("16Gi", 16 << 30), ("16384Mi", 16 << 30), ("500M", 500_000_000), ("1k", 1000), ("1.5Ki", 1536), (1024, 1024),
-    ("0", 0), ("1e3", 1000), ("0.1Ki", 103), ("1Ei", 1 << 60),
+    ("0", 0), ("1e3", 1000), ("0.1Ki", 103), ("1Pi", 1 << 50),
 ])
 def test_bytes_are_read_as_in_kubernetes(text: Any, count: int) -> None:
     assert parse_bytes(text) == count

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.documents.fleet import Spread
 from fleetctl.fleetfile.extends import join
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -44,12 +45,13 @@ def test_each_variant_has_hashes_limits_and_a_place_of_its_own_and_the_rest_of_i
 
 def test_a_variant_has_the_spec_hash_of_a_model_with_its_workers_and_placement(tmp_path: Path) -> None:
     variants = only(loaded(tmp_path, fleet(
-        f"{{name: a, workers: {ONE}}}", f"{{name: b, workers: {ONE}, placement: {{spread: zone}}}}",
+        f"{{name: a, workers: {ONE}}}",
+        f"{{name: b, workers: {ONE}, placement: {{spread: {{label: rack, maxPerValue: 2}}}}}}",
         spec="  defaults: {placement: {spread: rack}}\n")))
     plain = only(loaded(
         tmp_path, f"{HEAD}  models: [{{key: m, replicas: 1, workers: {ONE}, placement: {{spread: rack}}}}]\n"))
     assert variants.variants[0].spec_hash == plain.spec_hash
-    assert [one.placement.spread for one in variants.variants] == ["rack", "zone"]
+    assert [one.placement.spread for one in variants.variants] == ["rack", Spread(label="rack", maxPerValue=2)]
     assert variants.has_spec(plain.spec_hash)
     assert variants.variant_of(plain.spec_hash, None) == 0
     assert variants.variant_of("other", "b") == 1
@@ -57,10 +59,10 @@ def test_a_variant_has_the_spec_hash_of_a_model_with_its_workers_and_placement(t
 
 def test_the_placement_of_the_model_is_merged_under_that_of_a_shape_and_of_the_variant(tmp_path: Path) -> None:
     model = only(loaded(tmp_path, fleet(
-        "{name: a, shape: one}", "{name: b, shape: one, placement: {spread: host}}", f"{{name: c, workers: {ONE}}}",
-        spec=f"  shapes: {{one: {{placement: {{spread: zone}}, workers: {TWO}}}}}\n",
-        model="    placement: {spread: rack}\n")))
-    assert [one.placement.spread for one in model.variants] == ["zone", "host", "rack"]
+        "{name: a, shape: one}", "{name: b, shape: one, placement: {sameLabel: host}}", f"{{name: c, workers: {ONE}}}",
+        spec=f"  shapes: {{one: {{placement: {{sameLabel: zone}}, workers: {TWO}}}}}\n",
+        model="    placement: {sameLabel: rack}\n")))
+    assert [one.placement.same_label for one in model.variants] == ["zone", "host", "rack"]
 
 
 def test_a_shape_gives_a_variant_its_workers_placement_and_numbers_alone(tmp_path: Path) -> None:

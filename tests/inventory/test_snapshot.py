@@ -61,10 +61,10 @@ def test_an_address_in_a_document_counts_only_if_it_is_that_of_its_node(
 def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
     assert Snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).read().warnings == []
-    text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 80000")
+    text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 800")
     inventory = Snapshot(written(tmp_path, text)).read()
     assert inventory.warnings == [
-        "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray grants is unknown"]
+        "node-a offers 800 GPUs to Ray but reports 8 cards; which of them Ray grants is unknown"]
     assert Snapshot(written(tmp_path, inventory.model_dump_json(by_alias=True))).read().warnings == inventory.warnings
 
 

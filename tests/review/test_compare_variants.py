@@ -115,7 +115,7 @@ def test_what_variants_share_is_one_difference(side: Sides) -> None:
 
 
 def test_the_placement_of_the_model_is_a_difference_of_each_variant_without_its_own(side: Sides) -> None:
-    own = variant("c", THREE, placement={"spread": "host"})
+    own = variant("c", THREE, placement={"spread": {"label": "rack", "maxPerValue": 2}})
     differences = found(side, of(A, B, own), of(A, B, own, placement={"spread": "rack"}))
     assert short(differences) == [("variants.a.placement.spread", "added", "drift"),
                                   ("variants.b.placement.spread", "added", "drift")]
@@ -130,11 +130,19 @@ def test_a_review_of_a_new_variant_is_read_in_under_ten_lines(side: Sides) -> No
     assert len(rows) + len(report.heading) + len(report.notes) < 10
 
 
+def over_one_label(placement: Json) -> Json:
+    """The placement, spread over the label that all variants have."""
+    spread = placement.get("spread")
+    one = {**spread, "label": "zone"} if isinstance(spread, dict) else "zone"
+    return {**placement, "spread": one} if spread else placement
+
+
 def with_variants(document: Json, names: list[str], *, plain: bool) -> Json:
     """The fleet with all its models as variants of one; or, if `plain`, with only the first of them, as workers."""
     models = document["spec"]["models"]
     kept = {key: value for key, value in models[0].items() if key not in ("workers", "placement")}
     ways = [{key: value for key, value in one.items() if key in ("workers", "placement")} for one in models]
+    ways = [{**way, "placement": over_one_label(way["placement"])} if way.get("placement") else way for way in ways]
     own = ways[0] if plain else {"variants": [{"name": name, **way} for name, way in zip(names, ways, strict=False)]}
     return {**document, "spec": {**document["spec"], "models": [{**kept, "key": "m", **own}]}}
 

@@ -93,7 +93,7 @@ def _most_of_a_model(inventory: Inventory) -> Counter[str]:
 def _in_use(inventory: Inventory) -> dict[str, Amounts]:
     """Return the amounts in use by node id: as Ray counts them, else the claims of the listed replicas."""
     members = grouped((member.node_id, member) for replica in inventory.replicas for member in replica.members)
-    claimed = {node_id: Amounts(
+    claimed = {node_id: Amounts.model_construct(  # their sum may be more than a node can have
         gpu=sum(one.gpus for one in there) / SHARE, cpu=sum(one.cpus for one in there) / SHARE,
         memory=sum(one.memory for one in there)) for node_id, there in members.items()}
     return {node.id: node.resources.used or claimed.get(node.id, Amounts()) for node in inventory.nodes}

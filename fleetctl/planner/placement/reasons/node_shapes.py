@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
-from fleetctl.documents.quantity import LARGEST_CARD, SHARE, count_of, format_bytes, format_share, plural
+from fleetctl.documents.inventory import MAX_NODE_GPUS, Amounts, Gpu, Node, NodeResources
+from fleetctl.documents.quantity import LARGEST_CARD, MAX_BYTES, SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
 from fleetctl.planner.placement.claims import Kind, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
@@ -103,6 +103,8 @@ class NodeShapes:
             return None
         count = claim.whole_cards or int(claim.wants_card)
         memory = max(claim.vram + policy.reserve_vram if claim.vram else 0, selector.least_card) or None
+        if count > MAX_NODE_GPUS or (memory or 0) > MAX_BYTES:
+            return None
         cards = [Gpu(index=index, memory_total=memory) for index in range(count)]
         total = Amounts(gpu=count, cpu=claim.cpus / SHARE, memory=claim.memory)
         return NodeShape(Node(id="", name="", labels=labels,
