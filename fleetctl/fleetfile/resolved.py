@@ -111,6 +111,13 @@ class ResolvedModel:
         named = [place for place, one in enumerate(self.alternatives) if name and one.variant == name]
         return next(iter([*(place for place in alike if place in named), *alike, *named]), None)
 
+    def variant_name(self, spec_hash: str | None, name: str | None) -> str:
+        """Return the name of that variant; `name` itself if the file no longer has it; "" for a model without any."""
+        if not self.variants:
+            return ""
+        place = self.variant_of(spec_hash, name)
+        return name or "" if place is None else self.variants[place].variant
+
 
 def in_variants(variants: Sequence[ResolvedModel], source: Position) -> ResolvedModel:
     """Return the model at `source` that runs in these variants: all that it has itself is the first one's."""

@@ -169,13 +169,13 @@ def test_the_answer_does_not_change_the_scenario() -> None:
 
 
 def alone(fleet: ResolvedFleet) -> bool:
-    """Return whether every model fits on one node."""
-    return all(len(model.workers) == 1 and model.workers[0].copies == 1 and len(model.workers[0].members) == 1
-               for model in fleet.models)
+    """Return whether every model fits on one node, as any of its variants."""
+    return all(len(one.workers) == 1 and one.workers[0].copies == 1 and len(one.workers[0].members) == 1
+               for model in fleet.models for one in model.alternatives)
 
 
 @settings(max_examples=cases(15), deadline=None)
-@given(planning_inputs())
+@given(planning_inputs() | planning_inputs(variants=True))
 def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> None:
     """The independent answer: plan on an inventory without the node and its replicas."""
     fleet, inventory = inputs
@@ -187,15 +187,17 @@ def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> Non
         plan = plan_for(fleet, bare)
         found = {row.key: (row.after.live, row.after.create, row.after.blocked) for row in answer.models}
         assert found == {row.key: (row.live, row.create, row.blocked) for row in plan.models}
+        of_each = {row.key: [(one.name, one.live + one.create) for one in row.variants] for row in plan.models}
+        assert of_each == {row.key: [(one.name, one.after) for one in row.variants] for row in answer.models}
         for row in answer.models:
             assert row.lost == row.replaced + row.missing + row.surplus
 
 
 @settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(planning_inputs(exact=True))
+@given(planning_inputs(exact=True) | planning_inputs(exact=True, variants=True))
 def test_each_node_agrees_with_losing_that_node(inputs: PlanningInputs) -> None:
     drawn, inventory = inputs
-    fleet = replace(drawn, models=tuple(replace(one, surge=0) for one in drawn.models))  # every live replica counts
+    fleet = replace(drawn, models=tuple(one.with_changes(surge=0) for one in drawn.models))  # every live replica counts
     keys = {model.key for model in fleet.models}
     # No claim of another fleet may end with a node.
     assume(all(one.fleet in (fleet.name, None) or one.model not in keys for one in inventory.replicas))

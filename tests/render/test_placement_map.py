@@ -140,7 +140,7 @@ def test_the_last_line_sums_up_free_cards_on_live_nodes() -> None:
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (26, 1), (27, 2), (676, 2)])
 def test_every_model_has_its_own_letters(count: int, width: int) -> None:
     answer = map_of(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
-    codes = letters(answer.legend)
+    codes = letters([(entry.model, "") for entry in answer.legend])
     assert len(set(codes.values())) == count
     assert {len(code) for code in codes.values()} == {width}
 
