@@ -291,3 +291,47 @@ def test_the_loss_of_a_node_is_made_up_for_by_another_variant() -> None:
     answer = what_if(Scenario(limited, short_inventory({"nodes": nodes})), Changes(), each_node=True)
     lost = {loss.nodes[0]: [(one.lost, one.replaced, one.missing) for one in loss.models] for loss in answer.each_node}
     assert lost["h1"] == [(2, 1, 1)]
+    kept = [{**variants[0], "max": 1}, variants[1]]
+    seen = {"nodes": nodes, "replicas": [live("m", 0, "h1", 1, hash="x", variant="h"),
+                                         live("m", 1, "a1", 2, hash="y", variant="a")]}
+    full = Scenario(short_fleet({"models": [{"key": "m", "replicas": 2, "variants": kept}]}), short_inventory(seen))
+    [of_a1] = [loss.models for loss in what_if(full, Changes(), each_node=True).each_node or [] if "a1" in loss.nodes]
+    assert [(one.replaced, one.missing) for one in of_a1] == [(0, 1)], "h is at its maximum"
+    assert "its maximum of 1 replica is reached" in of_a1[0].message
+
+
+TWO_WAYS = [{"name": "h", "gpus": 1, "selector": {"pool": "h"}}, {"name": "a", "gpus": 2, "selector": {"pool": "a"}}]
+POOLS = [{"name": "h1", "gpus": 2, "labels": {"pool": "h"}}, {"name": "h2", "gpus": 1, "labels": {"pool": "h"}},
+         {"name": "a1", "gpus": 8, "labels": {"pool": "a"}}]
+
+
+def test_what_would_run_as_another_variant_is_counted_for_each_variant() -> None:
+    fleet = {"models": [{"key": "m", "replicas": 3, "variants": TWO_WAYS}]}
+    seen = {"nodes": POOLS, "replicas": [live("m", number, "h1", 1, variant="h", hash="x") for number in (0, 1)]}
+    answer = ask(fleet, seen, lose=("h1",), each_node=True)
+    assert [(one.name, one.before, one.after) for one in answer.models[0].variants] == [("h", 3, 1), ("a", 0, 2)]
+    assert fate(answer.models[0]) == (2, 2, 0, 0)
+    [of_h2] = [loss.models for loss in answer.each_node or [] if "h2" in loss.nodes]
+    assert [(one.name, one.lost, one.replaced) for one in of_h2[0].variants] == [("h", 1, 0), ("a", 0, 1)]
+    cordoned = ask(fleet, seen, cordon=("h2",))
+    assert [(one.name, one.before, one.after) for one in cordoned.models[0].variants] == [("h", 3, 2), ("a", 0, 1)]
+
+
+def test_nodes_with_different_variants_of_a_model_are_not_equal() -> None:
+    nodes = [{"name": name, "gpus": 2} for name in ("n1", "n2")]
+    ways = [{"name": "a", "gpus": 2}, {"name": "b", "gpus": 2, "min": 1, "selector": {"none": "here"}}]
+    seen = {"nodes": nodes, "replicas": [live("m", number, f"n{number + 1}", 2, variant=name, hash=name)
+                                         for number, name in enumerate("ab")]}
+    losses = ask({"models": [{"key": "m", "replicas": 2, "variants": ways}]}, seen, each_node=True).each_node or []
+    assert sorted(loss.nodes for loss in losses) == [["n1"], ["n2"]]
+
+
+def test_a_lost_replica_that_only_the_minimum_of_its_variant_needs_is_not_beyond_the_target() -> None:
+    ways = [TWO_WAYS[0], {**TWO_WAYS[1], "min": 1}]
+    fleet = {"models": [{"key": "m", "replicas": 2, "variants": ways}]}
+    running = [*(live("m", number, "h1", 1, variant="h", hash="x") for number in (0, 1)),
+               live("m", 2, "a1", 2, variant="a", hash="y")]
+    answer = ask(fleet, {"nodes": [*POOLS, {**POOLS[2], "name": "a2"}], "replicas": running}, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 1, 0, 0)
+    answer = ask(fleet, {"nodes": POOLS, "replicas": running}, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 0, 1, 0)

@@ -79,13 +79,17 @@ def _model(old: ModelRow, new: ModelRow, old_on_new: int, new_on_new: int) -> Mo
     `old_on_new`, `new_on_new` = blocked replicas that would run on new nodes, before and after.
     """
     lost = max(0, old.live - new.live)
-    needed = min(lost, max(0, new.wanted - new.live, sum(max(0, one.least - one.live) for one in new.variants)))
+    each = list(zip(old.variants, new.variants, strict=True))
+    of_minimums = sum(max(0, min(was.live - one.live, one.least - one.live)) for was, one in each)
+    needed = min(lost, max(0, new.wanted - new.live, of_minimums))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
+    if each and new.wanted == old.wanted:  # what lacked to a minimum before may count toward the target now
+        more_blocked = max(more_blocked, needed - max(0, new.create - old.create))
     missing = min(needed, max(0, more_blocked))
     return ModelChange(key=new.key, before=_counts(old, old_on_new), after=_counts(new, new_on_new), lost=lost,
                        replaced=needed - missing, surplus=lost - needed, missing=missing, variants=[
                            VariantChange(name=one.name, before=was.live + was.create, after=one.live + one.create)
-                           for was, one in zip(old.variants, new.variants, strict=True)])
+                           for was, one in each])
 
 
 def _counts(row: ModelRow, on_new: int) -> Counts:
@@ -255,8 +259,10 @@ class _Losses:
         for number, model in enumerate(self.scenario.fleet.models):
             if lost[model.key]:
                 below = max(0, model.replicas - have[model.key])
-                lacking = sum(max(0, one.least - left[model.key, one.variant]) for one in model.variants)
-                yield from self._ways_of(number, min(lost[model.key], max(below, lacking)), below, left)
+                keys = [(model.key, one.variant) for one in model.variants]
+                of_minimums = sum(max(0, min(content[key], one.least - left[key]))
+                                  for key, one in zip(keys, model.variants, strict=True))
+                yield from self._ways_of(number, min(lost[model.key], max(below, of_minimums)), below, left)
 
     def _ways_of(self, number: int, missing: int, below: int, beside: Counter[ModelVariant]) -> list[Demand]:
         """Return a demand for each variant of a model, which share what is missing; `below` = below the target."""
