@@ -143,14 +143,15 @@ class ClusterStandIn:
 
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
                     gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc",
-                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0, started_in: float | None = None) -> None:
+                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0, started_in: float | None = None,
+                    variant: str | None = None) -> None:
         """Add the actor of a replica of one member, first and last ready at `up_ms`; `fleet` None = it has no mark.
 
         A starting replica has only its name; the log of the apply that created it contains the rest.
         """
         member = Member("main", 0, "Standalone", 0, node_id, "", gpus=gpus)
         replica = Replica(f"{model}/{replica_id}", model, replica_id, Lifecycle(60.0, restart_max=5), spec_hash,
-                          fleet=fleet or "", namespace=namespace, members=(member,))
+                          fleet=fleet or "", namespace=namespace, members=(member,), variant=variant)
         place = place_of(member)._replace(ip="10.0.0.7", port=7001 + replica_id,
                                           gpu_indices=list(range(gpus // 10_000)))
         once_up = state in ("ALIVE", "RESTARTING")
