@@ -293,6 +293,8 @@ class Endpoint(Stored):
     address: Annotated[str, AfterValidator(_require_address)]
     port: Annotated[int, Field(ge=1, le=65535)]
     path: str = Field(description="the path of the model's API")
+    variant: str | None = Field(None, exclude_if=is_absent, description="of its replica, if the model has any")
+    weight: int | None = Field(None, exclude_if=is_absent, description="of its variant; absent = that of the model")
 
     @property
     def host_port(self) -> str:
@@ -314,6 +316,10 @@ class ServedModel(Stored):
     path: str
     weight: int
     endpoints: list[Endpoint]
+
+    def weight_of(self, endpoint: Endpoint) -> int:
+        """Return the weight of one of its endpoints."""
+        return self.weight if endpoint.weight is None else endpoint.weight
 
 
 class Endpoints(Versioned):

@@ -316,9 +316,9 @@ def test_following_requires_a_table_and_a_live_cluster(cli, flags: list[str]) ->
 
 
 def test_a_column_names_variants_only_where_a_model_has_some(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
-    ways = "[{name: h100, %s}, {name: a100, %s}]" % tuple(
-        "workers: [{name: main, members: [{resources: {gpus: %d}, engine: {command: [serve]}}]}]" % gpus
-        for gpus in (1, 2))
+    ways = json.dumps([{"name": name, "workers": [{"name": "main", "members": [
+        {"resources": {"gpus": gpus}, "engine": {"command": ["serve"]}}]}]}
+        for name, gpus in (("h100", 1), ("a100", 2))])
     head = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  models:\n"
     plain = ("  - key: n\n    replicas: 1\n    workers: [{name: main, members: [{resources: {gpus: 1}, "
              "engine: {command: [serve]}}]}]\n")

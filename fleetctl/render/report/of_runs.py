@@ -56,7 +56,8 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     in_variants = any(row.variant for row in outcomes)
     columns = (REPLICA, VARIANT, *OUTCOME_ROW[1:]) if in_variants else OUTCOME_ROW
     rows = [(replica_text(row), *([row.variant or ""] if in_variants else []), outcome_text(row), row.code or "",
-             ", ".join(row.nodes), ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message) for row in outcomes]
+             ", ".join(row.nodes), ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message)
+            for row in outcomes]
     reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
                 (*_why(row), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
