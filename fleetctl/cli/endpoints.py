@@ -34,7 +34,7 @@ from fleetctl.documents.inventory import (
 )
 from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
@@ -138,19 +138,23 @@ def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
     wanted = [replica for replica in seen.replicas
               if (replica.fleet if fleet is None else replica.fleet == fleet.name) and is_model_key(replica.model)]
     ready = grouped((replica.model, replica) for replica in wanted if serves(replica) and is_live(replica, dead))
-    written = {model.key: model.serving for model in fleet.models} if fleet else {}
+    written = {model.key: model for model in fleet.models} if fleet else {}
     models = []
     for key in [*written, *sorted(ready.keys() - written.keys())]:
-        serving = written.get(key, Serving())
+        model = written.get(key)
+        serving = model.serving if model else Serving()
         served = [endpoint for replica in sorted(ready.get(key, []), key=lambda replica: replica.replica_id or 0)
-                  for endpoint in _of_replica(replica, serving, names)]
+                  for endpoint in _of_replica(replica, model, serving, names)]
         name = serving.name or (key if is_served_name(key) else "")
         models.append(ServedModel(key=key, name=name, path=serving.path, weight=serving.weight, endpoints=served))
     return Endpoints(observed_at=seen.observed_at, source=seen.source, fleet=fleet.name if fleet else None,
                      models=models)
 
 
-def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) -> Iterator[Endpoint]:
+def _of_replica(replica: Replica, model: ResolvedModel | None, serving: Serving, names: Mapping[str, str]
+                ) -> Iterator[Endpoint]:
+    variant = model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant
+    weight = next((one.weight for one in model.variants if one.variant == variant), None) if model else None
     for member in replica.members:
         is_serving = member.rank == 0 and (serving.groups is None or member.group in serving.groups)
         address, port = address_of(member.address), member.port
@@ -158,16 +162,17 @@ def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) ->
             yield Endpoint(
                 replica_id=replica.replica_id, group=member.group or "", copy_index=member.copy_index,
                 role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=address,
-                port=port, path=serving.path)
+                port=port, path=serving.path, variant=variant or None, weight=weight)
 
 
 def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -> Endpoints:
     """Leave out endpoints that do not answer, and report those not yet in `silent`."""
     # the path of each engine's readiness GET, if it has one on the serving port
-    paths = {(model.key, group.name): member.engine.readiness.http.path
-             for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
+    paths = {(one.key, one.variant, group.name): member.engine.readiness.http.path
+             for model in (fleet.models if fleet else ()) for one in model.alternatives for group in one.workers
+             for member in group.members
              if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
-    asked = [(endpoint.address, endpoint.port, paths.get((model.key, endpoint.group)))
+    asked = [(endpoint.address, endpoint.port, paths.get((model.key, endpoint.variant or "", endpoint.group)))
              for model in served.models for endpoint in model.endpoints]
     answers, before, models = iter(answering(asked)), frozenset(silent), []
     silent.clear()
@@ -177,7 +182,8 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
             if next(answers):
                 kept.append(endpoint)
             else:
-                via = via_of((endpoint.address, endpoint.port, paths.get((model.key, endpoint.group))))
+                path = paths.get((model.key, endpoint.variant or "", endpoint.group))
+                via = via_of((endpoint.address, endpoint.port, path))
                 silent.add(f"{model.key}/{endpoint.replica_id} does not answer at "
                            f"{host_port(endpoint.address, endpoint.port)}{via}; left out")
         models.append(model.model_copy(update={"endpoints": kept}))

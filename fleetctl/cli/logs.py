@@ -206,13 +206,15 @@ class LogPage:
         self._model = model
         self._timestamps = timestamps
         self._members: dict[int, set[str]] = {}
+        self._variants: dict[int, str] = {}
         self.ended: set[int] = set()
         """Ended replicas, shown next to running ones."""
 
     def record(self, logs: Iterable[EngineLog]) -> None:
-        """Record the members of each replica: the lines of a single member need no rank."""
+        """Record the members and the variant of each replica: the lines of a single member need no rank."""
         for log in logs:
             self._members.setdefault(log.replica_id, set()).add(log.label)
+            self._variants[log.replica_id] = log.variant
 
     def show(self, entries: Sequence[Entry]) -> None:
         """Write lines, each with its replica and rank if there are several."""
@@ -234,8 +236,11 @@ class LogPage:
         return f"{self._model}/{replica_id}"
 
     def _prefix(self, log: EngineLog) -> bytes:
-        ended = " ended" if log.replica_id in self.ended else ""
-        parts = [] if self.number is not None else [f"{log.replica_id}{ended}"]
+        parts = []
+        if self.number is None:
+            of_replica = (str(log.replica_id), self._variants.get(log.replica_id, ""),
+                          "ended" if log.replica_id in self.ended else "")
+            parts = [visible(" ".join(filter(None, of_replica)))]
         if len(self._members.get(log.replica_id, ())) > 1:
             parts.append(visible(log.label))
         return f"[{' '.join(parts)}] ".encode() if parts else b""

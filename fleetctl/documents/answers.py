@@ -17,7 +17,7 @@ from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, Versioned
 from fleetctl.documents.inventory import NodeState, address_of, host_port
 from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory, PlanPrice
 from fleetctl.documents.position import FleetSource, Position
-from fleetctl.documents.weights import Artifact, GotWeights, is_absent
+from fleetctl.documents.weights import Artifact, GotWeights, is_absent, is_zero
 
 
 class EqualNodes(Stored):
@@ -89,6 +89,14 @@ class Counts(Stored):
     on_new_nodes: int = Field(0, description="of the blocked ones: would run on nodes that may be added")
 
 
+class VariantChange(Stored):
+    """How many replicas of one variant run, or would be created, before and after."""
+
+    name: str
+    before: int
+    after: int
+
+
 class ModelChange(Stored):
     """One model before and after. `lost` = live before but not after.
 
@@ -102,6 +110,8 @@ class ModelChange(Stored):
     replaced: int = 0
     surplus: int = 0
     missing: int = 0
+    variants: list[VariantChange] = Field(
+        default_factory=list, exclude_if=is_zero, description="of a model with variants, the preferred one first")
 
 
 class NewReplica(Stored):
@@ -111,6 +121,14 @@ class NewReplica(Stored):
     replica_id: int
     variant: str | None = Field(None, exclude_if=is_absent, description="the name of the variant, if the model has any")
     members: list[ActionMember]
+
+
+class VariantLoss(Stored):
+    """How many of the lost replicas are of one variant, and how many of those with a new place would be."""
+
+    name: str
+    lost: int
+    replaced: int
 
 
 class LostModel(Stored):
@@ -124,6 +142,8 @@ class LostModel(Stored):
     on_new_nodes: int = Field(0, description="of the missing ones: would run on nodes that may be added")
     code: str | None = None
     message: str = Field("", description="why a missing replica fits nowhere, for the first of these nodes")
+    variants: list[VariantLoss] = Field(
+        default_factory=list, exclude_if=is_zero, description="of a model with variants, the preferred one first")
 
 
 class NodeLoss(Stored):
@@ -176,6 +196,7 @@ class Piece(Stored):
     share: int
     model: str | None = None
     replica: str | None = Field(None, description="model/id, or the actor's own name")
+    variant: str | None = Field(None, exclude_if=is_absent, description="of the replica, if its model has any")
     certain: bool = Field(True, description="false = the card was inferred from Ray's rule, not reported")
 
 
@@ -196,6 +217,7 @@ class Beside(Stored):
     holder: Holder
     model: str
     replica: str
+    variant: str | None = Field(None, exclude_if=is_absent, description="of the replica, if its model has any")
     warm: int | None = Field(None, exclude_if=is_absent, description="if WARM: bytes of its weights in memory")
 
 
@@ -212,6 +234,15 @@ class MapNode(Stored):
     beside: list[Beside] = Field(default_factory=list)
 
 
+class LegendVariant(Stored):
+    """The replicas of one variant of a model on the map; an empty name = of none by name."""
+
+    name: str
+    live: int = 0
+    new: int = 0
+    foreign: int = 0
+
+
 class LegendEntry(Stored):
     """One model on the map."""
 
@@ -219,6 +250,8 @@ class LegendEntry(Stored):
     live: int = Field(0, description="managed replicas that run")
     new: int = Field(0, description="replicas the plan would create")
     foreign: int = Field(0, description="running replicas of another fleet, or of none")
+    variants: list[LegendVariant] = Field(
+        default_factory=list, exclude_if=is_zero, description="the same for each variant, the preferred one first")
 
 
 class PlacementMap(Versioned):
@@ -260,6 +293,8 @@ class Endpoint(Stored):
     address: Annotated[str, AfterValidator(_require_address)]
     port: Annotated[int, Field(ge=1, le=65535)]
     path: str = Field(description="the path of the model's API")
+    variant: str | None = Field(None, exclude_if=is_absent, description="of its replica, if the model has any")
+    weight: int | None = Field(None, exclude_if=is_absent, description="of its variant; absent = that of the model")
 
     @property
     def host_port(self) -> str:
@@ -281,6 +316,10 @@ class ServedModel(Stored):
     path: str
     weight: int
     endpoints: list[Endpoint]
+
+    def weight_of(self, endpoint: Endpoint) -> int:
+        """Return the weight of one of its endpoints."""
+        return self.weight if endpoint.weight is None else endpoint.weight
 
 
 class Endpoints(Versioned):

@@ -70,6 +70,9 @@ class CountsThen(Stored):
     hold: int = Field(0, description="live replicas beyond the target, kept")
     drift: int = Field(0, description="live replicas that differ from the file")
     fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
+    variants: dict[str, int] = Field(
+        default_factory=dict, exclude_if=is_zero, description="of those to create: how many of each variant, by its "
+                                                              "name; of a model with variants")
 
 
 class ModelEffect(Stored):
@@ -90,6 +93,8 @@ class PlanChange(Stored):
     create: int = Field(description="replicas to create that the base would not create")
     blocked: int = Field(description="blocked replicas beyond those of the base; negative = fewer")
     also_without: int = Field(description="replicas to create that the base would create as well")
+    other_variant: int = Field(
+        0, exclude_if=is_zero, description="of alsoWithout: as another variant of the model than the base would create")
     no_longer: int = Field(0, description="replicas the base would create and this plan does not")
     drift: int = Field(0, description="live replicas that match the file of the base, but not this one")
     adds: int | None = Field(

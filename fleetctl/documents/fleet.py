@@ -294,6 +294,9 @@ class ModelDefaults(Authored):
                              "or warn")
 
 
+Weight = Annotated[int, Field(ge=1, le=1000)]
+
+
 class Serving(Authored):
     """How `fleetctl endpoints` lists a model. It changes no replica."""
 
@@ -301,8 +304,7 @@ class Serving(Authored):
         None, description="the model name that clients send, without commas; default: the model key, if it has none")
     path: UrlPath = Field("/v1", description="the path of the API on an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
-    weight: Annotated[int, Field(ge=1, le=1000)] = Field(
-        1, description="the weight of each endpoint, for load balancers that support weights")
+    weight: Weight = Field(1, description="the weight of each endpoint, for load balancers that support weights")
 
 
 class Cold(Authored):
@@ -350,6 +352,9 @@ class Variant(Authored):
     max: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
         None, description="the most replicas of this variant that plans create, running ones included; default: no "
                           "limit")
+    weight: Weight | None = Field(
+        None, description="the weight of each of its endpoints; default: serving.weight of the model. It changes no "
+                          "replica")
     model: Numbers | None = Field(None, description="what the model is in this variant, as numbers; docs/memory.md")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="one of spec.shapes, instead of workers; it gives a variant workers, placement and model")

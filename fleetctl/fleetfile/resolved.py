@@ -52,7 +52,8 @@ class ResolvedModel:
 
     `variants` = the ways to run it, preferred first, each a model of its own with its name in `variant`, its workers,
     placement and hashes, and everything else of the model; none = it has one way, without a name. A model with variants
-    has itself the workers and hashes of the first one. `least`, `most` = the `min` and `max` of a variant.
+    has itself the workers and hashes of the first one. `least`, `most` = the `min` and `max` of a variant. `weight` =
+    that of a variant's endpoints, if it has its own.
     """
 
     key: str
@@ -81,6 +82,7 @@ class ResolvedModel:
     variant: str = ""
     least: int = 0
     most: int | None = None
+    weight: int | None = None
     variants: tuple[ResolvedModel, ...] = ()
 
     @property
@@ -111,10 +113,18 @@ class ResolvedModel:
         named = [place for place, one in enumerate(self.alternatives) if name and one.variant == name]
         return next(iter([*(place for place in alike if place in named), *alike, *named]), None)
 
+    def variant_name(self, spec_hash: str | None, name: str | None) -> str:
+        """Return the name of that variant; `name` itself if the file no longer has it; "" for a model without any."""
+        if not self.variants:
+            return ""
+        place = self.variant_of(spec_hash, name)
+        return name or "" if place is None else self.variants[place].variant
+
 
 def in_variants(variants: Sequence[ResolvedModel], source: Position) -> ResolvedModel:
     """Return the model at `source` that runs in these variants: all that it has itself is the first one's."""
-    return replace(variants[0], variant="", least=0, most=None, variants=tuple(variants), source=source)
+    return replace(variants[0], variant="", least=0, most=None, weight=None, variants=tuple(variants),
+                   source=source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +210,8 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
                     reload=_requests(update) if update.mode == "inPlace" else (),
                     variant=way.name if isinstance(way, Variant) else "",
                     least=way.min if isinstance(way, Variant) else 0,
-                    most=way.max if isinstance(way, Variant) else None))
+                    most=way.max if isinstance(way, Variant) else None,
+                    weight=way.weight if isinstance(way, Variant) else None))
             models.append(in_variants(ways, document.position(path)) if model.variants else ways[0])
     return ResolvedFleet(
         name=checked[0][1].metadata.name,

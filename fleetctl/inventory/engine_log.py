@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.inventory import Inventory, Replica, ReplicaMember
@@ -29,7 +29,10 @@ _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class EngineLog:
-    """One member's log: the file, and the nodes that may have it (the node of a dead replica is unknown)."""
+    """One member's log: the file, and the nodes that may have it (the node of a dead replica is unknown).
+
+    `variant` = the one that its replica was started as; "" = of none, or unknown, as of one that has ended.
+    """
 
     replica_id: int
     group: str
@@ -37,6 +40,7 @@ class EngineLog:
     rank: int
     file_name: str
     node_ids: tuple[str, ...]
+    variant: str = field(default="", compare=False)
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
@@ -98,7 +102,7 @@ def member_log(namespace: str, replica: Replica, member: ReplicaMember) -> Engin
     number, group = replica.replica_id or 0, member.group or "main"
     return EngineLog(number, group, member.copy_index, member.rank,
                      log_name(namespace, replica.model, number, group, member.copy_index, member.rank),
-                     (member.node_id,) if member.node_id else ())
+                     (member.node_id,) if member.node_id else (), replica.variant or "")
 
 
 def search_logs(

@@ -37,17 +37,26 @@ def counted_shapes(shapes: Shapes) -> dict[str, ReplicaShape]:
 
 
 def demands_of(model: ResolvedModel, state: ModelState, shapes: Sequence[ReplicaShape], place: int) -> list[Demand]:
-    """Return what a model misses, one demand for each alternative; `place` = that of the model in the file.
-
-    A variant gets replicas beyond its own minimum only as far as the target asks for them: what another variant lacks
-    to its minimum is no reason for more of this one.
-    """
+    """Return what a model misses, one demand for each alternative; `place` = that of the model in the file."""
     missing, live = state.to_create(model), len(state.live)
     if not model.variants:
         return [Demand(shapes[0], missing, live, model.priority, place)]
-    below, found = state.below_target(model), list[Demand]()
-    lacking, room = state.below_minimum(model), room_of(model, state)
-    first = _first_of_each(model, state, missing) if model.surge else lacking
+    return demands_of_each(model, shapes, place, missing=missing, live=live, below=state.below_target(model),
+                           lacking=state.below_minimum(model), room=room_of(model, state),
+                           first=_first_of_each(model, state, missing) if model.surge else None)
+
+
+def demands_of_each(
+    model: ResolvedModel, shapes: Sequence[ReplicaShape], place: int, *, missing: int, live: int, below: int,
+    lacking: Sequence[int], room: Sequence[int], first: Sequence[int] | None = None,
+) -> list[Demand]:
+    """Return one demand for each variant of a model that is `below` its target, and misses `missing` in all.
+
+    `lacking` = what each variant lacks to its own minimum, `first` = how many it gets before the others if not as many, `room` = how
+    many new ones its maximum allows. A variant gets replicas beyond its own minimum only as far as the target asks for
+    them: what another variant lacks to its minimum is no reason for more of this one.
+    """
+    found, first = list[Demand](), lacking if first is None else first
     for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
         limit = max(below, lacking[number]) if one.most is None else min(room[number], max(below, lacking[number]))
         found.append(Demand(

@@ -18,7 +18,7 @@ import yaml
 from fleetctl.documents.answers import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.quantity import count_of, grouped
-from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.model import VARIANT, Column, Report, Table
 
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
@@ -78,7 +78,7 @@ def as_litellm(served: Endpoints) -> str:
     """Return a `model_list` for LiteLLM's proxy: a deployment per endpoint. The engines need no key; LiteLLM does."""
     rows = [{"model_name": _Text(model.name),
              "litellm_params": {"model": _Text(f"openai/{model.name}"), "api_base": _Text(one.url), "api_key": "none",
-                                "weight": model.weight},
+                                "weight": model.weight_of(one)},
              "model_info": {"id": _Text(f"{model.key}/{one.replica_id}/{one.group}/{one.copy_index}")}}
             for model, one in _deployments("litellm", served)]
     return _yaml({"model_list": rows})
@@ -89,6 +89,7 @@ def as_prometheus(served: Endpoints) -> str:
     targets = [{"targets": [one.host_port],
                 "labels": {"model": model.key, "replica": str(one.replica_id), "group": one.group,
                            "copy": str(one.copy_index), "node": one.node,
+                           **({"variant": one.variant} if one.variant else {}),
                            **({"fleet": served.fleet} if served.fleet else {})}}
                for model in served.models for one in model.endpoints]
     return json.dumps(targets, indent=2, ensure_ascii=False) + "\n"
@@ -102,7 +103,7 @@ def as_envoy(served: Endpoints) -> str:
     resources = [{"@type": CLUSTER_TYPE, "name": _Text(name), "type": "STATIC", "load_assignment": {
         "cluster_name": _Text(name), "endpoints": [{"lb_endpoints": [
             {"endpoint": {"address": {"socket_address": {"address": _Text(one.address), "port_value": one.port}}},
-             "load_balancing_weight": model.weight} for model, one in group]}]}}
+             "load_balancing_weight": model.weight_of(one)} for model, one in group]}]}}
         for name, group in _by_name(served).items()]
     return _yaml({"resources": resources})
 
@@ -115,7 +116,7 @@ def as_nginx(served: Endpoints) -> str:
     """Return an `upstream` per name, for inclusion in nginx's `http` block."""
     blocks = []
     for name, group in _by_name(served).items():
-        servers = [f"server {one.host_port} weight={model.weight};  # {re.sub('[^!-~]+', '_', model.key)}/"
+        servers = [f"server {one.host_port} weight={model.weight_of(one)};  # {re.sub('[^!-~]+', '_', model.key)}/"
                    f"{one.replica_id}" for model, one in group] or [NO_SERVER]
         blocks.append("\n".join([f"upstream {upstream_of(name)} {{", *(f"    {line}" for line in servers), "}"]))
     return "\n".join(blocks) + "\n"
@@ -156,12 +157,15 @@ def upstream_of(name: str) -> str:
 
 def endpoints_report(served: Endpoints) -> Report:
     """Return the report of `endpoints`; the name column is empty if the name is the key."""
+    in_variants = any(one.variant for model in served.models for one in model.endpoints)
     rows = []
     for model in served.models:
         name = "" if model.name == model.key else model.name or "none"
-        rows += [(f"{model.key}/{one.replica_id}", one.url, name, one.group, one.node)
-                 for one in model.endpoints] or [(model.key, "none is ready", name, "", "")]
+        rows += [(f"{model.key}/{one.replica_id}", *([one.variant or ""] if in_variants else []), one.url, name,
+                  one.group, one.node) for one in model.endpoints] or [
+                 (model.key, *([""] if in_variants else []), "none is ready", name, "", "")]
     total = sum(len(model.endpoints) for model in served.models)
-    table = Table("endpoint", "Endpoints", COLUMNS, tuple(rows), beside_from=0)
+    columns = (COLUMNS[0], VARIANT, *COLUMNS[1:]) if in_variants else COLUMNS
+    table = Table("endpoint", "Endpoints", columns, tuple(rows), beside_from=0)
     return Report(kind="answer", title="Endpoints", tables=(table,) if rows else (),
                   conclusion=f"{count_of(total, 'endpoint')} of {count_of(len(served.models), 'model')}")

@@ -21,7 +21,7 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
-from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, PlacementMap
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, LegendVariant, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, grouped
 from fleetctl.render.replica_text import scope_text
 from fleetctl.render.visible import print_trimmed, visible
@@ -74,7 +74,7 @@ class Cell:
             share = "" if piece.share == SHARE else f" {format_share(piece.share)}"
             holder = MEANINGS[piece.holder] if piece.holder in ("foreign", "unknown") else piece.holder
             holder += "" if piece.certain or piece.holder in ("new", "unknown") else ", card inferred"
-            parts.append(f"{piece.replica or SIGNS['unknown']}{share} ({holder})")
+            parts.append(f"{piece.replica or SIGNS['unknown']}{as_variant(piece.variant)}{share} ({holder})")
         if self.dead:
             parts.append(MEANINGS["dead"])
         elif card.free_share:
@@ -95,24 +95,35 @@ class Row:
         """The node's hardware, its state, and its replicas without a card."""
         node = self.node
         cordon = f" by {node.cordoned_by}" if node.cordoned_by else ""
-        beside = f"; without a card: {', '.join(one.replica for one in node.beside)}" if node.beside else ""
+        names = ", ".join(f"{one.replica}{as_variant(one.variant)}" for one in node.beside)
+        beside = f"; without a card: {names}" if names else ""
         return f"{node.name}, {node.hardware}" + (f", {self.state}{cordon}" if self.state else "") + beside
 
 
+Key = tuple[str, str]
+"""A model and the name of one of its variants; "" for a model without any."""
+
+
 class Drawing:
-    """A map as every medium draws it; `codes` = the letters of each model, `numbers` = the numbers of their colors."""
+    """A map as every medium draws it.
+
+    `codes` = the letters of each model, or of each of its variants; `numbers` = the numbers of the models' colors,
+    which variants share; `entries` = the lines of the legend.
+    """
 
     def __init__(self, picture: PlacementMap) -> None:
         self.scope = scope_text(picture.fleet, picture.inventory)
         self.nodes = picture.nodes
         self.legend = picture.legend
-        self.codes = letters(picture.legend)
+        self.entries: dict[Key, LegendEntry | LegendVariant] = {
+            key: counts for entry in picture.legend for key, counts in _lines_of(entry)}
+        self.codes = letters([*self.entries])
         self.numbers = {entry.model: number for number, entry in enumerate(picture.legend)}
         self.is_wide = any(len(code) > 1 for code in self.codes.values())
 
-    def code(self, model: str | None) -> str:
-        """Return the letters of a model; `?` for an unknown holder."""
-        return SIGNS["unknown"] if model is None else self.codes.get(model, OTHER)
+    def code(self, held: Piece | Beside) -> str:
+        """Return the letters of what holds a card, or runs without one; `?` for an unknown holder."""
+        return SIGNS["unknown"] if held.model is None else self.codes.get((held.model, held.variant or ""), OTHER)
 
     def color(self, holder: Holder, model: str | None) -> int | None:
         """Return the number of a holder's color; None = gray, for all that is not a model of this fleet."""
@@ -129,7 +140,7 @@ class Drawing:
         marks = (SIGNS["dirty"] if card.dirty else "") + "".join(MARKS[one] for one in MARKS if one in holders)
         colors: dict[str, int | None] = {}
         for piece in sorted(card.pieces, key=lambda piece: (-piece.share, piece.model or "~")):
-            colors.setdefault(self.code(piece.model), self.color(piece.holder, piece.model))
+            colors.setdefault(self.code(piece), self.color(piece.holder, piece.model))
         codes = list(colors.items())
         return Cell(card, dead, marks, tuple(codes if len(codes) <= 2 else [codes[0], (OTHER, None)]))
 
@@ -156,13 +167,26 @@ class Drawing:
                 f"{free:g} free ({whole} of them whole){planned}")
 
 
-def letters(legend: list[LegendEntry]) -> dict[str, str]:
-    """Return a code per model: one letter for up to 26 models, else two letters, then `*` for all the rest."""
-    if len(legend) <= len(ascii_uppercase):
-        return {entry.model: letter for entry, letter in zip(legend, ascii_uppercase, strict=False)}
+def _lines_of(entry: LegendEntry) -> Iterator[tuple[Key, LegendEntry | LegendVariant]]:
+    """Yield the lines of a model in the legend: one, or one for each of its variants."""
+    for one in entry.variants:
+        yield (entry.model, one.name), one
+    if not entry.variants:
+        yield (entry.model, ""), entry
+
+
+def letters(keys: Sequence[Key]) -> dict[Key, str]:
+    """Return a code for each: one letter for up to 26, else two letters, then `*` for all the rest."""
+    if len(keys) <= len(ascii_uppercase):
+        return dict(zip(keys, ascii_uppercase, strict=False))
     pairs = [first + second for first in ascii_uppercase for second in ascii_uppercase.lower()]
-    codes = {entry.model: pair for entry, pair in zip(legend, pairs, strict=False)}
-    return {entry.model: codes.get(entry.model, OTHER) for entry in legend}
+    codes = dict(zip(keys, pairs, strict=False))
+    return {key: codes.get(key, OTHER) for key in keys}
+
+
+def as_variant(name: str | None) -> str:
+    """Return the end of a name that says of which variant a replica is: ` as a100`; "" if of none."""
+    return f" as {name}" if name else ""
 
 
 def color_of(number: int) -> str:
@@ -172,8 +196,8 @@ def color_of(number: int) -> str:
     return f"hsl({number * _GOLDEN_ANGLE % 360:.0f},60%,{68 + number % 3 * 6}%)"
 
 
-def counts_of(entry: LegendEntry) -> str:
-    """Return the numbers of live, new and foreign replicas of a model."""
+def counts_of(entry: LegendEntry | LegendVariant) -> str:
+    """Return the numbers of live, new and foreign replicas of a model or a variant."""
     parts = [(entry.live, "live"), (entry.new, "new"), (entry.foreign, MEANINGS["foreign"])]
     return ", ".join(f"{number} {word}" for number, word in parts if number)
 
@@ -218,9 +242,9 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
 
 def _look(node: MapNode) -> tuple[object, ...]:
     """Return what the row of a node shows but for its name."""
-    cards = tuple((card.free_share, card.dirty, tuple((p.holder, p.model, p.share) for p in card.pieces))
+    cards = tuple((card.free_share, card.dirty, tuple((p.holder, p.model, p.variant, p.share) for p in card.pieces))
                   for card in node.cards)
-    beside = tuple((one.holder, one.model, one.warm) for one in node.beside)
+    beside = tuple((one.holder, one.model, one.variant, one.warm) for one in node.beside)
     return node.hardware, node.state, node.new, bool(node.cordoned_by), cards, beside
 
 
@@ -244,7 +268,7 @@ def _rows(drawing: Drawing, groups: Sequence[Sequence[MapNode]], width: int, *, 
         head = Text(f"{_fit(name, name_width)}  {_fit(kind, kind_width)}  ")
         for start in range(0, max(1, len(cells)), per_line):
             yield (Text(" " * indent) if start else head) + Text(" ").join(cells[start:start + per_line])
-        beside = Counter(f"{MARKS.get(one.holder, '')}{drawing.code(one.model)}{warm_text(one)}"
+        beside = Counter(f"{MARKS.get(one.holder, '')}{drawing.code(one)}{warm_text(one)}"
                          for one in row.node.beside)
         if beside:
             names = (name if number == 1 else f"{name} x{number}" for name, number in sorted(beside.items()))
@@ -278,18 +302,18 @@ def _style(number: int | None) -> str:
 
 
 def _legend(drawing: Drawing, rows: Sequence[MapNode] | None) -> Iterator[Text]:
-    """Yield a line for every model in the `rows`, the number of other models, and the signs; None = all rows."""
-    shown = drawing.legend
+    """Yield the lines of every model in the `rows`, the number of other models, and the signs; None = all rows."""
+    drawn = {entry.model for entry in drawing.legend}
     if rows is not None:
-        drawn = {piece.model for node in rows for card in node.cards for piece in card.pieces}
+        drawn = {piece.model or "" for node in rows for card in node.cards for piece in card.pieces}
         drawn |= {one.model for node in rows for one in node.beside}
-        shown = [entry for entry in shown if entry.model in drawn]
-    for entry in shown:
-        code = drawing.codes[entry.model].ljust(1 + drawing.is_wide)
-        holder: Holder = "live" if entry.live or entry.new else "foreign"
-        yield Text.assemble((code, _style(drawing.color(holder, entry.model))),
-                            f" {visible(entry.model)}: {counts_of(entry)}")
-    if omitted := len(drawing.legend) - len(shown):
+    for (model, variant), entry in drawing.entries.items():
+        if model in drawn:
+            code = drawing.codes[model, variant].ljust(1 + drawing.is_wide)
+            holder: Holder = "live" if entry.live or entry.new else "foreign"
+            yield Text.assemble((code, _style(drawing.color(holder, model))),
+                                f" {visible(model + as_variant(variant))}: {counts_of(entry)}")
+    if omitted := sum(entry.model not in drawn for entry in drawing.legend):
         yield Text(f"and {count_of(omitted, 'model')} not in these rows (--all shows every node)", "dim")
     if signs := "; ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in drawing.signs()):
         yield Text(signs, "dim")
@@ -341,16 +365,18 @@ def _svg(drawing: Drawing) -> Iterator[str]:
     legend_top = top + sum(heights) + 24
     heading, totals = f"Placement map: {drawing.scope}", drawing.totals()
     lines = []
-    for entry in drawing.legend:
-        color = f' fill="{color_of(drawing.numbers[entry.model])}"'
+    for (model, variant), entry in drawing.entries.items():
+        color = f' fill="{color_of(drawing.numbers[model])}"'
         classes, fill = ("swatch", color) if entry.live or entry.new else ("swatch foreign", "")
-        lines.append((classes, fill, f"{drawing.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}"))
+        name = visible(model + as_variant(variant))
+        lines.append((classes, fill, f"{drawing.codes[model, variant]}  {name}: {counts_of(entry)}"))
     lines += [(f"swatch {state}", "", f"{SIGNS[state]}  {MEANINGS[state]}") for state in drawing.signs()]
     longest = max(len(totals), *(len(text) for *_, text in lines), 0)
     width = max(left + columns * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
                 round(len(visible(heading)) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
-    models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in drawing.legend)
+    models = "; ".join(f"{model}{as_variant(variant)}: {counts_of(entry)}"
+                       for (model, variant), entry in drawing.entries.items())
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            f'viewBox="0 0 {width} {height}" role="img" aria-labelledby="title desc">')
     yield f'<title id="title">{_safe(heading)}</title>'

@@ -48,7 +48,8 @@ _OTHERS = {"priority": f"decides which models are placed first when resources ar
            "model": f"plans compare its size with the memory of the cards; {UNAFFECTED}",
            "memoryCheck": ("decides whether replicas that certainly do not fit on a card are created, with a warning; "
                            f"{UNAFFECTED}"),
-           "serving": f"changes how `fleetctl endpoints` lists the model; {UNAFFECTED}"}
+           "serving": f"changes how `fleetctl endpoints` lists the model; {UNAFFECTED}",
+           "weight": f"divides requests among the variants where `fleetctl endpoints` is used; {UNAFFECTED}"}
 
 
 def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
@@ -104,7 +105,7 @@ def _target(old: int, new: int) -> tuple[Effect, str]:
 
 
 _MODEL_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",
-                "memoryCheck", "serving", "cold", "min", "max", "model", "placement", "workers")
+                "memoryCheck", "serving", "cold", "min", "max", "weight", "model", "placement", "workers")
 
 
 def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]) -> dict[str, list[Difference]]:
@@ -129,7 +130,7 @@ def _compared_values(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
             model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge, model.reload,
             model.cold, model.blocks_too_large,
-            [(way.variant, way.least, way.most, way.spec_hash, way.description,
+            [(way.variant, way.least, way.most, way.weight, way.spec_hash, way.description,
               [(member.weights and member.weights.as_json()["from"], member.engine.stop)
                for group in way.workers for member in group.members]) for way in model.alternatives])
 
@@ -153,7 +154,8 @@ def _compared(old: ModelView, new: ModelView) -> Iterator[Difference | _Pair]:
 def _called(way: ModelView, named: ResolvedModel) -> ModelView:
     """Return a variant under the name of `named`; the workers of a model without variants get its limits, too."""
     limits = way.model if way.model.variant else named
-    return replace(way, model=replace(way.model, variant=named.variant, least=limits.least, most=limits.most))
+    return replace(way, model=replace(way.model, variant=named.variant, least=limits.least, most=limits.most,
+                                      weight=limits.weight))
 
 
 def _same_ways(old: Sequence[ModelView], new: Sequence[ModelView]
@@ -224,11 +226,12 @@ def _new_variant(variant: ResolvedModel, place: int) -> str:
 
 
 def _variant_text(variant: ResolvedModel) -> str:
-    """Return `h100, 8 GPUs, min 1, max 4`."""
+    """Return `h100, 8 GPUs, min 1, max 4, weight 2`."""
     gpus = gpus_of(variant)
     return ", ".join([variant.variant or "without variants", *([amount_of(gpus, "GPU")] if gpus else []),
                       *([f"min {variant.least}"] if variant.least else []),
-                      *([f"max {variant.most}"] if variant.most is not None else [])])
+                      *([f"max {variant.most}"] if variant.most is not None else []),
+                      *([f"weight {variant.weight}"] if variant.weight is not None else [])])
 
 
 @dataclass(frozen=True)

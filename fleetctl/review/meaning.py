@@ -99,7 +99,8 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
 
 
 def _limits(variant: ResolvedModel) -> Keyed:
-    return {"min": variant.least, **({} if variant.most is None else {"max": variant.most})}
+    return {"min": variant.least, **({} if variant.most is None else {"max": variant.most}),
+            **({} if variant.weight is None else {"weight": variant.weight})}
 
 
 def _numbers_of(model: ResolvedModel) -> Keyed:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.cli import endpoints as command
 from fleetctl.cli.endpoints import endpoints_of
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_bytes
@@ -123,3 +124,51 @@ def test_a_model_whose_key_no_fleet_can_have_is_not_listed(key: str):
 def test_an_address_is_listed_in_its_shortest_form():
     found = endpoints_of(cluster(replica("org/m", 0, member(address="::ffff:10.0.0.1"))), None)
     assert urls(found) == ["http://10.0.0.1:9000/v1"]
+
+
+VARIANTS = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/m
+    replicas: 2
+    serving: {weight: 2}
+    variants:
+    - name: h100
+      workers: [{name: main, members: [{resources: {cpus: 1}, engine: {
+        command: [a], readiness: {http: {path: /of-h100}}}}]}]
+    - name: a100
+      weight: 7
+      workers: [{name: main, members: [{resources: {cpus: 2}, engine: {
+        command: [a], readiness: {http: {path: /of-a100}}}}]}]
+"""
+
+
+def test_each_endpoint_has_the_weight_and_the_readiness_path_of_its_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = inspect_bytes([SourceBytes("fleet.yaml", VARIANTS.encode())]).sound()
+    first, second = (one.spec_hash for one in written.models[0].variants)
+    seen = cluster(replica("org/m", 0, specHash=first), replica("org/m", 1, specHash=second, variant="former-name"),
+                   replica("org/m", 2, specHash="x", variant="a100"), replica("org/m", 3, specHash="x", variant="gone"),
+                   replica("org/m", 4))
+    found = endpoints_of(seen, written)
+    [model] = found.models
+    assert [(one.variant, model.weight_of(one)) for one in model.endpoints] == [
+        ("h100", 2), ("a100", 7), ("a100", 7), ("gone", 2), (None, 2)]
+    asked = []
+    monkeypatch.setattr(command, "answering", lambda endpoints: [asked.append(path) or True for *_, path in endpoints])
+    assert command._checked(found, written, set()) == found
+    assert asked == ["/of-h100", "/of-a100", "/of-a100", None, None]
+    [model] = endpoints_of(seen, None).models
+    assert [(one.variant, model.weight_of(one)) for one in model.endpoints] == [
+        (None, 1), ("former-name", 1), ("a100", 1), ("gone", 1), (None, 1)]
+
+
+def test_another_weight_of_a_variant_changes_no_replica() -> None:
+    two, three = (inspect_bytes([SourceBytes("fleet.yaml", VARIANTS.replace("weight: 7", weight).encode())]).sound()
+                  for weight in ("weight: 7", "weight: 1000"))
+    assert [one.spec_hash for one in two.models[0].variants] == [one.spec_hash for one in three.models[0].variants]
+    for weight in ("0", "1001", "1.5", "x"):
+        wrong = inspect_bytes([SourceBytes("fleet.yaml", VARIANTS.replace("weight: 7", f"weight: {weight}").encode())])
+        assert ["weight" in problem.message for problem in wrong.errors] == [True]

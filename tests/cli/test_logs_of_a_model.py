@@ -259,3 +259,13 @@ def test_following_ends_with_its_reader_or_a_signal(
         assert process.stdout.readline() == b"[0] first\n"
         leave(process)
         assert process.wait(60) == code
+
+
+def test_lines_name_the_variant_that_a_replica_was_started_as(cli, cluster: ClusterStandIn) -> None:
+    for replica, variant in enumerate(("h100-fp8", None, "a100")):
+        cluster.add_replica(MODEL, replica, cluster.nodes[0]["node_id"], variant=variant)
+        write_log(cluster, 0, replica, stamped((replica, f"line of {replica}")))
+    write_log(cluster, 0, 7, stamped((9, "evicted")))
+    assert cli("logs", MODEL).out == (
+        "[0 h100-fp8] line of 0\n[1] line of 1\n[2 a100] line of 2\n[7 ended] evicted\n")
+    assert cli("logs", f"{MODEL}/0").out == "line of 0\n"

@@ -224,3 +224,80 @@ def test_a_change_says_what_it_adds_alone(folder: Path, capsys: pytest.CaptureFi
     assert shown.endswith("Adds 25 an hour (0 by the change alone); the fleet's replicas then cost 25 an hour")
     (folder / "fleet.yaml").write_text(priced.replace("replicas: 2", "replicas: 0"))
     assert change(capsys)["adds"] == -12_500_000
+
+
+PRICED = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  nodes:
+  - {selector: {kind: h100}, price: 4}
+  - {selector: {kind: a100}, price: 8}
+  models:
+  - key: org/a
+    replicas: 5
+    variants:
+    - {name: h100-fp8, workers: [{name: main, members: [{resources: {gpus: 1}, nodeSelector: {kind: h100},
+                                                         engine: {command: [a, --fp8]}}]}]}
+"""
+A100 = """\
+    - {name: a100, max: 3, workers: [{name: main, members: [{resources: {gpus: 2}, nodeSelector: {kind: a100},
+                                                             engine: {command: [a]}}]}]}
+"""
+
+
+@pytest.fixture
+def two_kinds(folder: Path) -> Path:
+    """On main a model with one variant, for which three cards are free; one more variant in the working tree."""
+    nodes = [{"id": kind, "name": kind, "labels": {"kind": kind}, "resources": {"total": {"GPU": cards, "CPU": 64}}}
+             for kind, cards in (("h100", 4), ("a100", 8))]
+    runs = {"model": "org/b", "replicaId": 0, "foreignId": None, "level": "HOT", "state": "ALIVE",
+            "members": [{"group": "main", "nodeId": "h100", "gpus": 10_000}]}
+    (folder / "snapshot.json").write_text(json.dumps({
+        "formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03-04T12:00:00Z", "source": "a test",
+        "complete": True, "cluster": {"sessionId": "s"}, "nodes": nodes, "replicas": [runs]}))
+    (folder / "fleet.yaml").write_text(PRICED)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", *identity, "-C", str(folder), "commit", "-q", "-a", "-m", "two"], check=True)
+    (folder / "fleet.yaml").write_text(PRICED + A100)
+    return folder
+
+
+def test_a_review_of_a_new_variant_says_in_under_ten_lines_what_happens_and_what_it_costs(
+    two_kinds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = ("2 more to create, 2 fewer blocked; the other 3 of 5 to create are due anyway.",
+            "2 more to create (now 3 as h100-fp8 and 2 as a100), 2 fewer blocked",
+            "5 to create, 0 blocked, 0 held, 0 to remove",
+            "Adds 7 an hour (4 by the change alone); the fleet's replicas then cost 7 an hour")
+    _, out, _ = plan(capsys, "--base", "main")
+    change_alone = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
+    conclusion = out[out.index("Plan: "):].splitlines()
+    assert len(change_alone) + len(conclusion) < 10
+    text = " ".join([*change_alone, *conclusion])
+    assert [one for one in says if one not in text] == []
+
+    _, out, _ = plan(capsys, "--base", "main", "--format", "markdown")
+    beginning = out[:out.index("<details>")].splitlines()  # all that a reader of the comment sees first
+    lines = [line for line in beginning if line and not line.startswith(("<!--", "| --", "| :--"))]
+    assert len(lines) < 10
+    text = " ".join(lines).replace("`", "")
+    assert [one for one in says if one not in text] == []
+
+
+def test_a_review_says_which_new_replicas_are_of_another_variant_and_what_that_saves(
+    two_kinds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (two_kinds / "fleet.yaml").write_text(PRICED.replace("replicas: 5", "replicas: 3"))
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", *identity, "-C", str(two_kinds), "commit", "-q", "-a", "-m", "three"], check=True)
+    least = (PRICED + A100.replace("max: 3", "min: 2")).replace("replicas: 5", "replicas: 3")
+    (two_kinds / "fleet.yaml").write_text(least)
+    _, out, _ = plan(capsys, "--base", "main")
+    assert "0 more to create; the 3 to create are due anyway, 2 of them as another variant than without" in out
+    assert "~ org/a: 2 of 3 new replicas as a100, instead of h100-fp8\n" in out
+    assert "Adds 5 an hour (2 by the change alone)" in out
+    [effect] = change(capsys)["models"]
+    assert effect["before"]["variants"] == {"h100-fp8": 3}
+    assert effect["after"]["variants"] == {"h100-fp8": 1, "a100": 2}

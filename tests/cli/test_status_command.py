@@ -313,3 +313,27 @@ def test_following_on_a_terminal_redraws_in_place_and_shows_an_unreachable_clust
 @pytest.mark.parametrize("flags", [["--format", "json"], ["--inventory", "x"]])
 def test_following_requires_a_table_and_a_live_cluster(cli, flags: list[str]) -> None:
     assert cli("status", "--follow", *flags).code == 64
+
+
+def test_a_column_names_variants_only_where_a_model_has_some(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    ways = json.dumps([{"name": name, "workers": [{"name": "main", "members": [
+        {"resources": {"gpus": gpus}, "engine": {"command": ["serve"]}}]}]}
+        for name, gpus in (("h100", 1), ("a100", 2))])
+    head = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  models:\n"
+    plain = ("  - key: n\n    replicas: 1\n    workers: [{name: main, members: [{resources: {gpus: 1}, "
+             "engine: {command: [serve]}}]}]\n")
+    path = tmp_path / "fleet.yaml"
+    path.write_text(f"{head}  - key: m\n    replicas: 3\n    variants: {ways}\n{plain}")
+    model = load_fleet([str(path)]).models[0]
+    node = cluster.nodes[0]["node_id"]
+    cluster.add_replica("m", 0, node, gpus=10_000, spec_hash=model.variants[1].spec_hash, variant="former")
+    cluster.add_replica("m", 1, node, gpus=10_000, variant="gone")
+    cluster.add_replica("m", 2, node, gpus=10_000, variant="h100")
+    cluster.add_replica("n", 0, node, gpus=10_000)
+    found = rows(cli("status", "-f", path).out)
+    assert [found[name][:2] for name in ("m/0", "m/1", "m/2", "n/0")] == [
+        ["a100", "ready"], ["gone", "ready,"], ["h100", "ready,"], ["-", "ready,"]]
+    assert "VARIANT" not in cli("status", "-f", path, "n").out
+    assert rows(cli("status").out)["m/0"][:2] == ["former", "ready"], "without a file, as in its mark"
+    path.write_text(head + plain)
+    assert "VARIANT" not in cli("status", "-f", path).out

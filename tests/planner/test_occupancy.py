@@ -137,3 +137,28 @@ def test_free_shares_equal_those_of_a_simulated_cluster_after_the_plan(
     claimed = sum(member.gpus for action in plan.actions for member in action.members)
     pieces = [piece for node in answer.nodes for card in node.cards for piece in card.pieces]
     assert sum(piece.share for piece in pieces if piece.holder == "new") == claimed
+
+
+def test_pieces_and_the_legend_name_the_variants_of_running_and_new_replicas() -> None:
+    ways = [{"name": "h", "gpus": 1, "hash": "x", "selector": {"pool": "h"}},
+            {"name": "a", "gpus": 2, "hash": "y", "selector": {"pool": "a"}}]
+    inventory = {"nodes": [{"name": "h1", "gpus": 2, "labels": {"pool": "h"}},
+                           {"name": "a1", "gpus": 4, "labels": {"pool": "a"}}],
+                 "replicas": [
+                     {"model": "m", "id": 0, "node": "h1", "gpus": 1, "cards": [0], "hash": "x", "variant": "former"},
+                     {"model": "m", "id": 1, "node": "a1", "gpus": 1, "cards": [0], "hash": "z", "variant": "gone"},
+                     {"model": "m", "id": 2, "node": "a1", "gpus": 1, "cards": [1], "hash": "z"}]}
+    answer = drawn(inventory, {"models": [{"key": "m", "replicas": 5, "variants": ways}]})
+    found = {piece.replica: (piece.variant, piece.holder) for node in answer.nodes for card in node.cards
+             for piece in card.pieces}
+    assert found == {"m/0": ("h", "live"), "m/1": ("gone", "live"), "m/2": (None, "live"),
+                     "m/3": ("h", "new"), "m/4": ("a", "new")}
+    [entry] = answer.legend
+    assert [(one.name, one.live, one.new) for one in entry.variants] == [
+        ("h", 1, 1), ("a", 0, 1), ("", 1, 0), ("gone", 1, 0)]
+    assert (entry.live, entry.new) == (3, 2)
+    # without a file their marks tell them apart
+    [entry] = drawn(inventory).legend
+    assert [(one.name, one.live) for one in entry.variants] == [("", 1), ("former", 1), ("gone", 1)]
+    plain = drawn(inventory, {"models": [{"key": "m", "replicas": 3, "gpus": 1}]})
+    assert "variant" not in plain.model_dump_json(by_alias=True)

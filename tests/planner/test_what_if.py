@@ -169,13 +169,13 @@ def test_the_answer_does_not_change_the_scenario() -> None:
 
 
 def alone(fleet: ResolvedFleet) -> bool:
-    """Return whether every model fits on one node."""
-    return all(len(model.workers) == 1 and model.workers[0].copies == 1 and len(model.workers[0].members) == 1
-               for model in fleet.models)
+    """Return whether every model fits on one node, as any of its variants."""
+    return all(len(one.workers) == 1 and one.workers[0].copies == 1 and len(one.workers[0].members) == 1
+               for model in fleet.models for one in model.alternatives)
 
 
 @settings(max_examples=cases(15), deadline=None)
-@given(planning_inputs())
+@given(planning_inputs() | planning_inputs(variants=True))
 def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> None:
     """The independent answer: plan on an inventory without the node and its replicas."""
     fleet, inventory = inputs
@@ -187,15 +187,17 @@ def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> Non
         plan = plan_for(fleet, bare)
         found = {row.key: (row.after.live, row.after.create, row.after.blocked) for row in answer.models}
         assert found == {row.key: (row.live, row.create, row.blocked) for row in plan.models}
+        of_each = {row.key: [(one.name, one.live + one.create) for one in row.variants] for row in plan.models}
+        assert of_each == {row.key: [(one.name, one.after) for one in row.variants] for row in answer.models}
         for row in answer.models:
             assert row.lost == row.replaced + row.missing + row.surplus
 
 
 @settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(planning_inputs(exact=True))
+@given(planning_inputs(exact=True) | planning_inputs(exact=True, variants=True))
 def test_each_node_agrees_with_losing_that_node(inputs: PlanningInputs) -> None:
     drawn, inventory = inputs
-    fleet = replace(drawn, models=tuple(replace(one, surge=0) for one in drawn.models))  # every live replica counts
+    fleet = replace(drawn, models=tuple(one.with_changes(surge=0) for one in drawn.models))  # every live replica counts
     keys = {model.key for model in fleet.models}
     # No claim of another fleet may end with a node.
     assume(all(one.fleet in (fleet.name, None) or one.model not in keys for one in inventory.replicas))
@@ -289,3 +291,47 @@ def test_the_loss_of_a_node_is_made_up_for_by_another_variant() -> None:
     answer = what_if(Scenario(limited, short_inventory({"nodes": nodes})), Changes(), each_node=True)
     lost = {loss.nodes[0]: [(one.lost, one.replaced, one.missing) for one in loss.models] for loss in answer.each_node}
     assert lost["h1"] == [(2, 1, 1)]
+    kept = [{**variants[0], "max": 1}, variants[1]]
+    seen = {"nodes": nodes, "replicas": [live("m", 0, "h1", 1, hash="x", variant="h"),
+                                         live("m", 1, "a1", 2, hash="y", variant="a")]}
+    full = Scenario(short_fleet({"models": [{"key": "m", "replicas": 2, "variants": kept}]}), short_inventory(seen))
+    [of_a1] = [loss.models for loss in what_if(full, Changes(), each_node=True).each_node or [] if "a1" in loss.nodes]
+    assert [(one.replaced, one.missing) for one in of_a1] == [(0, 1)], "h is at its maximum"
+    assert "its maximum of 1 replica is reached" in of_a1[0].message
+
+
+TWO_WAYS = [{"name": "h", "gpus": 1, "selector": {"pool": "h"}}, {"name": "a", "gpus": 2, "selector": {"pool": "a"}}]
+POOLS = [{"name": "h1", "gpus": 2, "labels": {"pool": "h"}}, {"name": "h2", "gpus": 1, "labels": {"pool": "h"}},
+         {"name": "a1", "gpus": 8, "labels": {"pool": "a"}}]
+
+
+def test_what_would_run_as_another_variant_is_counted_for_each_variant() -> None:
+    fleet = {"models": [{"key": "m", "replicas": 3, "variants": TWO_WAYS}]}
+    seen = {"nodes": POOLS, "replicas": [live("m", number, "h1", 1, variant="h", hash="x") for number in (0, 1)]}
+    answer = ask(fleet, seen, lose=("h1",), each_node=True)
+    assert [(one.name, one.before, one.after) for one in answer.models[0].variants] == [("h", 3, 1), ("a", 0, 2)]
+    assert fate(answer.models[0]) == (2, 2, 0, 0)
+    [of_h2] = [loss.models for loss in answer.each_node or [] if "h2" in loss.nodes]
+    assert [(one.name, one.lost, one.replaced) for one in of_h2[0].variants] == [("h", 1, 0), ("a", 0, 1)]
+    cordoned = ask(fleet, seen, cordon=("h2",))
+    assert [(one.name, one.before, one.after) for one in cordoned.models[0].variants] == [("h", 3, 2), ("a", 0, 1)]
+
+
+def test_nodes_with_different_variants_of_a_model_are_not_equal() -> None:
+    nodes = [{"name": name, "gpus": 2} for name in ("n1", "n2")]
+    ways = [{"name": "a", "gpus": 2}, {"name": "b", "gpus": 2, "min": 1, "selector": {"none": "here"}}]
+    seen = {"nodes": nodes, "replicas": [live("m", number, f"n{number + 1}", 2, variant=name, hash=name)
+                                         for number, name in enumerate("ab")]}
+    losses = ask({"models": [{"key": "m", "replicas": 2, "variants": ways}]}, seen, each_node=True).each_node or []
+    assert sorted(loss.nodes for loss in losses) == [["n1"], ["n2"]]
+
+
+def test_a_lost_replica_that_only_the_minimum_of_its_variant_needs_is_not_beyond_the_target() -> None:
+    ways = [TWO_WAYS[0], {**TWO_WAYS[1], "min": 1}]
+    fleet = {"models": [{"key": "m", "replicas": 2, "variants": ways}]}
+    running = [*(live("m", number, "h1", 1, variant="h", hash="x") for number in (0, 1)),
+               live("m", 2, "a1", 2, variant="a", hash="y")]
+    answer = ask(fleet, {"nodes": [*POOLS, {**POOLS[2], "name": "a2"}], "replicas": running}, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 1, 0, 0)
+    answer = ask(fleet, {"nodes": POOLS, "replicas": running}, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 0, 1, 0)

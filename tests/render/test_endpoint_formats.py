@@ -166,3 +166,19 @@ def test_a_name_with_a_meaning_of_its_own_is_left_out_with_a_reason(name: str):
         if why:
             assert why[0].startswith(f"{name} is left out: ")
             assert FORMATS[output_format](served) == FORMATS[output_format](SERVED)
+
+
+def test_every_format_has_the_weight_and_the_name_of_a_variant_where_it_has_such_a_thing() -> None:
+    own = endpoint(1).model_copy(update={"variant": "a100", "weight": 7})
+    served = SERVED.model_copy(update={"models": [model("org/m", endpoint(0), own)]})
+    rows = yaml.safe_load(FORMATS["litellm"](served))["model_list"]
+    assert [row["litellm_params"]["weight"] for row in rows] == [2, 7]
+    targets = json.loads(FORMATS["prometheus"](served))
+    assert [target["labels"].get("variant") for target in targets] == [None, "a100"]
+    [cluster] = yaml.safe_load(FORMATS["envoy"](served))["resources"]
+    [weighed] = cluster["load_assignment"]["endpoints"]
+    assert [one["load_balancing_weight"] for one in weighed["lb_endpoints"]] == [2, 7]
+    assert re.findall(r"weight=(\d+);", FORMATS["nginx"](served)) == ["2", "7"]
+    assert json.loads(FORMATS["vllm-router"](served))["static_models"] == "org/m,org/m"
+    found = json.loads(FORMATS["json"](served))["models"][0]["endpoints"]
+    assert [(one.get("variant"), one.get("weight")) for one in found] == [(None, None), ("a100", 7)]

@@ -8,9 +8,9 @@ import pytest
 from map_worlds import EVIL, card, everything, map_of, node, piece
 from rich.console import Console
 
-from fleetctl.documents.answers import PlacementMap
+from fleetctl.documents.answers import Beside, LegendEntry, LegendVariant, PlacementMap
 from fleetctl.render.page.plan_page import map_part
-from fleetctl.render.placement_map import MEANINGS, letters, render_placement_map, render_placement_svg
+from fleetctl.render.placement_map import MEANINGS, Drawing, letters, render_placement_map, render_placement_svg
 
 
 class Locale(io.StringIO):
@@ -140,7 +140,7 @@ def test_the_last_line_sums_up_free_cards_on_live_nodes() -> None:
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (26, 1), (27, 2), (676, 2)])
 def test_every_model_has_its_own_letters(count: int, width: int) -> None:
     answer = map_of(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
-    codes = letters(answer.legend)
+    codes = letters([(entry.model, "") for entry in answer.legend])
     assert len(set(codes.values())) == count
     assert {len(code) for code in codes.values()} == {width}
 
@@ -158,3 +158,27 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[red]x[/red]\\x1b[2J\\u202e" in text
+
+
+def test_each_variant_has_letters_of_its_own_and_the_color_of_its_model() -> None:
+    answer = map_of(
+        node("h", card(0, piece("org/a", variant="h100-fp8"))), node("a", card(0, piece("org/b"))),
+        node("l", card(0, piece("org/a", holder="new", variant=EVIL)), card(1, piece("org/a"))),
+        node("cpu", beside=[Beside(holder="live", model="org/a", replica="org/a/7", variant="h100-fp8")]))
+    held = [LegendVariant(name="h100-fp8", live=1), LegendVariant(name=EVIL, new=1), LegendVariant(name="", live=1)]
+    legend = [LegendEntry(model="org/a", live=2, new=1, variants=held), LegendEntry(model="org/b", live=1)]
+    answer = answer.model_copy(update={"legend": legend})
+    text = printed(answer, width=200)
+    assert "A org/a as h100-fp8: 1 live" in text
+    assert "B org/a as [red]x[/red]" in text
+    assert "C org/a: 1 live" in text
+    assert "D org/b: 1 live" in text
+    assert "\x1b" not in text
+    drawing = Drawing(answer)
+    assert [cell.label for one in answer.nodes for cell in drawing.row(one).cells] == ["A", "D", "+B", "C"]
+    assert "org/a/0 as h100-fp8 (live)" in drawing.row(answer.nodes[0]).cells[0].title
+    assert "without a card: org/a/7 as h100-fp8" in drawing.row(answer.nodes[3]).title
+    svg = render_placement_svg(answer)
+    assert "org/a/0 as h100-fp8 (live)" in svg
+    assert "A  org/a as h100-fp8: 1 live" in svg
+    assert "<script>" not in svg

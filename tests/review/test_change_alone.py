@@ -21,6 +21,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.placement.prices import added_beyond
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.render.report.of_diff import change_sentence
 from fleetctl.review.compare import differences, written
 from fleetctl.review.inputs import Side
 from fleetctl.workflow.base_plan import change_caused, with_change
@@ -227,8 +228,71 @@ def two_ways(*, args: tuple[str, ...] = (), only: str = "", **more: Any) -> str:
 def test_replicas_that_only_a_new_variant_has_room_for_are_said_to_be_of_it() -> None:
     found = change(fleet(two_ways(only="slim", replicas=4)), fleet(two_ways(replicas=4)), inventory_of(nodes=3))
     assert (found.create, found.blocked) == (1, -1)
-    assert effects(found) == {"m": ("changed", "1 more to create (now 4 as slim), 1 fewer blocked")}
+    assert effects(found) == {
+        "m": ("changed", "1 more to create (now 4 as slim instead of 3 as wide), 1 fewer blocked")}
     assert [one.path for one in found.differences] == ["variants.slim"]
+
+
+def test_new_replicas_that_would_be_of_another_variant_are_counted_and_nothing_that_runs_is() -> None:
+    live = inventory_of(nodes=1, live={"m": 3})
+    base, head = fleet(two_ways(only="slim", replicas=4)), fleet(two_ways(replicas=4))
+    small = inventory_of(nodes=1)
+    found = change(fleet(two_ways(only="slim")), fleet(two_ways()), small)
+    assert effects(found) == {"m": ("changed", "the new replica as slim, instead of wide")}
+    assert (found.create, found.also_without, found.other_variant) == (0, 1, 1)
+    assert change_sentence(found) == ("0 more to create; the 1 to create is due anyway, as another variant than "
+                                      "without the change")
+    [effect] = found.models
+    assert effect.before is not None
+    assert effect.after is not None
+    assert (effect.before.variants, effect.after.variants) == ({"wide": 1}, {"slim": 1})
+    assert change(base, head, live).other_variant == 0, "what runs keeps its place"
+
+
+def three_of(*names: str, only_one: str = "", replicas: int = 5) -> str:
+    """A model whose variants claim one GPU each: they differ in their arguments, and in nothing that a plan counts."""
+    own = {"max": 1} if only_one else {}
+    return fleet(model("m", replicas=replicas, variants=[
+        {"name": name, "workers": [group("main", member(engine=engine(args=[name])))],
+         **(own if name == only_one else {})} for name in names]))
+
+
+def test_another_order_or_maximum_says_which_new_replicas_are_of_another_variant() -> None:
+    world = inventory_of(nodes=1)
+    assert effects(change(three_of("a", "b"), three_of("b", "a"), world)) == {
+        "m": ("changed", "all 5 new replicas as b, instead of a")}
+    limited = change(three_of("a", "b"), three_of("a", "b", only_one="a"), world)
+    assert effects(limited) == {"m": ("changed", "4 of 5 new replicas as b, instead of a")}
+    assert change_sentence(limited) == ("0 more to create; the 5 to create are due anyway, 4 of them as another "
+                                        "variant than without the change")
+    several = change(three_of("c"), three_of("a", "b", only_one="a"), world)
+    assert effects(several) == {"m": ("changed", "all 5 new replicas: 1 as a and 4 as b, instead of c")}
+    more = change(three_of("a", "b", replicas=4), three_of("a", "b", only_one="a"), world)
+    assert effects(more) == {"m": ("changed", "1 more to create (now 1 as a and 4 as b instead of 4 as a)")}
+
+
+def test_a_new_name_or_former_workers_are_told_apart_by_the_spec() -> None:
+    world, of_a = inventory_of(nodes=1), [group("main", member(engine=engine(args=["a"])))]
+    renamed = change(three_of("a"), three_of("a").replace('"name": "a"', '"name": "x"'), world)
+    assert (renamed.other_variant, effects(renamed)) == (0, {"m": ("changed", "changed; still 5 to create")})
+    plain = fleet(model("m", replicas=5, workers=of_a))
+    assert effects(change(plain, three_of("a", "b"), world)) == {"m": ("changed", "changed; still 5 to create")}
+    assert effects(change(plain, three_of("b"), world)) == {
+        "m": ("changed", "all 5 new replicas as b, instead of the former workers")}
+    assert effects(change(three_of("b"), plain, world)) == {
+        "m": ("changed", "all 5 new replicas without a variant, instead of b")}
+    assert effects(change(None, three_of("a", "b", only_one="a"), world)) == {
+        "m": ("added", "new in the file: 5 to create (1 as a and 4 as b)")}
+
+
+def test_a_model_whose_variant_another_model_displaces_is_a_side_effect() -> None:
+    world = inventory_of(nodes=1)
+    ways = model("m", replicas=1, variants=[
+        {"name": "slim", "workers": [group("main", member(resources={"gpus": 1, "cpus": 60}))]},
+        {"name": "wide", "workers": [group("main", member(resources={"gpus": 4}))]}])
+    found = change(fleet(ways), fleet(ways, model("n", priority=9, workers=[
+        group("main", member(resources={"gpus": 1, "cpus": 10}))])), world)
+    assert effects(found)["m"] == ("sideEffect", "affected by another change: the new replica as wide, instead of slim")
 
 
 def test_replicas_of_a_changed_variant_become_outdated_and_others_do_not() -> None:

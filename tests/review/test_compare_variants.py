@@ -79,6 +79,16 @@ def test_another_min_or_max_is_a_difference_without_an_effect_on_what_runs(side:
     assert short(found(side, of(variant("a", ONE, max=4), B), of(A, B))) == [("variants.a.max", "removed", "additive")]
 
 
+def test_another_weight_affects_no_running_replica_and_is_told_from_none(side: Sides) -> None:
+    heavy = variant("a", ONE, weight=3)
+    [added] = found(side, of(A, B), of(heavy, B))
+    assert (*short([added]), added.old, added.new) == (("variants.a.weight", "added", "none"), None, 3)
+    assert short(found(side, of(heavy, B), of(variant("a", ONE, weight=4), B))) == [
+        ("variants.a.weight", "changed", "none")]
+    [new] = found(side, of(B), of(B, heavy))
+    assert new.new == "a, 1 GPU, weight 3"
+
+
 def test_another_order_of_preference_affects_no_running_replica(side: Sides) -> None:
     [difference] = found(side, of(A, B, C), of(C, A, B))
     assert short([difference]) == [("variants", "changed", "none")]

@@ -48,6 +48,8 @@ class Occupant(NamedTuple):
     """False = of this fleet, but beyond the target of its model or not in the file."""
     warm: bool = False
     """It holds only memory and serves nothing."""
+    variant: str = ""
+    """The name of its variant; without a file, or for a model that is not in it, as in its mark."""
     live: Mapping[int, tuple[ReplicaMember, ...]] = NOTHING
     planned: Mapping[int, tuple[Planned, ...]] = NOTHING
 
@@ -136,9 +138,12 @@ def look_around(
     for replica, ours in running:
         model = models.get(replica.model) if ours else None
         counted = model is not None and replica.level == "HOT"
+        variant = model.variant_name(replica.spec_hash, replica.variant) if model and model.variants else (
+            "" if model else replica.variant or "")
         wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
         found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
                               model.priority if model else None, ours, counted, wanted, replica.level == "WARM",
+                              variant,
                               _by_place((places.get(member.node_id or ""), member) for member in replica.members)))
     return Occupants([documents[node.id] for node in facts], facts, found)
 
@@ -157,7 +162,8 @@ def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[Resolve
     for one, replica_id in placed:
         model = models[one.demand.place]
         members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
-        yield Occupant(model.key, replica_id, priority=model.priority, planned=members)
+        yield Occupant(model.key, replica_id, priority=model.priority, planned=members,
+                       variant=model.variants[one.demand.variant].variant if model.variants else "")
 
 
 def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetctl.documents.answers import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import Beside, Holder, LegendEntry, LegendVariant, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.inventory import Node, card_indices
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
@@ -73,6 +73,7 @@ class _Member(NamedTuple):
     holder: Holder
     model: str
     replica: str
+    variant: str
     gpus: int
     cards: tuple[int, ...]
     warm: int | None = None
@@ -89,10 +90,10 @@ def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Memb
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
-            yield _Member(_holder(scenario, one), one.model, one.name, member.gpus, cards,
+            yield _Member(_holder(scenario, one), one.model, one.name, one.variant, member.gpus, cards,
                           member.memory if one.warm else None)
         for new in one.planned.get(place, ()):
-            yield _Member("new", one.model, one.name, new.gpus, new.cards)
+            yield _Member("new", one.model, one.name, one.variant, new.gpus, new.cards)
 
 
 def _holder(scenario: Scenario, one: Occupant) -> Holder:
@@ -122,7 +123,7 @@ class _CardPieces:
         else:
             self.granted -= share
         self.pieces.append(Piece(holder=member.holder, share=share, model=member.model, replica=member.replica,
-                                 certain=certain))
+                                 variant=member.variant or None, certain=certain))
 
 
 def _assigned(cards: Sequence[OfferedCard], members: Sequence[_Member]) -> dict[int, _CardPieces]:
@@ -155,7 +156,8 @@ def _node(
     return MapNode(
         id=node.id, name=node.name, hardware=hardware(node), state=node.state, cordoned_by=cordoned_by,
         cards=[_card(card, models.get(card.index), by_card[card.index]) for card in cards],
-        beside=[Beside(holder=one.holder, model=one.model, replica=one.replica, warm=one.warm) for one in beside],
+        beside=[Beside(holder=one.holder, model=one.model, replica=one.replica, variant=one.variant or None,
+                       warm=one.warm) for one in beside],
     )
 
 
@@ -172,8 +174,18 @@ def _legend(scenario: Scenario, found: Occupants, nodes: Sequence[MapNode]) -> l
     for piece in (piece for node in nodes for card in node.cards for piece in card.pieces):
         if piece.model is not None:
             held[piece.model] += piece.share
-    counts: dict[str, Counter[Holder]] = {}
+    counts: dict[str, dict[str, Counter[Holder]]] = {}
     for one in found.replicas:
-        counts.setdefault(one.model, Counter())[_holder(scenario, one)] += not one.warm
-    return [LegendEntry(model=model, live=by["live"], new=by["new"], foreign=by["foreign"])
-            for model, by in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]
+        by = counts.setdefault(one.model, {}).setdefault(one.variant, Counter())
+        by[_holder(scenario, one)] += not one.warm
+    order = {(model.key, one.variant): place for model in scenario.fleet.models
+             for place, one in enumerate(model.variants)}
+    legend = []
+    for model in sorted(counts, key=lambda model: (-held[model], model)):
+        names = sorted(counts[model], key=lambda name: (order.get((model, name), len(order)), name))
+        each = [LegendVariant(name=name, live=by["live"], new=by["new"], foreign=by["foreign"])
+                for name, by in ((name, counts[model][name]) for name in names)]
+        live, new, foreign = (sum(getattr(one, holder) for one in each) for holder in ("live", "new", "foreign"))
+        legend.append(LegendEntry(model=model, live=live, new=new, foreign=foreign,
+                                  variants=each if any(names) else []))
+    return legend

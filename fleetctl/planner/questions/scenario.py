@@ -95,10 +95,11 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     return [take_members(action.model, action.replica_id, [
         (places[one.node_id], Claim(one.gpus, one.vram, one.cpus, one.memory), one.gpus) for one in action.members
-    ], ledger) for action in plan.starts]
+    ], ledger, action.variant or "") for action in plan.starts]
 
 
-def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:
+def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger,
+                 variant: str) -> Occupant:
     """Take a replica from the ledger; `members` = place, claim, GPU share in 1/10000. ValueError if it does not fit."""
     planned: dict[int, tuple[Planned, ...]] = {}
     for place, claim, gpus in members:
@@ -107,7 +108,7 @@ def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim
             raise ValueError(f"{model}/{replica_id} no longer fits on {ledger.nodes[place].name}")
         planned[place] = (*planned.get(place, ()), Planned(claim, gpus, taken.indices))
     ledger.take_slots(model, planned)
-    return Occupant(model, replica_id, planned=planned)
+    return Occupant(model, replica_id, planned=planned, variant=variant)
 
 
 def most_new(scenario: Scenario) -> dict[str, int]:
@@ -147,4 +148,6 @@ def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupan
     ids = {key: islice(state.models[key].new_ids(created[key] + missing), created[key], None)
            for key, missing in waiting.items()}
     return [take_members(one.demand.shape.key, next(ids[one.demand.shape.key]),
-                         [(new.node, new.seat.claim, new.gpus) for new in one.assignments], ledger) for one in placed]
+                         [(new.node, new.seat.claim, new.gpus) for new in one.assignments], ledger,
+                         scenario.fleet.models[one.demand.place].alternatives[one.demand.variant].variant)
+            for one in placed]

@@ -11,15 +11,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 
-from fleetctl.documents.answers import Change, Counts, LostModel, ModelChange, NewReplica, NodeLoss, PriceChange, WhatIf
+from fleetctl.documents.answers import (
+    Change,
+    Counts,
+    LostModel,
+    ModelChange,
+    NewReplica,
+    NodeLoss,
+    PriceChange,
+    VariantChange,
+    VariantLoss,
+    WhatIf,
+)
 from fleetctl.documents.plan import Blocked, ModelRow, Plan
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
 from fleetctl.planner.growth import Growing
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.demand import Demand, Option
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -29,7 +39,10 @@ from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed, without_node
 from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario
-from fleetctl.planner.variants import shapes_of
+from fleetctl.planner.variants import demands_of_each, folded, full_entry, shapes_of
+
+ModelVariant = tuple[str, str]
+"""A model, and the name of one of its variants; "" for a model without any."""
 
 
 def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) -> WhatIf:
@@ -66,11 +79,17 @@ def _model(old: ModelRow, new: ModelRow, old_on_new: int, new_on_new: int) -> Mo
     `old_on_new`, `new_on_new` = blocked replicas that would run on new nodes, before and after.
     """
     lost = max(0, old.live - new.live)
-    needed = min(lost, max(0, new.wanted - new.live))
+    each = list(zip(old.variants, new.variants, strict=True))
+    of_minimums = sum(max(0, min(was.live - one.live, one.least - one.live)) for was, one in each)
+    needed = min(lost, max(0, new.wanted - new.live, of_minimums))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
+    if each and new.wanted == old.wanted:  # what lacked to a minimum before may count toward the target now
+        more_blocked = max(more_blocked, needed - max(0, new.create - old.create))
     missing = min(needed, max(0, more_blocked))
     return ModelChange(key=new.key, before=_counts(old, old_on_new), after=_counts(new, new_on_new), lost=lost,
-                       replaced=needed - missing, surplus=lost - needed, missing=missing)
+                       replaced=needed - missing, surplus=lost - needed, missing=missing, variants=[
+                           VariantChange(name=one.name, before=was.live + was.create, after=one.live + one.create)
+                           for was, one in each])
 
 
 def _counts(row: ModelRow, on_new: int) -> Counts:
@@ -118,22 +137,22 @@ def _worst_first(loss: NodeLoss) -> tuple[int, int, str]:
 class _Losses:
     """The scenario with the plan applied to its ledger, for computing the loss of each node.
 
-    `have` and `waiting` = replicas by model: running or planned, and waiting for new nodes; `labels` = all labels that
-    models use; `hardware` is indexed by node.
+    `have` = the replicas that run or are planned, by model and variant; `waiting` = those that wait for new nodes, by
+    model; `labels` = all labels that models use; `hardware` is indexed by node.
     """
 
     def __init__(self, scenario: Scenario, plan: Plan) -> None:
         self.scenario, self.ledger = scenario, scenario.ledger()
         self.ways = shapes_of(scenario.fleet, scenario.inventory)
         self.occupants = scenario.occupants(self.ledger, plan)
-        self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
+        self.have = Counter((one.model, one.variant) for one in self.occupants.replicas if one.counted)
         self.labels = sorted(_used_labels(shape for ways in self.ways.values() for shape in ways))
         self.hardware = [hardware(node) for node in self.occupants.nodes]
         self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
 
-    def content(self, place: int) -> Counter[str]:
-        """Return how many replicas of each model a node has."""
-        return Counter(one.model for one in self._on(place))
+    def content(self, place: int) -> Counter[ModelVariant]:
+        """Return how many replicas of each model and variant a node has."""
+        return Counter((one.model, one.variant) for one in self._on(place))
 
     def _on(self, place: int) -> list[Occupant]:
         """Return the replicas on a node that count toward a target."""
@@ -176,64 +195,105 @@ class _Losses:
 
     def models(self, place: int) -> list[LostModel]:
         """Return the effect of losing a node on each model with replicas there."""
-        lost = self.content(place)
-        demands = [demand for demand in self._demands(lost) if demand.missing]
+        content = self.content(place)
+        lost = _by_model(content)
+        demands = [demand for demand in self._demands(content) if demand.missing]
         ledger = self.ledger.copied(
             dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
             ended=[(one.model, one.places) for one in self._on(place)])
-        placed = _placed(demands, ledger)
+        of_each = _placed(demands, ledger)
+        placed = Counter({demand.shape.key: 0 for demand in demands})
+        for demand in demands:
+            placed[demand.shape.key] += of_each[demand.option]
         needed = {demand.shape.key: demand.missing for demand in demands}
-        on_new = self._on_new([replace(one, missing=one.missing - placed[one.shape.key]) for one in demands],
-                              place, ledger)
+        short = Counter(needed) - placed
+        beside = self.have - content + Counter({
+            (demand.shape.key, demand.model_in(self.scenario.fleet.models).variant): of_each[demand.option]
+            for demand in demands})
+        on_new = self._on_new(short, beside, place, ledger)
         found = []
-        for key, (shape, *_) in self.ways.items():
+        for number, model in enumerate(self.scenario.fleet.models):
+            key = model.key
             if lost[key]:
-                missing = needed.get(key, 0) - placed[key]
-                code, message = explain(shape, Placer(ledger))[:2] if missing else (None, "")
+                created = [of_each[number, at] for at in range(len(model.alternatives))]
+                code, message = self._why([one for one in demands if one.place == number], beside, short[key],
+                                          ledger) if short[key] else (None, "")
                 found.append(LostModel(
                     model=key, lost=lost[key], replaced=placed[key], surplus=lost[key] - needed.get(key, 0),
-                    missing=missing, on_new_nodes=on_new[key], code=code, message=message))
+                    missing=short[key], on_new_nodes=on_new[key], code=code, message=message,
+                    variants=[VariantLoss(name=one.variant, lost=content[key, one.variant], replaced=new)
+                              for one, new in zip(model.variants, created, strict=False)]))
         return found
 
-    def _on_new(self, short: Sequence[Demand], place: int, ledger: Ledger) -> Counter[str]:
+    def _why(self, demands: Sequence[Demand], beside: Counter[ModelVariant], short: int, ledger: Ledger
+             ) -> tuple[str, str]:
+        """Return why `short` more replicas of one model fit nowhere `beside` those that there are."""
+        model, entries = self.scenario.fleet.models[demands[0].place], list[tuple[int, Blocked]]()
+        for demand in demands:
+            one = model.alternatives[demand.variant]
+            count = beside[model.key, one.variant]
+            if one.most is not None and count >= one.most:
+                entries.append((demand.variant, full_entry(model, demand.variant, count, 0, short)))
+            else:
+                code, message = explain(demand.shape, Placer(ledger))[:2]
+                entries.append((demand.variant, Blocked(model=model.key, replicas=short, code=code, message=message)))
+        found = folded(model, entries)
+        return found.code, found.message
+
+    def _on_new(self, missing: Counter[str], beside: Counter[ModelVariant], place: int, ledger: Ledger) -> Counter[str]:
         """Return how many of each model would run on added nodes, beside the replicas that already wait for such."""
-        fleet, missing = self.scenario.fleet, Counter({one.shape.key: one.missing for one in short})
+        fleet = self.scenario.fleet
         if not fleet.cluster.grow or not missing.total():
             return Counter()
         both = [demand for number, model in enumerate(fleet.models)
                 if (count := missing[model.key] + self.waiting[model.key])
-                for demand in self._ways_of(number, count, self.have[model.key])]
+                for demand in self._ways_of(number, count, count, beside)]
         left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
         growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
         return (growing.most_on_new(both) - self.waiting) & missing
 
-    def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
+    def _demands(self, content: Counter[ModelVariant]) -> Iterable[Demand]:
         """Yield the lost replicas that the targets need; all others count, whatever their spec, even in an update."""
+        lost, left = _by_model(content), self.have - content
+        have = _by_model(left)
         for number, model in enumerate(self.scenario.fleet.models):
             if lost[model.key]:
-                left = self.have[model.key] - lost[model.key]
-                missing = min(lost[model.key], max(0, model.replicas - left))
-                yield from self._ways_of(number, missing, left)
+                below = max(0, model.replicas - have[model.key])
+                keys = [(model.key, one.variant) for one in model.variants]
+                of_minimums = sum(max(0, min(content[key], one.least - left[key]))
+                                  for key, one in zip(keys, model.variants, strict=True))
+                yield from self._ways_of(number, min(lost[model.key], max(below, of_minimums)), below, left)
 
-    def _ways_of(self, number: int, missing: int, live: int) -> Iterable[Demand]:
-        """Yield a demand for each variant of a model, which share what is missing."""
+    def _ways_of(self, number: int, missing: int, below: int, beside: Counter[ModelVariant]) -> list[Demand]:
+        """Return a demand for each variant of a model, which share what is missing; `below` = below the target."""
         model = self.scenario.fleet.models[number]
-        for place, (one, shape) in enumerate(zip(model.alternatives, self.ways[model.key], strict=True)):
-            units = self.ways[model.key][0].gpu_units if place else None
-            yield Demand(shape, missing, live, model.priority, number, place, most=one.most, counted_units=units)
+        shapes, live = self.ways[model.key], _by_model(beside)[model.key]
+        if not model.variants:
+            return [Demand(shapes[0], missing, live, model.priority, number)]
+        each = [beside[model.key, one.variant] for one in model.variants]
+        return demands_of_each(
+            model, shapes, number, missing=missing, live=live, below=below,
+            lacking=[max(0, one.least - count) for one, count in zip(model.variants, each, strict=True)],
+            room=[max(0, (one.most or 0) - count) for one, count in zip(model.variants, each, strict=True)])
 
 
-def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
-    """Return how many of each model can be placed; the packer runs only if a simple first pass does not place all."""
-    needed = Counter({demand.shape.key: demand.missing for demand in demands})
+def _by_model(counts: Counter[ModelVariant]) -> Counter[str]:
+    found = Counter[str]()
+    for (model, _), count in counts.items():
+        found[model] += count
+    return found
+
+
+def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[Option]:
+    """Return how many of each demand can be placed; the packer runs only if a simple first pass does not place all."""
     if any(demand.variant for demand in demands):
-        return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
+        return Counter(one.demand.option for one in pack(demands, Placer(ledger)).placed)
     mark, placer = ledger.mark(), Placer(ledger)
     for demand in sorted(demands, key=lambda one: (-one.shape.gpu_units, -one.shape.size, one.place)):
-        if any(placer.place(demand.shape) is None for _ in range(demand.missing)):
+        if any(placer.place(demand.shape) is None for _ in range(demand.at_most)):
             ledger.undo(mark)
-            return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
-    return needed
+            return Counter(one.demand.option for one in pack(demands, Placer(ledger)).placed)
+    return Counter({demand.option: demand.at_most for demand in demands})
 
 
 def _used_labels(shapes: Iterable[ReplicaShape]) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fleetctl.documents.answers import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.answers import Beside, LegendEntry, LegendVariant, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render.page.report_page import Markup, Part, el, fold, omission_note, report_page
@@ -21,6 +21,7 @@ from fleetctl.render.placement_map import (
     SIGNS,
     Cell,
     Drawing,
+    as_variant,
     color_of,
     counts_of,
     warm_text,
@@ -102,15 +103,17 @@ def _first(nodes: Sequence[MapNode]) -> tuple[list[MapNode], list[MapNode]]:
 
 def _legend(drawing: Drawing) -> Markup:
     """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
-    entries = []
-    for entry in sorted(drawing.legend, key=lambda entry: not entry.new):  # what changes comes first, as on the map
-        color = f"m{drawing.numbers[entry.model]}"
-        sign = el("span", drawing.codes[entry.model],
+    entries, changing = [], {entry.model for entry in drawing.legend if entry.new}
+    lines = sorted(drawing.entries.items(), key=lambda line: line[0][0] not in changing)
+    for (model, variant), entry in lines:  # what changes comes first, as on the map
+        color = f"m{drawing.numbers[model]}"
+        sign = el("span", drawing.codes[model, variant],
                   class_=f"cell {color}{'' if entry.live or entry.new else ' foreign'}")
-        name = el("a", entry.model, href="#map", class_="key", data_model=color)
-        entries.append(el("li", sign, el("span", name, " ", el("span", counts_of(entry), class_="soft"))))
-    rest = entries[LEGEND_SHOWN:]
-    more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
+        name = el("a", model, href="#map", class_="key", data_model=color)
+        entries.append(el("li", sign, el("span", name, as_variant(variant), " ",
+                                         el("span", counts_of(entry), class_="soft"))))
+    rest, others = entries[LEGEND_SHOWN:], {model for (model, _), _ in lines[LEGEND_SHOWN:]}
+    more = fold(count_of(len(others), "more model"), el("ul", rest)) if rest else None
     signs = [(SIGNS[state], "free dirty" if state == "dirty" else state, MEANINGS[state]) for state in drawing.signs()]
     shown = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
                       for sign, classes, words in (*signs, (FREE, "free", "free"))), class_="signs")
@@ -125,9 +128,10 @@ def _node(node: MapNode, drawing: Drawing, *sides: str, name_new: bool = False) 
     strips = []
     for side in sides:
         shown = drawing.row(before(node)) if side == "before" else row
-        chips = [el("span", MARKS.get(one.holder, "") + drawing.code(one.model), data_r=one.replica,
+        chips = [el("span", MARKS.get(one.holder, "") + drawing.code(one), data_r=one.replica,
                     class_=f"cell {_classes(drawing, one)}",
-                    title=f"without a card: {one.replica} ({one.holder}){warm_text(one)}") for one in shown.node.beside]
+                    title=f"without a card: {one.replica}{as_variant(one.variant)} ({one.holder}){warm_text(one)}")
+                 for one in shown.node.beside]
         beside = el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
         strips.append(el("div", (_cell(cell, drawing) for cell in shown.cells), beside, class_="strip", role="group",
                          aria_label="before and after" if side == "both" else side, data_side=side))
@@ -156,10 +160,10 @@ def _classes(drawing: Drawing, piece: Piece | Beside) -> str:
 
 
 def _new_replicas(node: MapNode) -> Markup:
-    """Return the new replicas of a node, grouped by model: `+ org/a/2-5`."""
-    new = [piece.replica for card in node.cards for piece in card.pieces if piece.holder == "new"]
-    new += [one.replica for one in node.beside if one.holder == "new"]
-    lines = sorted(replica_ranges(replica for replica in new if replica))
+    """Return the new replicas of a node, grouped by model and variant: `+ org/a/2-5 as a100`."""
+    held: list[Piece | Beside] = [piece for card in node.cards for piece in card.pieces]
+    new = grouped((one.variant, one.replica) for one in [*held, *node.beside] if one.holder == "new" and one.replica)
+    lines = sorted(f"{line}{as_variant(variant)}" for variant, names in new.items() for line in replica_ranges(names))
     more = len(lines) - NAMED
     return el("div", (el("div", f"+ {line}", class_="key") for line in lines[:NAMED]),
               el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="new-replicas")
@@ -196,8 +200,12 @@ def planned_alone(plan: Plan) -> PlacementMap:
     by_node = grouped((member.node_id, (action, member)) for action in plan.starts for member in action.members)
     nodes = [_planned_node(node_id, planned) for node_id, planned in by_node.items()]
     new = Counter(action.model for action in plan.starts)
+    of_each = grouped((action.model, action.variant) for action in plan.starts if action.variant)
+    legend = [LegendEntry(model=model, new=count, variants=[
+        LegendVariant(name=name, new=number) for name, number in Counter(of_each.get(model, ())).items()])
+        for model, count in new.most_common()]
     return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),
-                        legend=[LegendEntry(model=model, new=count) for model, count in new.most_common()])
+                        legend=legend)
 
 
 def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> MapNode:
@@ -205,15 +213,16 @@ def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> M
     for action, member in planned:
         whole, part = divmod(member.gpus, SHARE)
         for share in [SHARE] * whole + ([part] if part else []):
-            piece = Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
+            piece = Piece(holder="new", share=share, model=action.model, replica=action.id, variant=action.variant,
+                          certain=False)
             # on the first card with room, as Ray does; else on a new card
             card = next((pieces for pieces in cards if sum(other.share for other in pieces) + share <= SHARE), None)
             if card is None:
                 cards.append([piece])
             else:
                 card.append(piece)
-    beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in planned
-              if not member.gpus]
+    beside = [Beside(holder="new", model=action.model, replica=action.id, variant=action.variant)
+              for action, member in planned if not member.gpus]
     gpus = sum(member.gpus for _, member in planned)
     return MapNode(
         id=node_id, name=planned[0][1].node, hardware=f"{amount_of(gpus, 'GPU')} planned", state="ALIVE", beside=beside,

@@ -104,6 +104,7 @@ class Column:
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
+VARIANT = Column("variant", "variant", name=True, terminal="beside")
 CODE = Column("code", "code", name=True)
 WHY = Column("message", "why")
 """Columns of many tables."""

@@ -290,14 +290,18 @@ def change_sentence(change: PlanChange) -> str:
     if due := change.also_without:
         which = f"the other {due} of {due + change.create}" if change.create else f"the {due}"
         parts[-1] += f"; {which} to create {'is' if due == 1 else 'are'} due anyway"
+        if (other := change.other_variant):
+            of_them = f"{other} of them " if due > 1 else ""
+            parts[-1] += f", {of_them}as another variant than without the change"
     return ", ".join(parts)
 
 
 def _counts(counts: CountsThen | None) -> str:
     if counts is None:
         return "not in the file"
-    others = ((counts.create, "to create"), (counts.blocked, "blocked"), (counts.hold, "held"),
-              (counts.drift, "drifting"), (counts.fetch, "to fetch weights"))
+    each = ", ".join(f"{count} as {name}" for name, count in counts.variants.items())
+    others = ((counts.create, f"to create ({each})" if each else "to create"), (counts.blocked, "blocked"),
+              (counts.hold, "held"), (counts.drift, "drifting"), (counts.fetch, "to fetch weights"))
     return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in others if count)])
 
 

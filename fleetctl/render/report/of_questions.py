@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, PriceChange, Room, WhatIf
 from fleetctl.documents.quantity import count_of, first_few, format_price, some
 from fleetctl.render.replica_text import scope_text
-from fleetctl.render.report.model import MODEL, Column, Report, Table
+from fleetctl.render.report.model import MODEL, WHY, Column, Report, Table
 from fleetctl.render.report.of_blocked import blocked_tables
 from fleetctl.render.report.of_plan import COUNTS, growth_table, place_tables, without_price
 
@@ -29,6 +29,7 @@ MODEL_ROW = (Column("sign", "", name=True), MODEL, *COUNTS,
 LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
             Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
             Column("missing", "unplaced", numeric=True), Column("without", "without a place", terminal="beside"))
+OTHER = Column("otherVariant", "as another variant", terminal="beside")
 
 
 def capacity_report(answer: Capacity) -> Report:
@@ -110,16 +111,19 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
 def what_if_report(answer: WhatIf) -> Report:
     """Return the report of `what-if`."""
     changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
-    tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"),
-              growth_table(answer.growth))
+    tables = (_models(answer), _other_variants(answer), *place_tables(answer.created),
+              *blocked_tables(answer.blocked, "No place for"), growth_table(answer.growth))
     losses, notes = list[Table](), list(_notes(answer)) if answer.changes else []
     if (each := answer.each_node) is not None:
         notes += _loss_notes(each)
         # what the loss of each node alone costs; nodes with the same cost share a row
+        others = [_as_others(loss) for loss in each if loss.models]
+        columns = [*LOSS_ROW[:-1], *([OTHER] if any(others) else []), LOSS_ROW[-1]]
         rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
-                 *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
-                for loss in each if loss.models]
-        losses.append(Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM,
+                 *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")),
+                 *([other] if any(others) else []), _without(loss))
+                for loss, other in zip((loss for loss in each if loss.models), others, strict=True)]
+        losses.append(Table("loss", "If one node is lost", tuple(columns), tuple(rows), beside_from=BESIDE_FROM,
                             limit=LOSSES_SHOWN, note="If one node is lost, with the plan applied"))
     return Report(
         kind="answer",
@@ -144,12 +148,37 @@ def _models(answer: WhatIf) -> Table:
     return Table("model", "Models", MODEL_ROW, tuple(rows), beside_from=BESIDE_FROM)
 
 
+def _other_variants(answer: WhatIf) -> Table:
+    """Return the models of which replicas would run as another variant than with today's plan."""
+    rows = []
+    for row in answer.models:
+        gained = {one.name: one.after - one.before for one in row.variants if one.after > one.before}
+        lost = {one.name: one.before - one.after for one in row.variants if one.after < one.before}
+        if gained and (lost or row.lost):
+            count = sum(gained.values())
+            which = f"{count} of {row.after.live + row.after.create} would run"
+            each = " and ".join(f"{number} as {name}" for name, number in gained.items())
+            instead = f", instead of {' and '.join(lost)}" if count <= sum(lost.values()) else ""
+            rows.append((row.key, f"{which} as {next(iter(gained))}{instead}" if len(gained) == 1
+                         else f"{which} as another variant: {each}{instead}"))
+    return Table("variant", "Would run as another variant", (MODEL, WHY), tuple(rows), signs=("~",) * len(rows),
+                 line="{model}: {message}", limit=LOSSES_SHOWN)
+
+
+def _as_others(loss: NodeLoss) -> str:
+    """Return how many of the lost replicas get a place as another variant: `2 of m as a100`."""
+    found = [f"{one.replaced - one.lost} of {model.model} as {one.name}"
+             for model in loss.models for one in model.variants if one.replaced > one.lost]
+    return "; ".join(first_few(found, MODELS_SHOWN))
+
+
 def _step(before: int, after: int) -> str:
     return str(after) if before == after else f"{before} -> {after}"
 
 
 def _notes(answer: WhatIf) -> Iterator[str]:
-    same = sum(row.before == row.after for row in answer.models)
+    same = sum(row.before == row.after and all(one.before == one.after for one in row.variants)
+               for row in answer.models)
     if same:
         yield f"Not listed: {count_of(same, 'unchanged model')}"
     if answer.unmanaged_lost:

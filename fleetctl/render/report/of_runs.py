@@ -14,7 +14,7 @@ from fleetctl.documents.events import Outcome, ReplicaOutcome
 from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.documents.names import command_line
 from fleetctl.documents.quantity import count_of, grouped
-from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
+from fleetctl.render.report.model import VARIANT, Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_weights import got_weights
 
 if TYPE_CHECKING:
@@ -53,12 +53,15 @@ def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = F
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     """Return a row per replica, the weights, and for a terminal the reasons; empty tables are omitted."""
-    rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes),
-             ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message) for row in outcomes]
+    in_variants = any(row.variant for row in outcomes)
+    columns = (REPLICA, VARIANT, *OUTCOME_ROW[1:]) if in_variants else OUTCOME_ROW
+    rows = [(replica_text(row), *([row.variant or ""] if in_variants else []), outcome_text(row), row.code or "",
+             ", ".join(row.nodes), ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message)
+            for row in outcomes]
     reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
                 (*_why(row), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
-    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0), got_weights(outcomes),
+    tables = (Table("replica", "Replicas", columns, tuple(rows), beside_from=0), got_weights(outcomes),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
                     readers=frozenset({"terminal"})))
     return tuple(table for table in tables if table.rows)

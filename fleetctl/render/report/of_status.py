@@ -12,7 +12,7 @@ from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, 
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
-from fleetctl.render.report.model import MODEL, REPLICA, Cell, Column, Report, Table
+from fleetctl.render.report.model import MODEL, REPLICA, VARIANT, Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import caches_text, served_text, wrong_weights
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def status_report(
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
     pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None, files: Sequence[str] = (),
-    on_cards: CardBytes | None = None,
+    on_cards: CardBytes | None = None, variant_of: Callable[[Replica], str] | None = None,
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
@@ -62,7 +62,8 @@ def status_report(
     since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
     them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
     `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f. `on_cards`
-    returns what a member is estimated and was measured to take of a card, in bytes; None = unknown.
+    returns what a member is estimated and was measured to take of a card, in bytes; None = unknown. `variant_of` names
+    the variant of a replica; None = no model has any.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -77,8 +78,10 @@ def status_report(
     summary = ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "none"
     levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
-                               of_one_fleet=wanted is not None, levels=levels, starting=starting or {}))
-    columns = (REPLICA_ROW[0], LEVEL, *REPLICA_ROW[1:]) if levels else REPLICA_ROW
+                               of_one_fleet=wanted is not None, levels=levels, starting=starting or {},
+                               variant_of=variant_of))
+    more = (*([LEVEL] if levels else []), *([VARIANT] if variant_of else []))
+    columns = (REPLICA_ROW[0], *more, *REPLICA_ROW[1:]) if more else REPLICA_ROW
     tables = [
         Table("model", "Models", MODEL_ROW, tuple(models)),
         Table("replica", "Replicas", columns, rows, beside_from=0),
@@ -102,7 +105,8 @@ def status_report(
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
                   outdated: Sequence[Drift], observed_at: str | None, *, of_one_fleet: bool,
-                  levels: bool, starting: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+                  levels: bool, starting: Mapping[str, str], variant_of: Callable[[Replica], str] | None
+                  ) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [member.host_port for member in replica.members if member.rank == 0]
@@ -110,7 +114,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
         since = replica.since or ""
         age = age_text(since, observed_at) if since and observed_at else ""
         yield (name_of(replica),
-               *([replica.level] if levels else []),
+               *([replica.level] if levels else []), *([variant_of(replica)] if variant_of else []),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
                age, "" if observed_at else since, ", ".join(filter(None, serving)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.render.page.plan_page import before, is_touched, planned_alone
+from fleetctl.render.page.plan_page import before, is_touched, map_part, planned_alone
 from tests.render.map_worlds import card, everything, node, piece
 from tests.render.render_plans import create, member, plan
 
@@ -35,3 +35,17 @@ def test_a_plan_alone_draws_whole_cards_and_packs_shares() -> None:
     assert cards == [["a/0"], ["a/0"], ["b/0", "c/0"], ["b/1"]]
     assert [one.replica for one in picture.nodes[1].beside] == ["d/0"]
     assert {entry.model: entry.new for entry in picture.legend} == {"a": 1, "b": 2, "c": 1, "d": 1}
+
+
+def test_new_replicas_are_named_with_their_variants_beside_their_node_and_in_the_legend() -> None:
+    actions = [create("org/a", number, member("n", gpus=10_000)).model_copy(update={"variant": variant})
+               for number, variant in enumerate(("h100", "h100", "a100"))]
+    picture = planned_alone(plan(actions=actions))
+    [entry] = picture.legend
+    assert [(one.name, one.new) for one in entry.variants] == [("h100", 2), ("a100", 1)]
+    shown = str(map_part(picture, whole=False).body)
+    assert "+ org/a/0-1 as h100<" in shown
+    assert "+ org/a/2 as a100<" in shown
+    links = shown.count('data-model="m0">org/a</a> as ')
+    assert links == 2, "both variants filter by their model"
+    assert "org/a/2 as a100 (new)" in shown

@@ -17,6 +17,8 @@ from fleetctl.documents.answers import (
     ModelChange,
     NodeLoss,
     Room,
+    VariantChange,
+    VariantLoss,
     WhatIf,
 )
 from fleetctl.documents.plan import Blocked, Certificate, PlanInventory
@@ -179,3 +181,32 @@ def test_prices_are_compared_and_shown_where_replicas_fit() -> None:
     text = printed(capacity_report(capacity(CapacityRow(model="m", need="1 GPU", now=room(3, where=where)))))
     assert "2 on 4xL4: a, 0.2 an hour each\n" in text
     assert "1 on 4xL4: b\n" in text
+
+
+def in_variants(key: str, *each: tuple[str, int, int], lost: int = 0, create: int = 5) -> ModelChange:
+    same = counts(5, 0, create, 0)
+    return ModelChange(key=key, before=same, after=same, lost=lost, variants=[
+        VariantChange(name=name, before=before, after=after) for name, before, after in each])
+
+
+def test_replicas_that_would_run_as_another_variant_are_said_in_a_sentence() -> None:
+    text = printed(what_if_report(what_if(
+        in_variants("m", ("h100", 5, 3), ("a100", 0, 2)),
+        in_variants("n", ("h100", 5, 2), ("a100", 0, 2), ("l4", 0, 1)),
+        in_variants("o", ("h100", 0, 0), ("a100", 3, 5), lost=2), in_variants("more", ("h100", 2, 5)),
+        in_variants("same", ("h100", 5, 5)))))
+    assert "  ~ m: 2 of 5 would run as a100, instead of h100\n" in text
+    assert "  ~ n: 3 of 5 would run as another variant: 2 as a100 and 1 as l4, instead of h100\n" in text
+    assert "  ~ o: 2 of 5 would run as a100\n" in text
+    assert "~ more" not in text
+    assert "Not listed: 1 unchanged model" in text
+
+
+def test_the_table_of_lost_nodes_has_a_column_of_variants_only_where_some_change() -> None:
+    assert "VARIANT" not in printed(what_if_report(what_if(each_node=[loss("a")])))
+    [lost] = loss("b").models
+    other = lost.model_copy(update={"variants": [VariantLoss(name="h100", lost=2, replaced=0),
+                                                 VariantLoss(name="a100", lost=0, replaced=2)]})
+    text = printed(what_if_report(what_if(each_node=[loss("b").model_copy(update={"models": [other]}), loss("a")])))
+    assert "AS ANOTHER VARIANT" in text
+    assert "2 of m as a100" in text

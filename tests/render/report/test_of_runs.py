@@ -98,3 +98,12 @@ def test_an_engines_output_cannot_control_the_terminal_or_become_markup() -> Non
     text = printed(odd, force_terminal=True, color_system=None)
     assert "\x1b" not in text
     assert "[bold]red[/bold]" in text
+
+
+def test_a_column_names_the_variants_of_replicas_only_if_some_have_one() -> None:
+    text = printed(row(replicaId=0, variant="a100", nodes=["n"]), row("failed", replicaId=1, message="no weights"))
+    head, first, second = text.splitlines()[:3]
+    assert head.split()[:3] == ["REPLICA", "VARIANT", "OUTCOME"]
+    assert first.split()[:3] == ["org/m:1/0", "a100", "ready"]
+    assert second.split()[:3] == ["org/m:1/1", "-", "failed"]
+    assert "VARIANT" not in printed(row(replicaId=0))
