@@ -153,10 +153,11 @@ def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replic
     return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
 
 
-def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option]
-                 ) -> list[VariantRow]:
-    """Return the row of each variant of a model; none without variants."""
-    return [VariantRow(name=one.variant, live=live, create=created[place, number], least=one.least, most=one.most)
+def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option],
+                 after_pilot: Counter[Option]) -> list[VariantRow]:
+    """Return the row of each variant of a model; none without variants. `after_pilot` = the new ones that wait."""
+    return [VariantRow(name=one.variant, live=live, create=created[place, number] - after_pilot[place, number],
+                       after_pilot=after_pilot[place, number], least=one.least, most=one.most)
             for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))
             ] if model.variants else []
 
@@ -164,5 +165,7 @@ def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: C
 def variants_text(rows: Sequence[VariantRow]) -> str:
     """Return what runs and what is created as which variant: `h100: 2 live, +1; a100: +2`; empty for a single one."""
     parts = [(row.name, ", ".join(filter(None, (f"{row.live} live" if row.live else "",
-                                                f"+{row.create}" if row.create else "")))) for row in rows]
+                                                f"+{row.create}" if row.create else "",
+                                                f"+{row.after_pilot} later" if row.after_pilot else ""))))
+             for row in rows]
     return "; ".join(f"{name}: {text}" for name, text in parts if text) if len(rows) > 1 else ""

@@ -57,8 +57,8 @@ def _counts(plan: Plan | None) -> dict[str, CountsThen]:
     if plan is None:
         return {}
     drift = Counter(drifting.model for drifting in plan.drift)
-    return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
-                                drift=drift[row.key], fetch=row.fetch) for row in plan.models}
+    return {row.key: CountsThen(wanted=row.wanted, create=row.create + row.after_pilot, blocked=row.blocked,
+                                hold=row.surplus, drift=drift[row.key], fetch=row.fetch) for row in plan.models}
 
 
 def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
@@ -93,7 +93,8 @@ def _effects(
 
 
 def _added(row: ModelRow, fetch: int) -> str:
-    parts = [f"{row.create} to create" if row.create else "", f"{row.blocked} blocked" if row.blocked else "",
+    create = row.create + row.after_pilot
+    parts = [f"{create} to create" if create else "", f"{row.blocked} blocked" if row.blocked else "",
              f"{row.live} live already" if row.live else "",
              f"{count_of(fetch, 'node')} to fetch weights" if fetch else ""]
     counts = ", ".join(part for part in parts if part) or (row.reason if row.wanted else "no target")
@@ -113,7 +114,8 @@ def _changed(old: CountsThen, new: CountsThen, row: ModelRow, outdated: Sequence
     fetch = new.fetch - old.fetch
     drift = new.drift - old.drift
     create = _more(new.create - old.create, "to create")
-    if create and (each := [f"{one.create} as {one.name}" for one in row.variants if one.create]):
+    if create and (each := [
+            f"{one.create + one.after_pilot} as {one.name}" for one in row.variants if one.create + one.after_pilot]):
         create += f" (now {' and '.join(each)})"
     parts = [create, _more(new.blocked - old.blocked, "blocked"), _more(new.hold - old.hold, "held"),
              *(_become_outdated(count, name) for name, count in Counter(outdated).items()),

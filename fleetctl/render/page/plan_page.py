@@ -193,9 +193,9 @@ def planned_alone(plan: Plan) -> PlacementMap:
 
     For a saved plan, which contains neither the running replicas nor the number of cards of a node.
     """
-    by_node = grouped((member.node_id, (action, member)) for action in plan.starts for member in action.members)
+    by_node = grouped((member.node_id, (action, member)) for action in plan.all_starts for member in action.members)
     nodes = [_planned_node(node_id, planned) for node_id, planned in by_node.items()]
-    new = Counter(action.model for action in plan.starts)
+    new = Counter(action.model for action in plan.all_starts)
     return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),
                         legend=[LegendEntry(model=model, new=count) for model, count in new.most_common()])
 
