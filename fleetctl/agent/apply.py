@@ -18,7 +18,7 @@ from .create import CardTurns, Grants, replica_of
 from .lock import LockBusy
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
-from .pilot import Pilots
+from .pilot import Pilots, ready_text
 from .prefetch import fetches_of
 from .processes import MISSING
 from .records import DRAINING, add, why_paused
@@ -97,6 +97,7 @@ class ApplyRun(Run):
         self.tasks += self._accept(self._request)
         self.tasks += self._reloads.tasks
         self.tasks[:0] = self._already_starting()
+        self._pilots.begin([task for task in self.tasks if isinstance(task, Attempt)])
         for ended in self.rounds():
             for task in ended:
                 if not self._hold_back(task):
@@ -176,13 +177,13 @@ class ApplyRun(Run):
         self._answer_by = self.clock() + REPLAN_S
         outcomes = [task.outcome for task in self._asked if task.outcome]
         reasons = list(dict.fromkeys([*(outcome.message for outcome in outcomes),
-                                      *(f"pilot {task.key} is ready" for task in pilots)]))
+                                      *map(ready_text, pilots)]))
         count = len(outcomes) + self._pilots.following
         self.events.emit(
             "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
             f"{count} replica{'' if count == 1 else 's'}",
             level="warning" if outcomes else "info", refused=[task.outcome for task in refused],
-            failed=[task.outcome for task in failed], pilots=[task.outcome for task in pilots],
+            failed=[task.outcome for task in failed], pilots=pilots,
             nodes=cluster.nodes_now(), answer=self._answer_name)
 
     def _awaits_lock(self) -> bool:

@@ -89,6 +89,16 @@ def test_a_pilot_that_was_starting_before_the_run_is_awaited_and_followed(cluste
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "ready")]
 
 
+def test_what_waits_for_a_pilot_whose_start_has_ended_since_the_plan_is_planned_at_once(cluster: ScriptedCluster
+                                                                                        ) -> None:
+    cluster.on_replan = {"request": request_of("a/1")}
+    summary = cluster.run(mayReplan=True, **with_pilot(after=1))
+    assert (outcomes(summary), summary["exitCode"]) == ([("a", 1, "ready")], 0)
+    [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
+    assert [row["model"] for row in wanted["pilots"]] == ["a"]
+    assert wanted["message"] == "the start of a pilot has ended: planning again for 1 replica"
+
+
 @pytest.mark.parametrize(("request_", "message"), [
     ({"mayReplan": True, "wait": False}, "the next apply creates them, once their pilot a/0 is ready"),
     ({"mayReplan": False, "wait": True}, "their pilot a/0 is ready; the next apply creates them")])
