@@ -18,6 +18,7 @@ from .create import CardTurns, Grants, replica_of
 from .lock import LockBusy
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
+from .pilot import Pilots, ready_text
 from .prefetch import fetches_of
 from .processes import MISSING
 from .records import DRAINING, add, why_paused
@@ -36,6 +37,8 @@ NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", MISSING, *CARD_FAILURE
 NOT_BY_VARIANT = (*NODE_CODES, "EVICTED", "NAME_TAKEN", "NEVER_CONSTRUCTED", "AGENT_ERROR")
 """Codes of failures that do not speak against a variant: another one would fare no better, or it is not gone."""
 OTHER_VARIANT = "OTHER_VARIANT"
+LOCK_S = 60.0
+"""How long an apply tries to take its lock again once a pilot is ready, or longer if its request says so."""
 TOGETHER_S = 2.0
 """How long an apply waits for more failures of variants before it asks for a plan with others."""
 LEVELS = {"ready": "info", "starting": "info", "skipped": "warning"}
@@ -56,6 +59,7 @@ class ApplyRun(Run):
         self._replans_left, self._answer_name, self._answer_by = MAX_REPLANS if request.may_replan else 0, "", 0.0
         self._questions, self._failed_at = 0, 0.0
         self._may_change_variants = request.may_replan and request.wait
+        self._pilots, self._lock_by = Pilots(self._plan, may_follow=request.may_replan and request.wait), 0.0
         self._instead: Dict[str, str] = {}
         """By replica: what failed in its place."""
         self._reloads = Reloads(request, self)
@@ -93,10 +97,13 @@ class ApplyRun(Run):
         self.tasks += self._accept(self._request)
         self.tasks += self._reloads.tasks
         self.tasks[:0] = self._already_starting()
+        self._pilots.begin([task for task in self.tasks if isinstance(task, Attempt)])
         for ended in self.rounds():
             for task in ended:
                 if not self._hold_back(task):
                     self._report(task)
+                    if isinstance(task, Attempt) and self._pilots.note(task):
+                        self._lock_by = self.clock() + max(LOCK_S, self._request.lock_timeout)
             creating = any(isinstance(task, Attempt) and not task.granted for task in self.tasks)
             if not creating and not self._replan():
                 self._release()
@@ -164,28 +171,47 @@ class ApplyRun(Run):
         """Ask the client for a new plan. The question lists Ray's free resources as they are now."""
         self._answer_name = f"{self._request.job}-replan-{self._questions}"
         self._questions += 1
-        self._asked = list(self._refused)
+        self._asked, pilots = list(self._refused), self._pilots.ask()
         refused, failed = _split(self._asked)
         self._replans_left -= bool(refused)
         self._answer_by = self.clock() + REPLAN_S
         outcomes = [task.outcome for task in self._asked if task.outcome]
-        reasons = list(dict.fromkeys(outcome.message for outcome in outcomes))
+        reasons = list(dict.fromkeys([*(outcome.message for outcome in outcomes),
+                                      *map(ready_text, pilots)]))
+        count = len(outcomes) + self._pilots.following
         self.events.emit(
             "replanWanted", f"{'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}: planning again for "
-            f"{len(outcomes)} replica{'' if len(outcomes) == 1 else 's'}",
-            level="warning", refused=[task.outcome for task in refused], failed=[task.outcome for task in failed],
+            f"{count} replica{'' if count == 1 else 's'}",
+            level="warning" if outcomes else "info", refused=[task.outcome for task in refused],
+            failed=[task.outcome for task in failed], pilots=pilots,
             nodes=cluster.nodes_now(), answer=self._answer_name)
 
+    def _awaits_lock(self) -> bool:
+        """Take the lock again for what follows a pilot; returns whether another run has it, and may give it up yet."""
+        lock, was_released = self._context.lock, self._context.lock.released
+        if not self._pilots.ready:
+            return False
+        if lock.take_again():
+            if was_released:
+                self.events.emit("lockAcquired", f"lock of fleet {self._plan.fleet.name} acquired again", level="debug")
+            return False
+        if self.clock() >= self._lock_by:
+            self._pilots.ask()
+            self._pilots.not_planned("another run has the lock")
+        return bool(self._pilots.ready)
+
     def _replan(self) -> bool:
-        """Ask for a new plan if nodes refused replicas, or variants failed: the agent contains no planner. Returns
-        whether there is, or may be, more to create.
+        """Ask for a new plan if nodes refused replicas, variants failed, or a pilot is ready: the agent contains no
+        planner. Returns whether there is, or may be, more to create.
 
         Meanwhile the apply awaits its created replicas, and holds the lock unless all had their workers before one
-        failed. If the client has gone there is no answer, and the plan stays as it is.
+        failed. What follows a pilot is planned under the lock again. If the client has gone there is no answer, and
+        the plan stays as it is.
         """
-        if not self._refused:
+        waits = not self._answer_name and (self.clock() < self._failed_at + TOGETHER_S or self._awaits_lock())
+        if not self._refused and not self._pilots.are_open:
             return False
-        if not self._answer_name and self.clock() < self._failed_at + TOGETHER_S:
+        if waits:
             return True
         if not self._answer_name:
             self._ask_for_plan()
@@ -199,18 +225,21 @@ class ApplyRun(Run):
         self._refused = [task for task in self._refused if task not in refused]
         if answer.request is None:
             self.events.emit("notReplanned", f"the plan stays as it is: {answer.why}", level="warning")
+            self._pilots.not_planned(answer.why)
             for task in refused:
                 self._report(task)
             return bool(self._refused)
         plan = answer.request.plan
-        models = {task.replica.model for task in refused}
+        total, models = len(refused) + self._pilots.following, {task.replica.model for task in refused}
+        models |= self._pilots.planned(models, plan)
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(answer.request)
         kept = self._replaced(refused, accepted)
         self.tasks = [*(task for task in self.tasks if task not in refused or task in kept), *accepted]
         count = len(plan.starts)
-        where = "elsewhere" if not self._instead else "elsewhere or as another variant"
-        self.events.emit("replanned", f"planned again: {count} of {len(refused)} {where}", placed=count)
+        where = " elsewhere" if not self._instead else " elsewhere or as another variant"
+        self.events.emit("replanned", f"planned again: {count} of {total}{where if refused else ''}", placed=count,
+                         waiting=self._pilots.count)
         for task in kept:
             self._report(task)
         return bool(accepted or self._refused)
@@ -261,13 +290,17 @@ class ApplyRun(Run):
             self._last_beat = self.clock()
             done = sum(task.outcome is not None for task in self.tasks) - len(self._refused)
             blocked = sum(row.replicas for row in self._blocked)
-            message = f"{done} of {len(self.tasks)} done" + (f", {blocked} blocked" if blocked else "")
+            later = self._pilots.count
+            message = (f"{done} of {len(self.tasks)} done" + (f", {later} after a pilot" if later else "")
+                       + (f", {blocked} blocked" if blocked else ""))
             self.events.emit("progress", message, done=done, total=len(self.tasks))
 
     def end(self) -> int:
         """Write the summary. A created replica that is not ready yet continues to start."""
         interrupted = self.stop.is_set()
         results = sorted(self.outcomes(self.tasks), key=lambda row: (row.model, row.replica_id or 0))
+        attempts = [task for task in self.tasks if isinstance(task, Attempt)]
+        results += self._pilots.left(attempts, interrupted)
         results += [outcome_of(OnNodes(row.model, ()), "blocked", row.code, row.message, replicas=row.replicas)
                     for row in self._blocked]
         ready = sum(row.outcome == "ready" for row in results)

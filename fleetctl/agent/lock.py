@@ -52,6 +52,21 @@ class HeldLock:
                 self._number, self.released = self._number + 1, False
         return held
 
+    def take_again(self) -> bool:
+        """Take the lock again after its release, as soon as no other job has it; returns whether this job has it.
+
+        Others may have created replicas meanwhile, so this is for a plan that is made afterwards.
+        """
+        if not self.released:
+            return self.hold()
+        entries = _entries(self._fleet)
+        number = max(entries.numbers(), default=-1)
+        other = _holder_at(self._fleet, number)
+        if (other and _is_active(other)) or not entries.write(number + 1, _packed(self._holder)):
+            return False
+        self._number, self.released = number + 1, False
+        return True
+
     def release(self) -> None:
         """Release the lock; the next job may take it immediately."""
         self.released = True

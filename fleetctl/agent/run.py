@@ -51,7 +51,7 @@ def outcome_of(
 
     `places` = those of a replica that is ready. They give its addresses, one for the leader of each group and copy or
     the Standalone member; and how its members got their weights: the sums, with the source of the largest fetch.
-    `replicas` = how many replicas of the model are blocked.
+    `replicas` = how many replicas of the model are blocked, or wait for a pilot.
     """
     addresses = [host_port(place.ip, place.port) for place in places if place.rank == 0 and place.port is not None]
     fetches = [place.weights.fetched for place in places if place.weights and place.weights.fetched]

@@ -73,6 +73,13 @@ class Blocked(NamedTuple):
     message: str
 
 
+class AfterPilot(NamedTuple):
+    """A new replica that waits until a pilot of its spec is ready."""
+
+    model: str
+    variant: Optional[str] = None
+
+
 class NodeType(NamedTuple):
     """A type of node that a fleet needs: the living ones that it `keeps`, and how many new `nodes`, at most `max`."""
 
@@ -115,6 +122,7 @@ class Plan(NamedTuple):
     fleet: PlanFleet
     specs: Mapping[str, Spec] = {}
     actions: Sequence[Action] = ()
+    after_pilot: Sequence[AfterPilot] = ()
     blocked: Sequence[Blocked] = ()
     growth: Sequence[NodeType] = ()
     unmanaged: Sequence[OtherReplica] = ()
@@ -320,8 +328,9 @@ class ReleaseRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result for one replica, or for `replicas` of a model that are blocked: ready, gone, starting, failed,
-    blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on disks of nodes.
+    """The result for one replica, or for `replicas` of a model that are blocked or wait for a pilot: ready, gone,
+    starting, failed, blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on
+    disks of nodes.
 
     `variant` = the one of its model's that it is, if that has any.
     """

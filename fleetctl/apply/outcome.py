@@ -5,6 +5,7 @@ The agent reports facts; only this module judges them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from fleetctl.apply.prepare import used_by
@@ -19,7 +20,9 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.options import options_of, replan_command
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
-NO_LONGER_READY = "NO_LONGER_READY"
+NO_LONGER_READY, AFTER_PILOT = "NO_LONGER_READY", "AFTER_PILOT"
+LATER = ("WAITS_TURN", AFTER_PILOT)
+"""Codes of what a run that does not wait leaves to the next one."""
 
 
 def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, waited: bool = True) -> int:
@@ -35,12 +38,12 @@ def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, wa
 def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
     """Return whether the replica is as wanted, or not needed because the target was reached without it.
 
-    If the run did not wait, a replica that waits for its turn to reload is also fine.
+    If the run did not wait, a replica that waits for its turn to reload, or for a pilot, is also fine.
     """
     if row.outcome == "starting":
         return not waited and row.code is None
     return row.outcome in ("ready", "gone") or (
-        row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code == "WAITS_TURN" and not waited)))
+        row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code in LATER and not waited)))
 
 
 def no_longer_ready(plan: Plan, client: DashboardClient, clock: Callable[[], str]) -> list[ReplicaOutcome]:
@@ -75,11 +78,19 @@ def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
         for blocked in plan.blocked]
 
 
+def outcomes_after_pilot(plan: Plan) -> list[ReplicaOutcome]:
+    """Return what of a plan waits for pilots as outcomes."""
+    waiting = Counter(action.model for action in plan.after_pilot)
+    return [ReplicaOutcome(model=model, outcome="skipped", code=AFTER_PILOT, replicas=count,
+                           message="an apply creates them once their pilot is ready")
+            for model, count in waiting.items()]
+
+
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:
-    """Return the outcome of every replica, blocked ones included; without a summary nothing was submitted."""
+    """Return the outcome of every replica, those never started included; without a summary nothing was submitted."""
     if summary is not None:
         return list(summary.outcomes)
-    return blocked_outcomes(plan) if plan else []
+    return [*outcomes_after_pilot(plan), *blocked_outcomes(plan)] if plan else []
 
 
 def raise_if_refused(summary: RunSummary, plan: Plan | None = None) -> None:

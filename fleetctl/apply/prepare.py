@@ -46,7 +46,7 @@ class Starter:
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
     """Return the metadata of an apply's job: what a list of applies shows without reading logs."""
     metadata = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace, "planId": plan.plan_id,
-                "create": str(len(plan.starts)), **starter.metadata()}
+                "create": str(len(plan.all_starts)), **starter.metadata()}
     if plan.summary.reload:
         metadata["reload"] = str(plan.summary.reload)
     if git := plan.fleet.git:

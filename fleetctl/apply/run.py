@@ -1,7 +1,7 @@
 """One apply on the client's side: submit the agent with the plan, relay its events, return its summary.
 
-When nodes refuse planned replicas, or a variant of a model fails to start, the agent asks for another plan, made from
-its own view of the cluster, without the variants that have failed.
+When nodes refuse planned replicas, a variant of a model fails to start, or a pilot is ready, the agent asks for another
+plan, made from its own view of the cluster, without the variants that have failed.
 
 Closing the client does not stop the apply. The first interrupt stops the job, which starts nothing more and reports;
 the second one detaches from it.
@@ -10,7 +10,7 @@ the second one detaches from it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from fleetctl.apply.prepare import ApplyOptions, ApplyTask, Starter, apply_metad
 from fleetctl.documents.base import Stored
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Amounts, NodeState
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import Action, Plan
 from fleetctl.errors import ApplyError, FleetctlError, InventoryError, WaitTimeout
 from fleetctl.inventory.claims import AgentView, claim_of_amounts
 from fleetctl.inventory.client import DashboardClient
@@ -47,12 +47,13 @@ class SeenNode(Stored):
 class ReplanWanted(Stored):
     """The agent's request for a plan: refused replicas and all nodes. `answer` = the name of the expected document.
 
-    `failed` = replicas of variants that have failed to start.
+    `failed` = replicas of variants that have failed to start; `pilots` = those that are ready, which others follow.
     """
 
     answer: str
     refused: list[ReplicaOutcome] = Field(default_factory=list)
     failed: list[ReplicaOutcome] = Field(default_factory=list)
+    pilots: list[ReplicaOutcome] = Field(default_factory=list)
     nodes: list[SeenNode] = Field(default_factory=list)
 
     def view(self) -> AgentView:
@@ -69,6 +70,12 @@ class ReplanWanted(Stored):
         """Return how many replicas of each model were refused, or have failed."""
         return Counter(row.model for row in (*self.refused, *self.failed))
 
+    def wanted_by_model(self, after_pilot: Mapping[str, int]) -> Counter[str]:
+        """Return how many replicas of each model the plan may create; `after_pilot` = how many wait for a pilot."""
+        refused = self.refused_by_model()
+        models = refused.keys() | {row.model for row in self.pilots}
+        return Counter({model: refused[model] + after_pilot.get(model, 0) for model in models})
+
     def failed_by_model(self) -> Counter[str]:
         """Return how many of these have failed."""
         return Counter(row.model for row in self.failed)
@@ -80,7 +87,7 @@ class ReplanWanted(Stored):
 
 
 Replanner = Callable[[ReplanWanted], Plan]
-"""Makes a new plan for the refused replicas only; raises FleetctlError if it cannot."""
+"""Makes a new plan for the refused replicas, and those that follow a pilot; raises FleetctlError if it cannot."""
 
 
 def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) -> None:
@@ -103,19 +110,24 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
 def limited_to_refused(
     fresh: Plan, former: Plan, refused: Mapping[str, int], failed: Mapping[str, int] = MappingProxyType({})
 ) -> Plan:
-    """Limit the `fresh` plan to as many new replicas of each model as were refused; the rest is blocked.
+    """Limit the `fresh` plan to as many new replicas of each model as were refused or wait for a pilot; the rest is
+    blocked.
 
     Of the `failed` ones among them, for which there is no other variant, the agent says itself why.
 
     The user agreed to the `former` plan, so no more is created than it would have created. The blocked rows are those
     of the refused models: replicas blocked before, and replicas not placed now.
     """
-    remaining, actions = Counter(refused), []
-    for action in fresh.starts:
-        if remaining[action.model] > 0:
-            remaining[action.model] -= 1
-            actions.append(action)
-    placed = Counter(action.model for action in actions)
+    remaining = Counter(refused)
+
+    def within(actions: Iterable[Action]) -> Iterator[Action]:
+        for action in actions:
+            if remaining[action.model] > 0:
+                remaining[action.model] -= 1
+                yield action
+
+    actions, later = list(within(fresh.starts)), list(within(fresh.after_pilot))
+    placed = Counter(action.model for action in (*actions, *later))
     rows = {row.model: row for row in (*former.blocked, *fresh.blocked)}
     before = Counter({row.model: row.replicas for row in former.blocked})
     order = {row.key: number for number, row in enumerate(former.models)}
@@ -125,7 +137,7 @@ def limited_to_refused(
         short = unplaced + before[model] - min(unplaced, failed.get(model, 0))
         if short > 0 and model in rows:
             blocked.append(rows[model].model_copy(update={"replicas": short}))
-    return fresh.model_copy(update={"actions": actions, "blocked": blocked})
+    return fresh.model_copy(update={"actions": actions, "after_pilot": later, "blocked": blocked})
 
 
 Relay = Callable[[Event], None]

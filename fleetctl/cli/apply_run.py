@@ -99,8 +99,11 @@ class ApplyOutput:
         elif self.format == "jsonl" and not (event.type == "version" and self._last_seq >= 0):
             self._write(event.model_copy(update={"seq": max(event.seq, self._last_seq + 1)}))
 
-    def finish(self, summary: RunSummary | None) -> int:
-        """Show the result in the chosen format and return its exit code; `summary` None = nothing was submitted."""
+    def finish(self, summary: RunSummary | None, *, waited: bool = True) -> int:
+        """Show the result in the chosen format and return its exit code; `summary` None = nothing was submitted.
+
+        `waited` = it would have waited for readiness.
+        """
         self._agents = summary
         interrupted = summary is not None and summary.interrupted
         self.goes_on = self.goes_on and not interrupted
@@ -111,7 +114,7 @@ class ApplyOutput:
         if self.goes_on:
             self._before = [row for row in outcomes if row.outcome != "blocked"]
             return PARTIAL
-        code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
+        code = final_exit_code(outcomes, interrupted=interrupted, waited=waited if summary is None else summary.waited)
         # an interrupted run may have left no outcomes to count
         note = summary.message if summary is not None and interrupted and not outcomes else None
         if self.format == "table":
@@ -148,13 +151,13 @@ class ApplyOutput:
 
     def show_dry_run(self) -> int:
         """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""
-        blocked = all_outcomes(self.plan, None)
+        others = all_outcomes(self.plan, None)
         would = [ReplicaOutcome(model=action.model, replica_id=action.replica_id, outcome="skipped", code="DRY_RUN",
                                 nodes=list(dict.fromkeys(member.node for member in action.members)),
                                 message="it would be created")
                  for action in (self.plan.starts if self.plan else ())]
-        code = final_exit_code(blocked, interrupted=False)
-        self._write_last(NOTHING_DONE, code, [*would, *blocked])
+        code = final_exit_code(others, interrupted=False, waited=False)
+        self._write_last(NOTHING_DONE, code, [*would, *others])
         return code
 
     def detach(self, note: str) -> int:
@@ -228,7 +231,7 @@ def show_proposal(
     The question is empty with `yes`, and if there is nothing to create. Raises PolicyRefused.
     """
     plan = proposal.task.plan
-    asks = bool(plan.actions or plan.new_nodes) and not yes and not proposal.agreed
+    asks = bool(plan.actions or plan.after_pilot or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format == "table" or asks):
         # in the formats for programs the plan is not part of the result: it is shown only to a person who is asked
         shown_on = console.result_console() if output_format == "table" else console.message_console()
@@ -242,8 +245,10 @@ def show_proposal(
     if proposal.task.single_use:
         say("plan", origin_of(plan, Live(proposal.task.client, invocation.now).now()))
     steps = list[str]()
-    if plan.summary.create or not (plan.actions or plan.new_nodes):
+    if plan.summary.create or not (plan.actions or plan.after_pilot or plan.new_nodes):
         steps.append(f"create {count_of(plan.summary.create, 'replica')}")
+    if later := plan.summary.after_pilot:
+        steps.append(f"{'' if plan.summary.create else 'create '}{later} more once a pilot is ready")
     if plan.summary.reload:
         steps.append(f"reload the weights of {count_of(plan.summary.reload, 'replica')} in place")
     if plan.summary.prefetch:
@@ -285,7 +290,7 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     if options.wait and not isinstance(output, CollectedOutput):
         output.no_longer_ready = lambda: no_longer_ready(task.plan, task.client, now_text)
     if not (task.has_work if options.wait else task.creates):
-        return output.finish(None)
+        return output.finish(None, waited=options.wait)
     job = new_job_id("apply")
     say("job", f"{job}; it continues if this command is closed")
     say("hint", f"`fleetctl apply --attach {job}` follows it again")

@@ -65,7 +65,7 @@ class CountsThen(Stored):
     """The counts of one model in a plan."""
 
     wanted: int
-    create: int
+    create: int = Field(description="those that follow a pilot included")
     blocked: int
     hold: int = Field(0, description="live replicas beyond the target, kept")
     drift: int = Field(0, description="live replicas that differ from the file")

@@ -481,6 +481,22 @@ class Cooldown(Authored):
     max: Seconds = Field(3600, description="the longest cooldown")
 
 
+class Pilot(Authored):
+    """How many replicas of a spec that never ran start first, before the others; docs/pilot.md."""
+
+    replicas: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="how many start first; the others follow once one of them is ready")
+    over: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        3, description="up to this many new replicas of a spec start at once, without a pilot; at least `replicas`")
+
+    @model_validator(mode="after")
+    def _is_fewer(self) -> Pilot:
+        if self.replicas > self.over:
+            raise refusal("pilot_of_all", "{found} would be a pilot of all of them",
+                          f"replicas: {self.replicas} with over: {self.over}", "over to be at least replicas")
+        return self
+
+
 class Policy(Authored):
     """Limits of one plan, and house rules. plan and apply exit with 4 if a limit is broken."""
 
@@ -501,6 +517,9 @@ class Policy(Authored):
                                           "over it are blocked with QUOTA, and nothing is removed")
     cooldown: Cooldown = Field(
         default_factory=Cooldown, description="when a spec or node that keeps failing is left alone for a while")
+    pilot: Pilot | None = Field(
+        None, description="of a spec that never ran, a few replicas start first, and the others once one of these is "
+                          "ready; absent = all start at once")
     schemas: Annotated[list[FileName], Field(max_length=MAX_SCHEMAS)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
                                           "that the rendered fleet must match")

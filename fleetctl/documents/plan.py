@@ -63,6 +63,8 @@ class Summary(Stored):
     create: int = 0
     promote: int = Field(0, exclude_if=is_zero, description="of those to create: WARM now, on their nodes")
     prefetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch weights to keep them on disk")
+    after_pilot: int = Field(0, exclude_if=is_zero, description="beside those to create: they have room, and are "
+                                                                "created once a pilot of their spec is ready")
     hold: int = Field(0, description="live replicas beyond the target, kept")
     blocked: int = 0
     unmanaged: int = 0
@@ -98,6 +100,8 @@ class Certificate(Stored):
     repacked_bound: int | None = Field(
         None, description="the bound if running replicas could be moved, if higher; null = it is not, or unknown")
     on_new_nodes: int = Field(0, description="of those not placed: would run on nodes that may be added")
+    after_pilot: int = Field(0, exclude_if=is_zero, description="of those placed: no action creates them yet; they "
+                                                                "follow once a pilot of their spec is ready")
 
 
 class VariantRow(Stored):
@@ -106,6 +110,7 @@ class VariantRow(Stored):
     name: str
     live: int = Field(description="live replicas of it, outdated ones included")
     create: int = 0
+    after_pilot: int = Field(0, exclude_if=is_zero, description="to create once a pilot of it is ready")
     least: int = Field(0, alias="min", exclude_if=is_zero, description="its own minimum")
     most: int | None = Field(None, alias="max", exclude_if=is_absent, description="its own limit on new replicas")
 
@@ -124,6 +129,9 @@ class ModelRow(Stored):
     outdated: int = Field(
         0, description="of the live ones: started with a different spec; others may run an unknown spec")
     create: int
+    after_pilot: int = Field(
+        0, exclude_if=is_zero, description="beside `create`: they have room, and are created once a pilot of their "
+                                           "spec is ready; docs/pilot.md")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
     blocked: int
     surplus: int
@@ -459,6 +467,9 @@ class Plan(Versioned):
     actions: list[Action] = Field(
         default_factory=list, description="new replicas in order of creation, reloads (one per model at a time), and "
                                           "prefetches")
+    after_pilot: list[Action] = Field(
+        default_factory=list, exclude_if=is_zero, description="new replicas that follow once a pilot of their spec is "
+                                                              "ready, where they would run now; planned again then")
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
@@ -484,6 +495,11 @@ class Plan(Versioned):
     def starts(self) -> list[Action]:
         """The actions that start a replica."""
         return [action for action in self.actions if action.op in ("create", "promote")]
+
+    @property
+    def all_starts(self) -> list[Action]:
+        """The same, and those that follow a pilot."""
+        return [*self.starts, *self.after_pilot]
 
     @property
     def reloads(self) -> list[Action]:

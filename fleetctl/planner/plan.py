@@ -99,6 +99,8 @@ class _Draft:
     tries: Tries = field(default_factory=Tries)
     placed: Sequence[tuple[Placed, int]] = ()
     """New replicas in order of creation, each with its id."""
+    later: int = 0
+    """How many of these, the last ones, wait for a pilot."""
     bound: int = 0
     """The bound on new replicas."""
     certificate: Certificate = field(init=False)
@@ -121,6 +123,16 @@ class _Draft:
     def created_of_each(self) -> Counter[Option]:
         """The same of each variant."""
         return Counter(replica.demand.option for replica, _ in self.placed)
+
+    @property
+    def starts(self) -> Sequence[tuple[Placed, int]]:
+        """Those of the new replicas that start now."""
+        return self.placed[:len(self.placed) - self.later]
+
+    @property
+    def after_pilot(self) -> Counter[Option]:
+        """How many of each variant wait for a pilot."""
+        return Counter(replica.demand.option for replica, _ in self.placed[len(self.placed) - self.later:])
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -180,6 +192,10 @@ def _place(draft: _Draft) -> None:
         from fleetctl.planner.promote import promoted  # most fleets have no WARM replicas
 
         with_ids = promoted(placed, draft.fleet.models, states, placer.ledger, start)
+    if pilot := draft.fleet.policy.pilot:
+        from fleetctl.planner.pilot import pilots_first  # for fleets with pilots
+
+        with_ids, draft.later = pilots_first(with_ids, pilot, draft.fleet.models, draft.state.models, draft.inventory)
     counts = Counter(replica.demand.place for replica, replica_id in with_ids if replica_id is None)
     ids = {place: iter(states[place].new_ids(count)) for place, count in counts.items()}
     draft.placed = [(replica, next(ids[replica.demand.place]) if replica_id is None else replica_id)
@@ -231,6 +247,8 @@ def _explain(draft: _Draft) -> None:
     method = packed.packing.method or ("the quotas allow no more" if limited else waiting)
     wanted = len(placed) + sum(row.replicas for row in draft.blocked)
     draft.certificate = certify(wanted, len(placed), draft.bound, method, repacked)
+    if draft.later:
+        draft.certificate = draft.certificate.model_copy(update={"after_pilot": draft.later})
     if any(row.would_fit for row in draft.blocked):
         def created_with(nodes: Sequence[Node]) -> Counter[int]:
             grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
@@ -282,7 +300,8 @@ def _rows(
 ) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
-    reloaded = Counter(reload["model"] for reload in reloads)
+    reloaded, later = Counter(reload["model"] for reload in reloads), draft.after_pilot
+    after_pilot = Counter(place for place, _ in later.elements())
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
     blocked, of_each = {row.model: row for row in draft.blocked}, draft.created_of_each
@@ -294,11 +313,12 @@ def _rows(
         names = [f"{one.variant}: " if len(model.variants) > 1 else "" for one in model.alternatives]
         return "; ".join(f"{name}{text}" for name, text in zip(names, texts, strict=True) if text)
 
-    return [model_row(model, draft.state.models[model.key], create=created[place], reload=reloaded[model.key],
+    return [model_row(model, draft.state.models[model.key], create=created[place] - after_pilot[place],
+                      after_pilot=after_pilot[place], reload=reloaded[model.key],
                       in_place=in_place.get(model.key, ""), ready_in=ready_in.get(model.key, ""),
                       blocked=blocked.get(model.key), left_out=draft.options.left_out(model.key, model.labels),
                       avoided=kept_off(model, place) if place in taken else "",
-                      variants=variant_rows(model, draft.state.models[model.key], place, of_each)
+                      variants=variant_rows(model, draft.state.models[model.key], place, of_each, later)
                       if model.variants else ())
             for place, model in enumerate(draft.fleet.models)]
 
@@ -329,6 +349,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         from fleetctl.planner.time_to_ready import add_times  # only what starts takes time
 
         ready_in = add_times(starts, fleet.models, inventory)
+    starts, later = starts[:len(draft.starts)], starts[len(draft.starts):]
     actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
     rows = _rows(draft, reloads, in_place, ready_in)
     rows = floor.shown_in(rows) if floor else rows
@@ -337,11 +358,11 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
                        {reload["reload"]["actorId"] for reload in reloads}) if running else []
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    acted_on = {(action["model"], action["specHash"]) for action in actions}
+    acted_on = {(action["model"], action["specHash"]) for action in (*actions, *later)}
     waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
-        created=Counter(action["model"] for action in starts) + waiting, waiting=waiting.total(),
-        new_gpus=sum(member["gpus"] for action in starts for member in action["members"])
+        created=Counter(action["model"] for action in (*starts, *later)) + waiting, waiting=waiting.total(),
+        new_gpus=sum(member["gpus"] for action in (*starts, *later) for member in action["members"])
         + sum(replica.gpus for replica in draft.waiting), live=running),
         force=options.force)
     plan = Plan(
@@ -358,7 +379,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         certificate=draft.certificate, models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
                for one in fleet.models for model in one.alternatives if (model.key, model.spec_hash) in acted_on},
-        actions=ACTIONS.validate_python(actions),
+        actions=ACTIONS.validate_python(actions), after_pilot=ACTIONS.validate_python(later) if later else [],
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
@@ -371,7 +392,8 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
             force=options.force, ignore_cooldown=options.ignore_cooldown),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted({action["model"] for action in starts})},
-        exit_code=detailed_exit_code(actions=len(actions), blocked=len(draft.blocked), refused=len(refusing(policy))))
+        exit_code=detailed_exit_code(
+            actions=len(actions) + len(later), blocked=len(draft.blocked), refused=len(refusing(policy))))
     others = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     canonical = canonical_json if reloads else canonical_json_of_sorted  # a request may have fractions in lists
     return plan.model_copy(update={"plan_id": plan_id(others, {"actions": canonical(actions)})})
@@ -388,7 +410,7 @@ def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWa
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
-        create=len(draft.placed), hold=sum(hold.surplus for hold in holds),
+        create=len(draft.starts), after_pilot=draft.later, hold=sum(hold.surplus for hold in holds),
         blocked=sum(row.replicas for row in draft.blocked), unmanaged=len(draft.state.unmanaged),
         drift=len(drift), lost=len(draft.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
@@ -440,6 +462,7 @@ def expect(
 def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
     reload: int = 0, in_place: str = "", ready_in: str = "", avoided: str = "", variants: Sequence[VariantRow] = (),
+    after_pilot: int = 0,
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads.
 
@@ -451,7 +474,8 @@ def model_row(
         not_ready=sum(replica.not_ready_since is not None for replica in state.live),
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
-        outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
+        outdated=state.outdated(model), create=create, after_pilot=after_pilot, reload=reload,
+        blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
         startup_bytes=model.loaded_bytes, longest_start=model.longest_start_s, reason="-",
         labels=dict(model.labels), source=model.source, variants=list(variants),
@@ -471,20 +495,33 @@ def _reason(
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
     obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
     if updates:
-        yield _update_reason(row, model, state) if row.create or not blocked else ""
+        yield _update_reason(row, model, state) if row.create or row.after_pilot or not blocked else ""
         yield obstacle
         yield ", ".join(notes)
     elif left_out or row.surplus or not row.wanted:
         held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
         yield left_out or held or "no target (replicas: 0)"
         yield ", ".join(notes)
-    elif row.create or blocked:
-        yield f"create {row.create}: {live}" if row.create else ""
+    elif row.create or row.after_pilot or blocked:
+        create = row.create or row.after_pilot
+        yield f"create {_number(row)}: {live}" if create else ""
         yield obstacle
-        yield live if notes and not row.create else ""
+        yield live if notes and not create else ""
     else:
         changes = row.starting or row.not_ready or row.restarted or row.outdated
         yield live if changes else f"nothing to do: {live}"
+
+
+def _number(row: ModelRow) -> str:
+    """Return how many replicas are created: `2`, or `1 first as a pilot, 39 once it is ready`."""
+    if not row.after_pilot:
+        return str(row.create)
+    if not row.create:
+        return f"{row.after_pilot} once a pilot is ready"
+    if row.variants:  # some may be of a variant that ran
+        return f"{row.create} first, {row.after_pilot} once a pilot of their variant is ready"
+    pilots, one = ("a pilot", "it") if row.create == 1 else ("pilots", "one of them")
+    return f"{row.create} first as {pilots}, {row.after_pilot} once {one} is ready"
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
@@ -530,8 +567,9 @@ def _worst(replicas: Sequence[Replica]) -> str:
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
     """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
     progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
-    if row.create:
-        return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
+    if row.create or row.after_pilot:
+        beside = f"{',' if row.after_pilot else ''} beside {row.outdated} outdated"
+        return f"create {_number(row)}{beside}, which stay until they are evicted: {progress}"
     kept = kept_for_minimum(model, state) if model.variants else {}
     left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
     if beyond and not left:

@@ -52,9 +52,9 @@ def demands_of_each(
 ) -> list[Demand]:
     """Return one demand for each variant of a model that is `below` its target, and misses `missing` in all.
 
-    `lacking` = what each variant lacks to its own minimum, `first` = how many it gets before the others if not as many, `room` = how
-    many new ones its maximum allows. A variant gets replicas beyond its own minimum only as far as the target asks for
-    them: what another variant lacks to its minimum is no reason for more of this one.
+    `lacking` = what each variant lacks to its own minimum, `first` = how many it gets first if not as many, `room` =
+    how many new ones its maximum allows. A variant gets replicas beyond its own minimum only as far as the target asks
+    for them: what another variant lacks to its minimum is no reason for more of this one.
     """
     found, first = list[Demand](), lacking if first is None else first
     for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
@@ -183,15 +183,18 @@ def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replic
     return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
 
 
-def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option]
-                 ) -> list[VariantRow]:
-    """Return the row of each variant of a model."""
-    return [VariantRow(name=one.variant, live=live, create=created[place, number], least=one.least, most=one.most)
+def variant_rows(model: ResolvedModel, state: ModelState, place: int, created: Counter[Option],
+                 after_pilot: Counter[Option]) -> list[VariantRow]:
+    """Return the row of each variant of a model. `after_pilot` = the new ones that wait."""
+    return [VariantRow(name=one.variant, live=live, create=created[place, number] - after_pilot[place, number],
+                       after_pilot=after_pilot[place, number], least=one.least, most=one.most)
             for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))]
 
 
 def variants_text(rows: Sequence[VariantRow]) -> str:
     """Return what runs and what is created as which variant: `h100: 2 live, +1; a100: +2`."""
     parts = [(row.name, ", ".join(filter(None, (f"{row.live} live" if row.live else "",
-                                                f"+{row.create}" if row.create else "")))) for row in rows]
+                                                f"+{row.create}" if row.create else "",
+                                                f"+{row.after_pilot} later" if row.after_pilot else ""))))
+             for row in rows]
     return "; ".join(f"{name}: {text}" for name, text in parts if text)

@@ -62,6 +62,7 @@ class LiveProgress(PlainProgress):
             self._states[action.id] = ("waiting", nodes)
         self._ready_in = {action.id: action.ready_in for action in plan.starts if action.ready_in} if plan else {}
         self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0
+        self._later = len(plan.after_pilot) if plan else 0
         self._note = ""
         self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
@@ -85,8 +86,10 @@ class LiveProgress(PlainProgress):
             self._note = ""
         elif event.type in ("lockWaiting", "weightsFetched"):
             self._note = f"; {event.message}"
-        elif event.type in ("roomAwaited", "replanWanted", "replanned", "notReplanned", "nodesRequested",
-                            "nodesNotRequested", "autoscalerSilent"):
+        if event.type == "replanned" and isinstance(count := extra.get("waiting"), int):
+            self._later = count
+        if event.type in ("roomAwaited", "replanWanted", "replanned", "notReplanned", "nodesRequested",
+                          "nodesNotRequested", "autoscalerSilent"):
             self.say("note", event.message)
 
     def _render(self) -> RenderableType:
@@ -103,7 +106,8 @@ class LiveProgress(PlainProgress):
                 Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed, *left)
         done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
         blocked = f", {self._blocked} blocked" if self._blocked else ""
-        line = f" {done} of {len(self._states)} done{blocked}{visible(self._note)}"
+        later = f", {self._later} after a pilot" if self._later else ""
+        line = f" {done} of {len(self._states)} done{later}{blocked}{visible(self._note)}"
         self._spinner.update(text=Text(line))
         return Group(table, self._spinner)
 

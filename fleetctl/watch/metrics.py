@@ -87,7 +87,8 @@ def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metr
     fleet = plan.fleet.name
     counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - row.not_ready,
                         "not_ready": row.not_ready, "starting": row.starting - row.restarting,
-                        "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
+                        "restarting": row.restarting, "outdated": row.outdated,
+                        "missing": row.create + row.after_pilot + row.blocked}
               for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, by_state in counts.items()

@@ -91,9 +91,11 @@ def _state(watcher: Watcher) -> tuple[str, int]:
         return f"A person must apply {revision}.", REFUSED
     if plan is None:
         return f"Not planned yet: {revision}.", PARTIAL
-    if "revision" in conditions or plan.summary.blocked or plan.summary.create:
-        return f"In force: {revision}. {plan.summary.create} to create, {plan.summary.blocked} blocked.", PARTIAL
-    late = plan.summary.not_ready
+    counts = plan.summary
+    if "revision" in conditions or counts.blocked or counts.create or counts.after_pilot:
+        later = f"{counts.after_pilot} after a pilot, " if counts.after_pilot else ""
+        return f"In force: {revision}. {counts.create} to create, {later}{counts.blocked} blocked.", PARTIAL
+    late = counts.not_ready
     return (f"Everything in {revision} is live or starting{f'; {late} no longer ready' if late else ''}.",
             PARTIAL if late else 0)
 

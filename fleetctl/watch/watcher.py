@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fleetctl.apply.history import read_history
-from fleetctl.apply.outcome import final_exit_code, raise_if_refused
+from fleetctl.apply.outcome import AFTER_PILOT, final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
 from fleetctl.documents.base import age_text, as_datetime, span_text
@@ -383,7 +383,9 @@ def _result(
 
     `ready_in` = how many seconds a start will take, by its id: `org/m 2 starting (ready in about 4m10s)`.
     """
-    counts = Counter((row.model, row.outcome) for row in acted)
+    counts = Counter[tuple[str, str]]()
+    for row in acted:
+        counts[row.model, "after a pilot" if row.code == AFTER_PILOT else row.outcome] += row.replicas
     more: dict[tuple[str, str], str] = {
         (row.model, "failed"): f" ({why(row)})" for row in acted if row.outcome == "failed"}
     expected = grouped((row.model, seconds) for row in acted if row.outcome == "starting"

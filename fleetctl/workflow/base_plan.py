@@ -60,9 +60,9 @@ def _counts(plan: Plan | None) -> dict[str, CountsThen]:
     if plan is None:
         return {}
     drift = Counter(drifting.model for drifting in plan.drift)
-    return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
-                                drift=drift[row.key], fetch=row.fetch,
-                                variants={one.name: one.create for one in row.variants if one.create})
+    return {row.key: CountsThen(wanted=row.wanted, create=row.create + row.after_pilot, blocked=row.blocked,
+                                hold=row.surplus, drift=drift[row.key], fetch=row.fetch, variants={
+                                    one.name: count for one in row.variants if (count := one.create + one.after_pilot)})
             for row in plan.models}
 
 
@@ -84,9 +84,9 @@ def _moves(base: Plan, head: Plan) -> dict[str, tuple[Counter[str], Counter[str]
     variant, since it may have another name now.
     """
     concerned = {row.key for plan in (base, head) for row in plan.models if row.variants}
-    names = {(one.model, one.spec_hash): one.variant or "" for one in head.starts}
-    after = grouped((one.model, one.variant or "") for one in head.starts if one.model in concerned)
-    before = grouped((one.model, names.get((one.model, one.spec_hash), one.variant or "")) for one in base.starts
+    names = {(one.model, one.spec_hash): one.variant or "" for one in head.all_starts}
+    after = grouped((one.model, one.variant or "") for one in head.all_starts if one.model in concerned)
+    before = grouped((one.model, names.get((one.model, one.spec_hash), one.variant or "")) for one in base.all_starts
                      if one.model in concerned)
     counts = {key: (Counter(after.get(key, ())), Counter(before.get(key, ()))) for key in concerned}
     return {key: (now - was, was - now) for key, (now, was) in counts.items()}
@@ -114,7 +114,7 @@ def _effects(
 
 def _added(row: ModelRow, now: CountsThen) -> str:
     each = f" ({_of_each(now.variants)})" if now.variants else ""
-    parts = [f"{row.create} to create{each}" if row.create else "", f"{row.blocked} blocked" if row.blocked else "",
+    parts = [f"{now.create} to create{each}" if now.create else "", f"{row.blocked} blocked" if row.blocked else "",
              f"{row.live} live already" if row.live else "",
              f"{count_of(now.fetch, 'node')} to fetch weights" if now.fetch else ""]
     counts = ", ".join(part for part in parts if part) or (row.reason if row.wanted else "no target")

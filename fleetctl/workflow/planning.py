@@ -219,7 +219,9 @@ def _plan_of_base(invocation: Invocation, base: Side, planned: PlannedFleet) -> 
     excludes = sorted(model.key for model in base.fleet.models if left_out(model.key, model.labels) is not None)
     options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
     with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
-        made = make_plan(base.fleet, planned.inventory, options, planned.facts)
+        # without its pilots: all that they would let start is what the base creates
+        fleet = replace(base.fleet, policy=base.fleet.policy.model_copy(update={"pilot": None}))
+        made = make_plan(fleet, planned.inventory, options, planned.facts)
     if base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
         # this inventory does not count the base's replicas, which run in another namespace, so the base creates none
         rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]

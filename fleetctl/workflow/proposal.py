@@ -1,11 +1,12 @@
 """The plan of an apply: made now or saved, checked against the cluster and the fleet's policy.
 
-A plan made now is made again during the apply, only for the replicas that nodes refuse.
+A plan made now is made again during the apply, only for the replicas that nodes refuse, and those that follow a pilot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,21 +115,24 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
 
 
 class FleetReplanner:
-    """Makes the plan of one apply again, each time for the replicas that nodes have refused, or that have failed."""
+    """Makes the plan of one apply again, each time for the replicas that nodes have refused, that have failed, or that
+    follow a pilot.
+    """
 
     def __init__(self, invocation: Invocation, planned: PlannedFleet, where: Where) -> None:
         self._invocation = replace(invocation, working=nullcontext)  # the apply has its own display
         self._planned = planned
         self._where = where
         self._blocked = {row.model: row for row in planned.plan.blocked}
+        self._after_pilot: Mapping[str, int] = Counter(action.model for action in planned.plan.after_pilot)
         self._held_back = planned.options.held_back
 
     def __call__(self, wanted: ReplanWanted) -> Plan:
-        """Return the plan for the refused replicas, with the agent's view of the cluster; raises FleetctlError.
+        """Return the plan for these replicas, with the agent's view of the cluster; raises FleetctlError.
 
         A variant that has failed gets no more replicas in this apply, however often that was.
         """
-        refused, planned = wanted.refused_by_model(), self._planned
+        refused, planned = wanted.wanted_by_model(self._after_pilot), self._planned
         ignore = planned.options.ignore_cooldown and not wanted.lacks_image  # else that node would be chosen again
         self._held_back |= wanted.failed_variants
         options = replace(planned.options, targets=tuple(sorted(refused)), ignore_cooldown=ignore,
@@ -141,4 +145,6 @@ class FleetReplanner:
         limited = limited_to_refused(made.plan, former, refused, wanted.failed_by_model())
         self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}
         self._blocked |= {row.model: row for row in limited.blocked}
+        later = Counter(action.model for action in limited.after_pilot)
+        self._after_pilot = {**self._after_pilot, **{model: later[model] for model in refused}}
         return limited

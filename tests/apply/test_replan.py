@@ -119,3 +119,27 @@ def test_a_model_without_refused_replicas_is_left_out() -> None:
     limited = limited_to_refused(plan, plan, {"org/gang": 1})
     assert [action.model for action in limited.actions] == ["org/gang"]
     assert blocked(limited) == {}
+
+
+def waiting(plan: Plan, count: int) -> Plan:
+    """The plan with its last `count` actions waiting for a pilot."""
+    return plan.model_copy(update={"actions": plan.actions[:-count], "after_pilot": plan.actions[-count:]})
+
+
+def test_a_ready_pilot_asks_for_all_that_waits_for_it() -> None:
+    pilot = {"model": "org/one:1", "replicaId": 0, "outcome": "ready"}
+    wanted = ReplanWanted.model_validate({"answer": "x", "pilots": [pilot]})
+    assert wanted.wanted_by_model({"org/one:1": 39, "other": 5}) == {"org/one:1": 39}
+    refused = ReplanWanted.model_validate({**WANTED, "pilots": [pilot]})
+    assert refused.wanted_by_model({"org/one:1": 39}) == {"org/one:1": 40}
+
+
+def test_what_still_waits_in_the_new_plan_is_not_blocked_and_counts_within_the_limit() -> None:
+    fresh = small_plan("a", "b")
+    assert [action.id for action in fresh.actions] == ["org/gang/0", "org/one:1/0", "org/one:1/1"]
+    limited = limited_to_refused(waiting(fresh, 1), fresh, {"org/one:1": 2})
+    assert [[one.id for one in limited.actions], [one.id for one in limited.after_pilot]] == [
+        ["org/one:1/0"], ["org/one:1/1"]]
+    assert blocked(limited) == {"org/one:1": 1}, "as before"
+    fewer = limited_to_refused(waiting(fresh, 1), fresh, {"org/one:1": 1})
+    assert [[one.id for one in fewer.actions], fewer.after_pilot] == [["org/one:1/0"], []]

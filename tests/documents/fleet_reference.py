@@ -20,7 +20,7 @@ TITLES = {
     "GrowType": "spec.cluster.grow[]", "GrowNode": "spec.cluster.grow[].node",
     "ModelDefaults": "spec.defaults",
     "History": "spec.history", "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
-    "Cooldown": "spec.policy.cooldown",
+    "Cooldown": "spec.policy.cooldown", "Pilot": "spec.policy.pilot",
     "Reserve": "spec.nodes[].reserve", "Resident": "spec.nodes[].residents[]",
     "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Variant": "spec.models[].variants[]",

@@ -37,6 +37,7 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     models = {model.key: model for model in fleet.models}
     live = _specs_of_ours(inventory, fleet.name, adopt)
     _check_document(plan, models)
+    plan = with_all_started(plan)
     _check_counts(plan, fleet, live)
     _check_ids(plan, inventory, fleet.name, adopt)
     taken_slots: dict[tuple[str, str], set[int]] = {}
@@ -57,6 +58,15 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
             assert not of_gang.intersection(cards), f"{action.id}: two ranks on one card of {member.node}"
             of_gang.update(cards)
     _check_explained(plan, models, nodes, crowds)
+
+
+def with_all_started(plan: Plan) -> Plan:
+    """The plan as if nothing waited for a pilot: all other rules hold for it."""
+    rows = [row.model_copy(update={"create": row.create + row.after_pilot, "variants": [
+        one.model_copy(update={"create": one.create + one.after_pilot}) for one in row.variants]})
+        for row in plan.models]
+    summary = plan.summary.model_copy(update={"create": plan.summary.create + plan.summary.after_pilot})
+    return plan.model_copy(update={"actions": [*plan.actions, *plan.after_pilot], "models": rows, "summary": summary})
 
 
 def variant_of(model: ResolvedModel, name: str | None) -> ResolvedModel:
@@ -117,12 +127,16 @@ def _check_document(plan: Plan, models: dict[str, ResolvedModel]) -> None:
     document = plan.model_dump(mode="json", by_alias=True)
     assert plan.plan_id == sha256_hex(canonical_json({key: document[key] for key in document if key != "planId"}))
     assert Plan.model_validate_json(plan.model_dump_json(by_alias=True)) == plan
-    assert set(plan.specs) == {action.spec_hash for action in plan.actions}
+    assert set(plan.specs) == {action.spec_hash for action in (*plan.actions, *plan.after_pilot)}
     assert set(plan.observed) == {action.model for action in plan.actions}
     assert [row.key for row in plan.models] == list(models)
     assert all(row.reason for row in plan.models)
     certificate = plan.certificate
-    assert certificate.placed == len(plan.actions) <= certificate.upper_bound <= certificate.wanted
+    assert certificate.placed == len(plan.actions) + len(plan.after_pilot)
+    assert certificate.placed <= certificate.upper_bound <= certificate.wanted
+    assert len(plan.after_pilot) == certificate.after_pilot == plan.summary.after_pilot
+    waiting = Counter(action.model for action in plan.after_pilot)
+    assert waiting == Counter({row.key: row.after_pilot for row in plan.models if row.after_pilot})
     assert (certificate.status == "optimal") == (certificate.placed == certificate.upper_bound)
 
 

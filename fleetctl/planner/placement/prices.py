@@ -102,7 +102,7 @@ def added_beyond(before: Plan | None, plan: Plan, fleet: ResolvedFleet, inventor
     if before is None:
         return added
     nodes = {node.id: node for node in inventory.nodes}
-    members = [member for action in before.starts for member in action.members]
+    members = [member for action in before.all_starts for member in action.members]
     used = {one: LedgerNode.of(nodes[one], policy_of(nodes[one], fleet.policies))
             for one in {member.node_id for member in members}}
     without, _ = _sum((used[member.node_id], Claim(member.gpus, member.vram, member.cpus)) for member in members)

@@ -197,10 +197,10 @@ def planned_alone(plan: Plan) -> PlacementMap:
 
     For a saved plan, which contains neither the running replicas nor the number of cards of a node.
     """
-    by_node = grouped((member.node_id, (action, member)) for action in plan.starts for member in action.members)
+    by_node = grouped((member.node_id, (action, member)) for action in plan.all_starts for member in action.members)
     nodes = [_planned_node(node_id, planned) for node_id, planned in by_node.items()]
-    new = Counter(action.model for action in plan.starts)
-    of_each = grouped((action.model, action.variant) for action in plan.starts if action.variant)
+    new = Counter(action.model for action in plan.all_starts)
+    of_each = grouped((action.model, action.variant) for action in plan.all_starts if action.variant)
     legend = [LegendEntry(model=model, new=count, variants=[
         LegendVariant(name=name, new=number) for name, number in Counter(of_each.get(model, ())).items()])
         for model, count in new.most_common()]

@@ -93,6 +93,8 @@ OUTCOME = {
     "NEVER_CONSTRUCTED": "an actor that Ray lists as ALIVE but whose constructor never returned",
     "CARDS_UNCHECKED": "a replica that is ready, but whose cards were not checked before it started",
     "OTHER_VARIANT": "a replica that is ready in the place of one of another variant, which failed in the same apply",
+    "AFTER_PILOT": "replicas that the next apply creates, once a pilot of their spec is ready",
+    "PILOT_FAILED": "replicas that were not created, because their pilot failed",
     "NOT_ANSWERING": "a replica that is ready, but whose process does not respond",
     "RELOADED": "a replica that is ready and has reloaded its weights in place",
     "RELOAD_ENDED": "a replica whose engine ended during the request to reload its weights; Ray restarts it",

@@ -63,7 +63,8 @@ LABELS = (
 """The counts of `Plan.summary` and their labels after the number."""
 ALWAYS_SHOWN = ("wanted", "live", "create", "blocked")
 """The counts that are shown even if they are zero."""
-LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"), ("not_ready", "no longer ready"))
+LEVEL_LABELS = (("promote", "from WARM"), ("after_pilot", "after a pilot"), ("prefetch", "nodes to fetch weights"),
+                ("not_ready", "no longer ready"))
 """The counts that most fleets never have."""
 
 
@@ -113,7 +114,8 @@ def totals_line(plan: Plan) -> str:
     """Return the last line: the counts behind the exit code, replicas that are not as wanted, and the promise."""
     summary = plan.summary
     warm = f" ({summary.promote} from WARM)" if summary.promote else ""
-    counts = [f"{summary.create} to create{warm}", *([f"{summary.reload} to reload"] if summary.reload else []),
+    later = f", {summary.after_pilot} after a pilot" if summary.after_pilot else ""
+    counts = [f"{summary.create} to create{warm}{later}", *([f"{summary.reload} to reload"] if summary.reload else []),
               f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"weights onto {count_of(summary.prefetch, 'node')}"] if summary.prefetch else []
     counts += [f"{count} {word}" for word, count in (
@@ -154,7 +156,7 @@ def certificate_sentence(certificate: Certificate) -> str:
         return ""
     if certificate.placed == count:
         which = {1: "the", 2: "both"}.get(count, f"all {count}")
-        return f"Places {which} missing replica{'' if one else 's'}."
+        return f"Places {which} missing replica{'' if one else 's'}{_after_pilot(certificate)}."
     proven = certificate.status == "optimal"
     if one:
         start = f"The missing replica {'cannot be placed' if proven else 'was not placed'}"
@@ -169,11 +171,20 @@ def certificate_sentence(certificate: Certificate) -> str:
     else:
         proof = "proven best" if proven else f"at most {certificate.upper_bound} possible"
         sentence = f"Places {certificate.placed or 'none'} of the {count} missing replicas, {proof}"
+        sentence += _after_pilot(certificate)
     if moved := certificate.repacked_bound:
         sentence += f"; at most {moved} if running replicas could be moved"
     if later := certificate.on_new_nodes:
         sentence += f"; {later} {'' if none_fit else 'more '}would run on new nodes"
     return f"{sentence}."
+
+
+def _after_pilot(certificate: Certificate) -> str:
+    """Return the end of a sentence: how many of the placed replicas wait for a pilot; "" if none does."""
+    if not certificate.after_pilot:
+        return ""
+    which = "all" if certificate.after_pilot == certificate.placed else str(certificate.after_pilot)
+    return f", {which} of them once a pilot is ready"
 
 
 def _compared(change: PlanChange) -> str:
@@ -231,6 +242,9 @@ def _notices(plan: Plan, sources: Mapping[str, Position | None]) -> Iterator[Fin
     for row in plan.models:
         if row.create:
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
+        if row.after_pilot:
+            yield Finding("notice", "AFTER_PILOT", row.key, f"{count_of(row.after_pilot, 'replica')} to create once a "
+                          "pilot is ready", row.source)
     for row in plan.models:
         if row.fetch:
             yield Finding("notice", "PREFETCH", row.key, f"{count_of(row.fetch, 'node')} to fetch its weights",
@@ -270,7 +284,7 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
                                signs=("~",)))
     tables = (
         *(_policy(plan) if plan.policy or plan.change else ()), *of_change, *new_warnings, *_models(plan),
-        *place_tables(starts),
+        *place_tables(starts), *(_places_after_pilot(plan, order) if plan.after_pilot else ()),
         Table("reload", "Would reload in place", reload_row, tuple(reloads), folded=True, rank=3,
               signs=("*",) * len(reloads), meaning="each keeps serving", line="{replica}: on {nodes}",
               limit=PLACES_SHOWN),
@@ -293,7 +307,7 @@ def sign_of(row: ModelRow) -> str:
     """Return the sign of a model, see above."""
     if row.blocked:
         return "!"
-    if row.create or row.fetch:
+    if row.create or row.after_pilot or row.fetch:
         return "+"
     if row.surplus:
         return "~"
@@ -317,6 +331,13 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
     short = [(", ".join(replicas), place) for place, replicas in names.items()]
     return (replace(full, readers=NOT_TERMINAL),
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
+
+
+def _places_after_pilot(plan: Plan, order: Mapping[str, int]) -> tuple[Table, ...]:
+    """Return the places of the new replicas that wait for a pilot."""
+    later = sorted(plan.after_pilot, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
+    return tuple(replace(table, key="afterPilot", title="Would create once a pilot is ready",
+                         meaning="where they would run now; planned again then") for table in place_tables(later))
 
 
 def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:

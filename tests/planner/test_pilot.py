@@ -1,0 +1,167 @@
+"""Pilots: a plan with them is the plan without, of which a spec that never ran starts a few replicas first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from applied import apply_plan
+from checker import check_plan
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
+from short_forms import plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.fleet import Pilot
+from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.documents.plan import Action, Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.questions.scenario import Scenario
+
+many = settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+Pilots = st.builds(lambda replicas, more: Pilot(replicas=replicas, over=replicas + more),
+                   st.sampled_from([1, 1, 1, 2]), st.sampled_from([0, 0, 0, 1, 2]))
+Spec = tuple[str, "str | None"]
+
+
+def with_pilot(fleet: ResolvedFleet, pilot: Pilot | None) -> ResolvedFleet:
+    return replace(fleet, policy=fleet.policy.model_copy(update={"pilot": pilot}))
+
+
+def larger(inputs: PlanningInputs) -> PlanningInputs:
+    """The same with larger targets and nodes, so that several new replicas of a spec find room."""
+    fleet, inventory = inputs
+    models = tuple(model.with_changes(replicas=model.replicas + 4) for model in fleet.models)
+    nodes = [node.model_copy(update={"resources": node.resources.model_copy(update={
+        "total": node.resources.total.model_copy(update={"cpu": 64, "memory": 1 << 40})})}) for node in inventory.nodes]
+    return replace(fleet, models=models), inventory.model_copy(update={"nodes": nodes})
+
+
+Large = planning_inputs().map(larger)
+
+
+def specs(actions: list[Action]) -> Counter[Spec]:
+    return Counter((action.model, action.spec_hash) for action in actions)
+
+
+def places(actions: list[Action]) -> list[tuple[Any, ...]]:
+    return sorted((one.model, one.variant or "", *((m.group, m.copy_index, m.rank, m.node_id, m.gpus, m.slot)
+                                                   for m in one.members)) for one in actions)
+
+
+def that_ran(inventory: Inventory) -> set[Spec]:
+    return {(one.model, one.spec_hash) for one in inventory.replicas if one.state == "ALIVE" and one.constructed}
+
+
+def starting_of(plan: Plan, inventory: Inventory, spec: Spec, variant: str | None) -> int:
+    """Our live replicas that start with this spec, or with one that nobody knows."""
+    dead = {node.id for node in inventory.nodes if node.state == "DEAD"}
+    return sum(one.model == spec[0] and one.state in ("PENDING_CREATION", "RESTARTING") and one.constructed
+               and one.fleet == plan.fleet.name and one.replica_id is not None and one.level == "HOT"
+               and one.spec_hash in (spec[1], None) and (variant is None or one.variant in (variant, None, "gone"))
+               and not dead.intersection(m.node_id for m in one.members) for one in inventory.replicas)
+
+
+def check_pilots(plan: Plan, inventory: Inventory, pilot: Pilot) -> None:
+    now, later = specs(plan.starts), specs(plan.after_pilot)
+    variants = {(one.model, one.spec_hash): one.variant for one in plan.all_starts}
+    for spec, count in (now + later).items():
+        starting = starting_of(plan, inventory, spec, variants[spec])
+        needed = spec not in that_ran(inventory) and count + starting > pilot.over
+        expected = min(count, max(0, pilot.replicas - starting)) if needed else count
+        assert now[spec] == expected, f"{spec}: {count} new, {starting} starting"
+
+
+@many
+@given(Large, Pilots)
+def test_a_plan_with_pilots_is_the_plan_without_and_starts_fewer_of_a_spec_that_never_ran(
+    inputs: PlanningInputs, pilot: Pilot
+) -> None:
+    fleet, inventory = inputs
+    plan, without = plan_for(with_pilot(fleet, pilot), inventory), plan_for(fleet, inventory)
+    check_plan(plan, with_pilot(fleet, pilot), inventory)
+    check_pilots(plan, inventory, pilot)
+    assert places(plan.all_starts) == places(without.starts)
+    assert (plan.blocked, plan.growth, plan.holds, plan.drift) == (
+        without.blocked, without.growth, without.holds, without.drift)
+    assert plan.certificate.model_copy(update={"after_pilot": 0}) == without.certificate
+    if not plan.after_pilot:
+        assert plan.model_dump_json() == without.model_dump_json(), "without an effect not a byte differs"
+
+
+@many
+@given(planning_inputs(variants=True).map(larger), Pilots)
+def test_each_variant_has_pilots_of_its_own(inputs: PlanningInputs, pilot: Pilot) -> None:
+    fleet, inventory = inputs
+    plan = plan_for(with_pilot(fleet, pilot), inventory)
+    check_plan(plan, with_pilot(fleet, pilot), inventory)
+    check_pilots(plan, inventory, pilot)
+    assert places(plan.all_starts) == places(plan_for(fleet, inventory).starts)
+
+
+def applied(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, state: str) -> Inventory:
+    """The inventory with what the plan starts now in this state."""
+    after = apply_plan(plan, fleet, inventory)
+    known = len(inventory.replicas)
+    started = [one.model_copy(update={"state": state}) for one in after.replicas[known:]]
+    return after.model_copy(update={"replicas": [*after.replicas[:known], *started]})
+
+
+@many
+@given(planning_inputs(exact=True).map(larger), Pilots)
+def test_while_pilots_start_nothing_follows_and_once_they_are_ready_all_do(inputs: PlanningInputs, pilot: Pilot
+                                                                           ) -> None:
+    fleet, inventory = with_pilot(inputs[0], pilot), inputs[1]
+    plan = plan_for(fleet, inventory)
+    waiting = set(specs(plan.after_pilot))
+    while_starting = applied(plan, fleet, inventory, "PENDING_CREATION")
+    again = plan_for(fleet, while_starting)
+    assert not waiting & specs(again.starts).keys()
+    assert specs(again.after_pilot) == specs(plan.after_pilot)
+    at_last = plan_for(fleet, ready := applied(plan, fleet, inventory, "ALIVE"))
+    check_plan(at_last, fleet, ready)
+    piloted = waiting & set(specs(plan.starts))
+    assert not piloted & specs(at_last.after_pilot).keys()
+    assert {spec: specs(at_last.starts)[spec] for spec in piloted} == {
+        spec: specs(plan.after_pilot)[spec] for spec in piloted}
+
+
+def four(pilot: dict[str, Any], **policy: Any) -> ResolvedFleet:
+    return short_fleet({"policy": {"pilot": pilot, **policy}, "models": [
+        {"key": "m", "replicas": 4, "gpus": 1, "hash": "one"}]})
+
+
+def test_all_that_follows_a_pilot_counts_against_the_limits_of_one_plan() -> None:
+    plan = plan_for(four({}, maxNewReplicas=3, maxNewGpus=3), short_inventory({"nodes": [{"name": "a", "gpus": 4}]}))
+    assert [(one.code, one.found) for one in plan.policy] == [
+        ("MAX_NEW_REPLICAS", "creates 4 replicas"), ("MAX_NEW_GPUS", "takes 4 GPUs")]
+    assert plan.exit_code == 4
+
+
+def test_a_replica_that_was_never_constructed_or_restarts_proves_nothing() -> None:
+    for state, constructed in (("ALIVE", False), ("RESTARTING", True)):
+        inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}], "replicas": [
+            {"model": "m", "id": 0, "node": "a", "state": state, "constructed": constructed, "hash": "one"}]})
+        assert plan_for(four({}), inventory).after_pilot, state
+
+
+def test_a_former_spelling_of_the_hash_is_the_same_spec() -> None:
+    fleet = four({})
+    fleet = replace(fleet, models=tuple(replace(one, former_hash="former") for one in fleet.models))
+    up = Replica(model="m", replica_id=0, fleet="lab", spec_hash="former")
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 8}]}).model_copy(update={"replicas": [up]})
+    assert [len(plan_for(fleet, inventory).starts), plan_for(fleet, inventory).after_pilot] == [3, []]
+
+
+def test_a_question_is_about_all_that_would_run() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 4}]})
+    assert len(Scenario(four({}), inventory).plan().starts) == 4
+
+
+def test_the_breaker_allows_no_more_than_its_own_try() -> None:
+    failures = [{"model": "m", "hash": "one", "node": name, "ago": "20m"} for name in "abc"]
+    inventory = short_inventory({"nodes": [{"name": name, "gpus": 4} for name in "abc"], "failures": failures})
+    plan = plan_for(four({}), inventory)
+    assert (len(plan.starts), plan.after_pilot, [one.code for one in plan.blocked]) == (1, [], ["COOLING_DOWN"])
