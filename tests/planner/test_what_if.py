@@ -335,3 +335,9 @@ def test_a_lost_replica_that_only_the_minimum_of_its_variant_needs_is_not_beyond
     assert fate(answer.models[0]) == (1, 1, 0, 0)
     answer = ask(fleet, {"nodes": POOLS, "replicas": running}, lose=("a1",))
     assert fate(answer.models[0]) == (1, 0, 1, 0)
+
+
+def test_more_replicas_than_the_variants_allow_are_blocked_with_the_maximum() -> None:
+    only = [{**TWO_WAYS[0], "max": 1}]
+    answer = ask({"models": [{"key": "m", "replicas": 1, "variants": only}]}, {"nodes": POOLS}, scale=("m=3",))
+    assert [(one.replicas, one.code) for one in answer.blocked] == [(2, "VARIANT_FULL")]
