@@ -107,8 +107,22 @@ def test_what_takes_whose_place_is_said_before_the_question(
 
 def test_a_dry_run_of_a_rollout_names_the_variant_of_each_row(cli, full: Acting, tmp_path: Path) -> None:
     result = cli("rollout", "-f", fleet(tmp_path / "f.yaml", 2, h100={}, a100={}), "--dry-run", "--format", "json")
-    assert [(row["replicaId"], row["variant"], row["code"]) for row in json.loads(result.out)["outcomes"]] == [
-        (0, "h100", "DRY_RUN"), (1, "h100", "DRY_RUN")]
+    assert [(row["replicaId"], row["variant"], row["code"], row["message"])
+            for row in json.loads(result.out)["outcomes"]] == [
+        (0, "h100", "DRY_RUN", "it would be replaced by m/2 as a100"), (1, "h100", "DRY_RUN", "it would be replaced")]
+
+
+def test_a_variant_that_cools_down_is_the_reason_for_another_one(
+        cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    file = fleet(tmp_path / "f.yaml", 1, h100={}, a100={})
+    [model] = load_fleet([str(file)]).models
+    acting = Acting(cluster, h100=4, a100=4)
+    acting.add(0, "h100")
+    for _ in range(3):
+        cluster.add_failure("m", acting.nodes["h100"], model.variants[0].spec_hash, "CUDA out of memory")
+    for words in (["replace", "m"], ["rollout"]):
+        result = cli(*words, "-f", file, "--dry-run")
+        assert "m/0 (h100) is replaced by m/1 as a100: h100 cools down" in plain(result.err), result.err
 
 
 @pytest.mark.parametrize("words", [["replace", "m"], ["rollout"]])
