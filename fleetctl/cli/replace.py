@@ -78,9 +78,9 @@ def replace(
     invocation = invocation_on_one_cluster(where.address)
     scaling = look_up(invocation, files, model, where)
     model = scaling.model
-    if not scaling.wanted:
-        raise wants_none(model)
     in_file = model_of(scaling.loaded.sound(), model)
+    if not in_file.is_wanted:
+        raise wants_none(model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)

@@ -100,11 +100,11 @@ def roll_out(
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
     fleet = loaded.sound()
     for model in (model_of(fleet, name) for name in options.targets):
-        if not model.replicas:
+        if not model.is_wanted:
             raise wants_none(model.key)
     options = with_keys(options, fleet.labels)
     chosen = tuple(model.key for model in fleet.models
-                   if model.replicas and options.left_out(model.key, model.labels) is None)
+                   if model.is_wanted and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target
     changed = {model.key: model.with_changes(surge=model.surge or 1) for model in fleet.models if model.key in chosen}
     output.verb = "rollout"

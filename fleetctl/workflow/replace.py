@@ -73,7 +73,10 @@ class Round:
     def shrinks(self) -> str:
         """Return how many replicas are left of a model with more than its update needs, in words; else empty."""
         live, wanted = len(self.state.live), self.model.replicas
-        left = max(wanted, live - len(self.outdated))
+        outdated = self.state.outdated_of_each(self.model)
+        own = sum(max(0, one.least - (count - old)) for one, count, old in zip(
+            self.model.variants, self.state.live_of_each(self.model), outdated, strict=True)) if outdated else 0
+        left = max(wanted, live - len(self.outdated) + own)
         if live <= wanted + self.model.surge or left == live:
             return ""
         return f"{self.model.key}: {live} replicas run and the file wants {wanted}: {left} are left after the update"
