@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -106,8 +107,11 @@ class Draining:
         """Return the fleet with these models, for a plan of what replaces their replicas."""
         return replace(self.loaded, fleet=self.fleet.only_creating({model.key: model for model in models}))
 
-    def other_variants(self, actions: Sequence[Action]) -> Iterator[str]:
-        """Yield which leaving replica is replaced by one of another variant, in words."""
+    def other_variants(self, actions: Sequence[Action], codes: Mapping[str, str]) -> Iterator[str]:
+        """Yield which leaving replica is replaced by one of another variant, in words.
+
+        `codes` = why the plan for replicas of the same variants was blocked, by model.
+        """
         for model in self.fleet.models:
             new = {one.replica_id: one for one in actions if one.model == model.key}
             old = [replica for replica in self.leaving() if replica.model == model.key]
@@ -115,7 +119,7 @@ class Draining:
                 if same := next((one for one in old if variant_name(model, one) == action.variant), None):
                     old.remove(same)
                     del new[action.replica_id]
-            yield from other_variants(model, zip(old, new.values(), strict=False))
+            yield from other_variants(model, zip(old, new.values(), strict=False), codes.get(model.key, ""))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
         """Return the inventory with the node cordoned."""
@@ -258,27 +262,30 @@ class _Drain:
         new = Cordon.model_validate({**(self.cordon or {}), "by": starter().name})
         cordon = new if self.cordon is not None else node.cordon or new
         say("note", f"the plan wants all running replicas, and a replacement for each that leaves {node.name}")
-        ways = self.draining.replacements()
+        ways, codes = self.draining.replacements(), dict[str, str]()
         while True:
             loaded = self.draining.with_replacements(found[0] for found in ways.values())
             with proposed_by_fleet(self.here.invocation, loaded, options, start.where,
                                    lambda seen: self.draining.cordoned(seen, cordon)) as proposal:
                 plan = proposal.task.plan
-                if other := [row.model for row in plan.blocked if len(ways.get(row.model, ())) > 1]:
+                if other := {row.model: row.code for row in plan.blocked if len(ways.get(row.model, ())) > 1}:
+                    codes |= other
                     ways |= {key: ways[key][1:] for key in other}
                     continue
                 show_proposal(self.here.invocation, proposal, self.output_format, force=start.force, yes=True)
-                return self._perform(lambda: self._replace(proposal.task), plan)
+                return self._perform(lambda: self._replace(proposal.task), plan, codes)
 
-    def _perform(self, act: Callable[[], int], plan: Plan | None) -> int:
+    def _perform(
+        self, act: Callable[[], int], plan: Plan | None, codes: Mapping[str, str] = MappingProxyType({})
+    ) -> int:
         """List what leaves the node and what has to stay, ask, and act.
 
-        `plan` = that of the replacements; None = none are needed.
+        `plan` = that of the replacements; None = none are needed. `codes` as in `Draining.other_variants`.
         """
         end, stay = self.draining.foreseen(plan.starts if plan else ())
         no_room = {row.model: f"there is no room for its replacement ({row.code}), and "
                    for row in (plan.blocked if plan else ())}
-        shown = [*(("note", line) for line in self.draining.other_variants(plan.starts if plan else ())),
+        shown = [*(("note", line) for line in self.draining.other_variants(plan.starts if plan else (), codes)),
                  *(("end" if self.evict else "leaves", name_of(replica)) for replica in end),
                  *(("stays", f"{name_of(replica)}: {no_room.get(replica.model, '')}{_needed(replica)}")
                    for replica in stay)]

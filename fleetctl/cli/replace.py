@@ -78,9 +78,9 @@ def replace(
     invocation = invocation_on_one_cluster(where.address)
     scaling = look_up(invocation, files, model, where)
     model = scaling.model
-    if not scaling.wanted:
-        raise wants_none(model)
     in_file = model_of(scaling.loaded.sound(), model)
+    if not in_file.is_wanted:
+        raise wants_none(model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = VerbRequest("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     options = PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown)
@@ -268,22 +268,23 @@ class _Replacement:
 
     def _create(self, now: Round, ended: Sequence[Replica] = (), *, only_check: bool = False) -> int:
         """Apply the model as a separate plan; returns the exit code. If anything is blocked, nothing is created."""
-        update, ways = self.update, now.to_plan(ended)
+        update, ways, code = self.update, now.to_plan(ended), ""
         while True:
             with update.planned([ways.pop(0)]) as proposal:
                 plan = proposal.task.plan
                 if plan.blocked and ways:
+                    code = plan.blocked[0].code
                     continue
                 refuse_by_policy(update.invocation, plan, force=update.options.force)
                 if plan.blocked:
                     update.outcomes += blocked_outcomes(plan)
                     return final_exit_code(update.outcomes, interrupted=False)
-                say("note", *now.other_variants(plan.starts, ended))
+                say("note", *now.other_variants(plan.starts, ended, code=code))
                 if only_check:
                     return 0
-                code, rows = update.create(proposal.task, {self.model: now})
+                exit_code, rows = update.create(proposal.task, {self.model: now})
             update.outcomes += rows
-            return code
+            return exit_code
 
     def _notes(self, now: Round) -> Iterator[str]:
         if now.shrinks:

@@ -100,11 +100,11 @@ def roll_out(
     """Plan, ask and replace, with the models that `options` choose; returns the exit code. Shows all on `output`."""
     fleet = loaded.sound()
     for model in (model_of(fleet, name) for name in options.targets):
-        if not model.replicas:
+        if not model.is_wanted:
             raise wants_none(model.key)
     options = with_keys(options, fleet.labels)
     chosen = tuple(model.key for model in fleet.models
-                   if model.replicas and options.left_out(model.key, model.labels) is None)
+                   if model.is_wanted and options.left_out(model.key, model.labels) is None)
     # a current replica is ready before an outdated one ends: every model has at least one beyond its target
     changed = {model.key: model.with_changes(surge=model.surge or 1) for model in fleet.models if model.key in chosen}
     output.verb = "rollout"
@@ -118,7 +118,8 @@ def roll_out(
 @dataclass
 class _Rollout:
     """The update of many models. `agreed` = actor ids to end, by model. `stopped` = models that are left as they are
-    from now on; `changing` = what the first new replicas of a model replace as another variant, in words.
+    from now on; `changing` = what the first new replicas of a model replace as another variant, and `first` = what they
+    replace, by replica, in words.
     """
 
     update: ModelUpdate
@@ -127,6 +128,7 @@ class _Rollout:
     agreed: dict[str, set[str | None]] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     changing: dict[str, list[str]] = field(default_factory=dict)
+    first: dict[tuple[str, int | None], str] = field(default_factory=dict)
 
     def run(self, chosen: Sequence[str]) -> int:
         """Show the plan and ask once, then take turn after turn; returns the exit code."""
@@ -150,7 +152,7 @@ class _Rollout:
             names = {row.model for row in full}
             would = [ReplicaOutcome(model=replica.model, replica_id=replica.replica_id, outcome="skipped",
                                     variant=rounds[replica.model].name_of(replica) or None, code="DRY_RUN",
-                                    message="it would be replaced")
+                                    message=self.first.get((replica.model, replica.replica_id), "it would be replaced"))
                      for replica in replicas if replica.model not in names]
             return self.output.end([*update.outcomes, *would, *full], PARTIAL if full or skipped else 0, NOTHING_DONE)
 
@@ -201,19 +203,23 @@ class _Rollout:
         """Plan what these models lack, and keep which replicas would be replaced by those of other variants."""
         from fleetctl.planner.plan import make_plan  # NumPy
 
-        now, ways = rounds[todo[0]], {key: rounds[key].to_plan() for key in todo}
+        now, codes, ways = rounds[todo[0]], dict[str, str](), {key: rounds[key].to_plan() for key in todo}
         while True:
             fleet = with_models(now.fleet, [found[0] for found in ways.values()])
             plan = make_plan(fleet, now.seen, replace(self.update.options, targets=tuple(todo)),
                              PlanFacts(tool_version=""))
-            other = [row.model for row in plan.blocked if len(ways[row.model]) > 1]
+            other = {row.model: row.code for row in plan.blocked if len(ways[row.model]) > 1}
             if not other:
                 break
+            codes |= other
             ways |= {key: ways[key][1:] for key in other}
         blocked = {row.model for row in plan.blocked}
         for key in todo:
-            if key not in blocked:
-                self.changing.setdefault(key, rounds[key].other_variants(plan.starts))
+            if key not in blocked and key not in self.changing:
+                self.changing[key] = rounds[key].other_variants(plan.starts, code=codes.get(key, ""))
+                self.first |= {(key, old.replica_id): f"it would be replaced by {key}/{new.replica_id}"
+                               + (f" as {new.variant}" if new.variant else "")
+                               for old, new in rounds[key].replaced_by(plan.starts)}
         return plan
 
     def _turns(self, order: Sequence[str], limit: int) -> int:
@@ -257,7 +263,7 @@ class _Rollout:
 
         Of a model that does not fit whole nothing is created.
         """
-        full: dict[str, list[ReplicaOutcome]] = {}
+        full, codes = dict[str, list[ReplicaOutcome]](), dict[str, str]()
         ways = {key: rounds[key].to_plan() for key in todo}
         while todo:
             with self.update.planned([ways[key][0] for key in todo]) as proposal:
@@ -266,11 +272,14 @@ class _Rollout:
                     if len(ways[row.model]) == 1:
                         full.setdefault(row.model, []).append(row)
                 if plan.blocked:
-                    ways |= {key: ways[key][1:] for key in {row.model for row in plan.blocked} if len(ways[key]) > 1}
+                    other = {row.model: row.code for row in plan.blocked if len(ways[row.model]) > 1}
+                    codes |= other
+                    ways |= {key: ways[key][1:] for key in other}
                     todo = [key for key in todo if key not in full]
                     continue
                 refuse_by_policy(self.update.invocation, plan, force=self.update.options.force)
-                say("note", *(line for key in todo for line in rounds[key].other_variants(plan.starts)))
+                say("note", *(line for key in todo
+                              for line in rounds[key].other_variants(plan.starts, code=codes.get(key, ""))))
                 code, rows = self.update.create(proposal.task, {key: rounds[key] for key in todo})
             self._record(rows)
             return code == INTERRUPTED, full

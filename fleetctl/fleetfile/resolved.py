@@ -90,6 +90,11 @@ class ResolvedModel:
         """The ways to run it, preferred first: its variants, or itself if it has none."""
         return self.variants or (self,)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the file wants any replica of it, by its target or by the minimum of a variant."""
+        return self.replicas > 0 or any(one.least for one in self.variants)
+
     def with_changes(self, **changes: Any) -> ResolvedModel:  # noqa: ANN401  as `dataclasses.replace`
         """Return it with other values of fields that its variants share with it."""
         return self.with_each(lambda one: replace(one, **changes))

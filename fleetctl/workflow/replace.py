@@ -18,6 +18,8 @@ from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.variants import room_of
 from fleetctl.workflow.proposal import require_allowed
 
+WHY_NONE_ALIKE = {"COOLING_DOWN": "{} cools down", "QUOTA": "a quota allows no other {} now"}
+NO_ROOM = "there is no room for another {}"
 TRIED = 5
 """In place: how many outdated replicas to check at most for one whose end makes room for a current one."""
 
@@ -71,7 +73,10 @@ class Round:
     def shrinks(self) -> str:
         """Return how many replicas are left of a model with more than its update needs, in words; else empty."""
         live, wanted = len(self.state.live), self.model.replicas
-        left = max(wanted, live - len(self.outdated))
+        outdated = self.state.outdated_of_each(self.model)
+        own = sum(max(0, one.least - (count - old)) for one, count, old in zip(
+            self.model.variants, self.state.live_of_each(self.model), outdated, strict=True)) if outdated else 0
+        left = max(wanted, live - len(self.outdated) + own)
         if live <= wanted + self.model.surge or left == live:
             return ""
         return f"{self.model.key}: {live} replicas run and the file wants {wanted}: {left} are left after the update"
@@ -131,9 +136,9 @@ class Round:
                 left.remove(replica)
         return pairs
 
-    def other_variants(self, actions: Iterable[Action], ended: Sequence[Replica] = ()) -> list[str]:
-        """Return which outdated replica is replaced by one of another variant, in words."""
-        return other_variants(self.model, self.replaced_by(actions, ended))
+    def other_variants(self, actions: Iterable[Action], ended: Sequence[Replica] = (), *, code: str = "") -> list[str]:
+        """Return which outdated replica is replaced by one of another variant, in words; `code` as there."""
+        return other_variants(self.model, self.replaced_by(actions, ended), code)
 
     def name_of(self, replica: Replica) -> str:
         """Return the name of a replica's variant in the file, else the one it was started with; empty = none."""
@@ -276,14 +281,17 @@ def variant_name(model: ResolvedModel, replica: Replica) -> str:
     return (replica.variant or "") if number is None else model.alternatives[number].variant
 
 
-def other_variants(model: ResolvedModel, replaced: Iterable[tuple[Replica, Action]]) -> list[str]:
-    """Return which replicas of a model are replaced by one of another variant, in words."""
+def other_variants(model: ResolvedModel, replaced: Iterable[tuple[Replica, Action]], code: str) -> list[str]:
+    """Return which replicas of a model are replaced by one of another variant, in words.
+
+    `code` = why the plan for one of the same variant was blocked; empty = there was none.
+    """
     lines = list[str]()
     for old, new in replaced:
         name, left = variant_name(model, old), variant_of(model, old) is None
         if new.variant and name != new.variant:
             of = f" ({name}{', which has left the file' if left else ''})" if name else ""
-            why = f": there is no room for another {name}" if name and not left else ""
+            why = f": {WHY_NONE_ALIKE.get(code, NO_ROOM).format(name)}" if code and name and not left else ""
             lines.append(f"{model.key}/{old.replica_id}{of} is replaced by {model.key}/{new.replica_id} as "
                          f"{new.variant}{why}")
     return lines

@@ -44,11 +44,11 @@ class Acting:
     def _create(self, action: dict[str, Any]) -> dict[str, Any]:
         [member] = action["members"]
         if action["variant"] in self.failing:
-            return {"model": "m", "replicaId": action["replicaId"], "outcome": "failed", "nodes": [],
+            return {"model": action["model"], "replicaId": action["replicaId"], "outcome": "failed", "nodes": [],
                     "code": "ENGINE_EXITED", "message": "the engine ended with 1", "variant": action["variant"]}
-        self.stand_in.add_replica("m", action["replicaId"], member["nodeId"], gpus=member["gpus"],
+        self.stand_in.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
                                   spec_hash=action["specHash"], variant=action["variant"])
-        return {**ready_row("m", action["replicaId"], member["node"]), "variant": action["variant"]}
+        return {**ready_row(action["model"], action["replicaId"], member["node"]), "variant": action["variant"]}
 
     def _end(self, one: dict[str, Any]) -> dict[str, Any]:
         name = actor_name(one["model"], one["replicaId"])
@@ -107,8 +107,22 @@ def test_what_takes_whose_place_is_said_before_the_question(
 
 def test_a_dry_run_of_a_rollout_names_the_variant_of_each_row(cli, full: Acting, tmp_path: Path) -> None:
     result = cli("rollout", "-f", fleet(tmp_path / "f.yaml", 2, h100={}, a100={}), "--dry-run", "--format", "json")
-    assert [(row["replicaId"], row["variant"], row["code"]) for row in json.loads(result.out)["outcomes"]] == [
-        (0, "h100", "DRY_RUN"), (1, "h100", "DRY_RUN")]
+    assert [(row["replicaId"], row["variant"], row["code"], row["message"])
+            for row in json.loads(result.out)["outcomes"]] == [
+        (0, "h100", "DRY_RUN", "it would be replaced by m/2 as a100"), (1, "h100", "DRY_RUN", "it would be replaced")]
+
+
+def test_a_variant_that_cools_down_is_the_reason_for_another_one(
+        cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    file = fleet(tmp_path / "f.yaml", 1, h100={}, a100={})
+    [model] = load_fleet([str(file)]).models
+    acting = Acting(cluster, h100=4, a100=4)
+    acting.add(0, "h100")
+    for _ in range(3):
+        cluster.add_failure("m", acting.nodes["h100"], model.variants[0].spec_hash, "CUDA out of memory")
+    for words in (["replace", "m"], ["rollout"]):
+        result = cli(*words, "-f", file, "--dry-run")
+        assert "m/0 (h100) is replaced by m/1 as a100: h100 cools down" in plain(result.err), result.err
 
 
 @pytest.mark.parametrize("words", [["replace", "m"], ["rollout"]])
@@ -151,6 +165,38 @@ def test_the_minimum_of_a_variant_holds_and_the_agent_is_told(
     assert acting.running() == {2: "a100", 3: "a100"}
     [kept] = acting.requests[0]["keepOfEach"]
     assert (kept["model"], kept["variant"], kept["least"], len(kept["actors"])) == ("m", "a100", 2, 3)
+
+
+@pytest.mark.parametrize("words", [["replace", "m"], ["rollout"]])
+def test_a_model_that_wants_only_the_minimum_of_a_variant_is_replaced(
+        cli, cluster: ClusterStandIn, tmp_path: Path, words: list[str]) -> None:
+    acting = Acting(cluster, h100=2, a100=2)
+    acting.add(0, "a100")
+    acting.add(1, "h100")
+    acting.add(2, "h100")
+    file = fleet(tmp_path / "f.yaml", 0, h100={}, a100={"min": 1})
+    result = cli(*words, "-f", file, "--yes")
+    assert result.code == 0, result.err
+    assert "m: 3 replicas run and the file wants 0: 1 are left after the update" in plain(result.err)
+    assert list(acting.running().values()) == ["a100"]
+    assert acting.running() != {0: "a100"}
+
+
+def test_two_models_that_share_the_cards_are_rolled_out_together(
+        cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    acting = Acting(cluster, h100=2, a100=1)
+    file = fleet(tmp_path / "f.yaml", 1, h100={}, a100={})
+    document = json.loads(file.read_text())
+    [model] = document["spec"]["models"]
+    document["spec"]["models"] = [{**model, "key": key} for key in ("m", "n")]
+    file.write_text(json.dumps(document))
+    for key in ("m", "n"):
+        cluster.add_replica(key, 0, acting.nodes["h100"], gpus=10_000, spec_hash="old", variant="h100")
+    result = cli("rollout", "-f", file, "--yes")
+    assert result.code == 0, result.err
+    now = {actor["name"].partition(":")[2]: json.loads(actor["repr_name"])["variant"] for actor in cluster.actors}
+    assert now == {"m:1": "a100", "n:1": "h100"}
+    assert plain(result.err).count("m/0 (h100) is replaced by m/1 as a100: there is no room for another h100") == 2
 
 
 def test_a_new_spec_that_fails_stops_its_variant_alone_and_nothing_ends(cli, full: Acting, tmp_path: Path) -> None:

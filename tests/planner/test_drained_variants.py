@@ -54,7 +54,7 @@ def test_what_leaves_is_replaced_by_its_own_variant_even_at_its_maximum() -> Non
                     of_kind("h100"), of_kind("a100", max=1))
     plan, _ = planned(made)
     assert [(one.variant, one.members[0].node) for one in plan.actions] == [("a100", "a100-2")]
-    assert list(made.other_variants(plan.starts)) == []
+    assert list(made.other_variants(plan.starts, {})) == []
     assert [one.replica_id for one in made.foreseen(plan.starts)[0]] == [0]
 
 
@@ -62,7 +62,7 @@ def test_without_room_elsewhere_another_variant_takes_its_place_and_that_is_said
     made = draining(nodes(h100=2, a100=2), [old("a100", 0, hash="a100-new")], "a100-1", 1, of_kind("h100"),
                     of_kind("a100"))
     plan, _ = planned(made)
-    assert list(made.other_variants(plan.starts)) == [
+    assert list(made.other_variants(plan.starts, {"m": "CORDONED"})) == [
         "m/0 (a100) is replaced by m/1 as h100: there is no room for another a100"]
     assert [one.replica_id for one in made.foreseen(plan.starts)[0]] == [0]
 

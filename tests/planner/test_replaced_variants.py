@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,20 +53,26 @@ class Update:
     def round(self, **more: Any) -> Round:
         return rounds_of(self.fleet, [self.key], self.seen, **more)[self.key]
 
-    def run(self) -> Iterator[Round]:
-        """Yield the round before each step, and the last one; `why` = why it stopped."""
+    def run(self, again: Callable[[], bool] = lambda: False) -> Iterator[Round]:
+        """Yield the round before each step, and the last one; `why` = why it stopped.
+
+        Where `again` returns true it is killed, and the same command is given once more.
+        """
         first = self.round()
         agreed, ended = {replica.actor_id for replica in first.outdated}, list[Replica]()
         for _ in range(200):
+            if again():
+                first, ended = self.round(), []
+                agreed = {replica.actor_id for replica in first.outdated}
             now = self.round(before={self.key: first.before})
             yield now
             if now.creates:
-                plan = self._plan(now, ended)
+                plan, code = self._plan(now, ended)
                 if plan.blocked:
                     self.why = plan.blocked[0].message
                     return
                 assert plan.actions, "it must make progress"
-                self.said += now.other_variants(plan.starts, ended)
+                self.said += now.other_variants(plan.starts, ended, code=code)
                 self.steps += [f"+{one.replica_id} {one.variant}" for one in plan.starts]
                 for action in plan.starts:
                     assert action.variant == self._variant_of_hash(action.spec_hash)
@@ -85,14 +91,16 @@ class Update:
             ended.append(replica)
         raise AssertionError(f"it does not end: {self.steps}")
 
-    def _plan(self, now: Round, ended: list[Replica]) -> Plan:
+    def _plan(self, now: Round, ended: list[Replica]) -> tuple[Plan, str]:
+        code = ""
         for model in now.to_plan(ended):
             fleet = with_models(self.fleet, [model])
             plan = make_plan(fleet, self.seen, PlanOptions((self.key,)), PlanFacts(tool_version=""))
             check_plan(plan, fleet, self.seen)
             if not plan.blocked:
                 break
-        return plan
+            code = plan.blocked[0].code
+        return plan, code
 
     def _variant_of_hash(self, spec_hash: str) -> str:
         [model] = [model for model in self.fleet.models if model.key == self.key]
@@ -186,7 +194,7 @@ def test_random_updates_keep_what_served_and_end(surge: int) -> None:
             continue
         first = made.round()
         least = first.least()
-        for now in made.run():
+        for now in made.run(lambda: surge > 0 and draw.random() < 0.1):
             assert now.serving.total >= least.total, (number, made.steps)
             for kept, serving in zip(least.of_each, now.serving.of_each, strict=True):
                 assert serving >= kept, (number, made.steps)
@@ -195,7 +203,7 @@ def test_random_updates_keep_what_served_and_end(surge: int) -> None:
         if not made.why:
             assert made.round().outdated == []
             assert made.round().serving.total >= min(first.model.replicas, first.before.total)
-    assert done > cases(100) // 4, "most of them must end, not stop"
+    assert done > cases(100) // 10, "many of them must end, not stop"
 
 
 def _check_maximum(model: ResolvedModel, first: Round, now: Round, surge: int) -> None:
