@@ -139,7 +139,8 @@ def test_an_apply_without_waiting_beside_a_starting_pilot_has_nothing_to_do(
 
 
 @pytest.mark.parametrize(("pilot", "word"), [
-    ("{replicas: 4}", "over to be at least replicas"), ("{replicas: 0}", "1"), ("{over: 0}", "1"),
+    ("{replicas: 4}", "replicas is larger than over, so all new ones would be pilots"), ("{replicas: 0}", "1"),
+    ("{over: 0}", "1"),
     ("{replica: 1}", "replicas"), ("true", ""), ("{replicas: 1.5}", "")])
 def test_a_wrong_pilot_is_a_problem_of_the_file(cli, fleet: Path, pilot: str, word: str) -> None:
     fleet.write_text(FLEET.replace("{replicas: 1, over: 3}", pilot))
