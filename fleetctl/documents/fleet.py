@@ -492,8 +492,8 @@ class Pilot(Authored):
     @model_validator(mode="after")
     def _is_fewer(self) -> Pilot:
         if self.replicas > self.over:
-            raise refusal("pilot_of_all", "{found} would be a pilot of all of them",
-                          f"replicas: {self.replicas} with over: {self.over}", "over to be at least replicas")
+            raise refusal("pilot_of_all", "replicas is larger than over, so all new ones would be pilots", "this pilot",
+                          "at most as many replicas as over")
         return self
 
 

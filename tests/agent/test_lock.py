@@ -192,6 +192,20 @@ def test_a_job_takes_a_lock_again_that_it_has_released_unless_another_has_it(key
     assert not first.hold()
 
 
+def test_a_job_takes_its_lock_again_for_a_new_plan_once_no_other_has_it(keys: Keys, jobs: Jobs) -> None:
+    first = take("a")
+    assert (first.take_again(), numbers(keys)) == (True, [0]), "it was never released"
+    first.release()
+    second = take("b")
+    assert not first.take_again()
+    second.release()
+    assert (first.take_again(), first.hold(), second.hold()) == (True, True, False)
+    first.release()
+    take("c")
+    jobs.remove("c")
+    assert first.take_again(), "its job is dead"
+
+
 def test_the_lock_of_a_dead_job_can_be_taken(keys: Keys, jobs: Jobs) -> None:
     take("a")
     jobs.remove("a")

@@ -83,6 +83,17 @@ def test_blocked_replicas_are_counted_too() -> None:
     assert table.lines()[-1].endswith("0 of 0 done, 2 blocked")
 
 
+def test_those_that_follow_a_pilot_are_counted_until_they_are_planned() -> None:
+    table = LiveTable("org/m/0")
+    later = plan(actions=[], after_pilot=[create("org/m", number, member("node-0")) for number in range(1, 4)])
+    table.progress = LiveProgress(table.console, later)
+    assert table.lines()[-1].endswith("0 of 0 done, 3 after a pilot")
+    table.progress.relay(event("replanned", waiting=["an agent's mistake"]))
+    assert table.lines()[-1].endswith("3 after a pilot")
+    table.progress.relay(event("replanned", waiting=0))
+    assert table.lines()[-1].endswith("0 of 0 done")
+
+
 def test_a_starting_replica_shows_its_seconds_and_a_ready_one_disappears() -> None:
     table = LiveTable("org/m/0", "org/m/1")
     table.progress.relay(event("replicaCreated", model="org/m", replicaId=0, nodes=["node-0"]))

@@ -127,6 +127,18 @@ def test_the_news_of_an_apply_tell_when_what_it_has_begun_will_be_ready(
     assert ended.gist == "org/m 1 starting"
 
 
+def test_the_news_of_an_apply_say_what_follows_its_pilot_and_the_run_is_fine(watcher: Watcher) -> None:
+    def run(_: ApplyTask) -> RunSummary:
+        rows = [ReplicaOutcome(model="org/m", replica_id=0, outcome="starting"),
+                ReplicaOutcome(model="org/m", outcome="skipped", code="AFTER_PILOT", replicas=39)]
+        return RunSummary(seq=0, time=NOW, message="0 of 40 ready", exit_code=3, waited=False, outcomes=rows)
+
+    watcher.run = run
+    advance(watcher)
+    ended = watcher.apply()
+    assert (ended.outcome, ended.message) == ("begun", "org/m 1 starting; org/m 39 after a pilot")
+
+
 def test_the_news_of_an_apply_name_the_error_on_one_line_and_its_retries_have_the_same_gist(watcher: Watcher) -> None:
     def run(task: ApplyTask) -> RunSummary:
         output = f"serving on {len(ends)}\nout of memory"
