@@ -83,9 +83,10 @@ class Bench:
         begun, start = time.monotonic(), [cost_of(pid) for pid in actors]
         time.sleep(self.idle_s)
         passed, later = time.monotonic() - begun, [cost_of(pid) for pid in actors]
+        a_minute = [(after.processor_s - before.processor_s) * 60 / passed
+                    for before, after in zip(start, later, strict=True)]
         return {"start, processor seconds": spread([cost.processor_s for cost in start]),
-                "a minute, processor seconds": spread([
-                    (after.processor_s - before.processor_s) * 60 / passed for before, after in zip(start, later, strict=True)]),
+                "a minute, processor seconds": spread(a_minute),
                 "memory, MiB": spread([cost.memory / 2**20 for cost in later]),
                 "processes": spread([float(cost.processes) for cost in later])}
 
