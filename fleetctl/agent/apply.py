@@ -29,7 +29,8 @@ from .run_messages import ApplyRequest, EventStream, PlanRequest, ReplanAnswer
 from .view import View
 from .wire import document_of, parse
 
-HEARTBEAT_S = 10.0
+HEARTBEAT_S = 8.0
+"""Often enough that a client that says something every ten seconds has this to say."""
 MAX_REPLANS = 3
 REPLAN_S = 60.0
 """How long the client may take to plan again."""
