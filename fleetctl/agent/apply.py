@@ -26,9 +26,11 @@ from .reload import Reloads, forget_dead_actors
 from .report import CARD_FAILURES, KV_NAMESPACE, actor_name
 from .run import PAUSED, OnNodes, Run, RunEnded, Task, outcome_of
 from .run_messages import ApplyRequest, EventStream, PlanRequest, ReplanAnswer
+from .view import View
 from .wire import document_of, parse
 
-HEARTBEAT_S = 10.0
+HEARTBEAT_S = 8.0
+"""Often enough that a client that says something every ten seconds has this to say."""
 MAX_REPLANS = 3
 REPLAN_S = 60.0
 """How long the client may take to plan again."""
@@ -85,8 +87,8 @@ class ApplyRun(Run):
         self._rounds = ask_for_nodes(self._plan, self.events)
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}
-        self._context = SharedState(self._not_counted, ours, lock, Grants(), self.events.emit, self.clock,
-                                    CardTurns(()), request.parallelism, set(), self.why_paused)
+        self._context = SharedState(self._not_counted, ours, lock, Grants(), View(self.clock), self.events.emit,
+                                    self.clock, CardTurns(()), request.parallelism, set(), self.why_paused)
 
     def why_paused(self, model: str) -> str:
         """Return why this run may begin nothing more for a model; "" = it may."""
@@ -184,7 +186,7 @@ class ApplyRun(Run):
             f"{count} replica{'' if count == 1 else 's'}",
             level="warning" if outcomes else "info", refused=[task.outcome for task in refused],
             failed=[task.outcome for task in failed], pilots=pilots,
-            nodes=cluster.nodes_now(), answer=self._answer_name)
+            nodes=cluster.nodes_now(self._context.view.left), answer=self._answer_name)
 
     def _awaits_lock(self) -> bool:
         """Take the lock again for what follows a pilot; returns whether another run has it, and may give it up yet."""

@@ -17,6 +17,7 @@ from .messages import FailedStart, Mark, Place, Replica
 from .report import Refused, actor_name, decode_failure, evict_command, first_line, kept_failure, read_mark
 from .run import PAUSED, Task, outcome_of
 from .run_messages import Outcome
+from .view import View
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""
@@ -43,6 +44,7 @@ class SharedState(NamedTuple):
     ours: Collection[str]
     lock: HeldLock
     grants: Grants
+    view: View
     emit: Callable[..., None]
     clock: Callable[[], float]
     turns: CardTurns
@@ -123,7 +125,8 @@ class Attempt(Task):
         return self._now() - self._since
 
     def _take_turn(self) -> None:
-        """The first phase, which the first step ends: waiting for a turn is no part of the check."""
+        """The first phase, which the first step ends: waiting for a turn is no part of the check, nor Ray's silence."""
+        self._seen = self._context.clock()
         return self._enter(self._check)
 
     def _check(self) -> None:
@@ -132,8 +135,8 @@ class Attempt(Task):
         if paused := self._context.why_paused(self.replica.model):
             return self._end("blocked", PAUSED, paused)
         try:
-            check(self.replica, self._context.not_counted(self.replica.model))
-            created = create(self.replica)
+            check(self.replica, self._context.not_counted(self.replica.model), self._context.view)
+            created = create(self.replica, self._context.view)
         except Refused as refusal:
             if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
@@ -168,10 +171,12 @@ class Attempt(Task):
         record = cluster.actor_record(created.actor_id)
         trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
         if trouble:  # Ray gave up because the node died after our check
+            self._context.view.ended(created.name, created.actor_id)
             return self._end("failed", trouble[0], f"{member.node}: {trouble[1]}")
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created)
+            self._context.view.granted(created.actor_id)
             self._release_cards()
             return self._enter(self._await_ready)
         timeout_s = lifecycle.scheduling_timeout
@@ -180,6 +185,7 @@ class Attempt(Task):
         short = cluster.shortfalls(self.replica.members)
         if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
+            self._context.view.ended(created.name, created.actor_id)
             return self._end("failed", "NODE_TAKEN", f"Ray gave it no worker within {timeout_s:g} s: needs "
                                                      f"{created.claim}; {'; '.join(short)}; taken back")
         if self._passed() >= WORKER_S:
@@ -207,6 +213,7 @@ class Attempt(Task):
         assert created is not None
         if cluster.group_is_granted(created.name) or cluster.actor_record(created.actor_id).state in ("ALIVE", "DEAD"):
             self.granted = True
+            self._context.view.granted(created.actor_id)
             self._release_cards()
             self._enter(self._await_ready)
 
@@ -262,6 +269,7 @@ class Attempt(Task):
         """
         if self.created is not None:
             self._context.grants.ended(self.created)
+            self._context.view.ended(self.created.name, self.created.actor_id)
         if failure.code not in REFUSED or self.created is None or self._tries >= MAX_TRIES:
             return self._end("failed", failure.code, failure.message)
         self._context.emit("cardInUse", f"{self.key}: {failure.message}: {SEARCHING}", level="warning",

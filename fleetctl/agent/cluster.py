@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import ray
 from ray._private import state
@@ -88,14 +88,15 @@ class NodeNow(NamedTuple):
     free: Amounts
 
 
-def nodes_now() -> List[NodeNow]:
-    """Return the state and Ray's free resources of each node."""
-    draining, free = draining_nodes(), free_by_node()
+def nodes_now(free_on: Callable[[str], Amounts]) -> List[NodeNow]:
+    """Return the state and the free resources of each node; `free_on` = what is free on one."""
+    draining = draining_nodes()
     nodes = []
     for record in ray.nodes():
         node_id = record["NodeID"]
         node_state = "DEAD" if not record["Alive"] else "DRAINING" if node_id in draining else "ALIVE"
-        amounts = {name: free.get(node_id, {}).get(name, 0.0) for name in ("GPU", "CPU", "memory")}
+        free = free_on(node_id)
+        amounts = {name: free.get(name, 0.0) for name in ("GPU", "CPU", "memory")}
         nodes.append(NodeNow(node_id, node_state, amounts))
     return nodes
 
@@ -112,9 +113,14 @@ def addresses() -> Dict[str, str]:
 
 def node_trouble(node_id: str) -> Optional[Tuple[str, str]]:
     """Return why a node takes no new actor, as code and text, or None if it does."""
-    if node_id not in alive_nodes():
+    return trouble_of(node_id, alive_nodes(), draining_nodes())
+
+
+def trouble_of(node_id: str, alive: Collection[str], draining: Collection[str]) -> Optional[Tuple[str, str]]:
+    """Return the same for nodes that have been read already."""
+    if node_id not in alive:
         return "NODE_GONE", "the node is dead or gone"
-    return ("NODE_DRAINING", "the node is draining") if node_id in draining_nodes() else None
+    return ("NODE_DRAINING", "the node is draining") if node_id in draining else None
 
 
 def draining_nodes() -> Set[str]:
@@ -188,10 +194,13 @@ def claims_by_node(members: Collection[Member]) -> Dict[str, Dict[str, float]]:
     return claims
 
 
-def shortfalls(members: Collection[Member]) -> List[str]:
-    """Compare Ray's free resources on each node with the claims of `members`; return a text for each shortfall."""
+def shortfalls(members: Collection[Member], free: Optional[Mapping[str, Amounts]] = None) -> List[str]:
+    """Compare the free resources of each node, None = as Ray has them now, with the claims of `members`.
+
+    Returns a text for each shortfall.
+    """
     names = {member.node_id: member.node for member in members}
-    free = free_by_node()
+    free = free_by_node() if free is None else free
     return [
         f"{names[node_id]} has {free.get(node_id, {}).get(resource, 0.0):g} {resource} free, {amount:g} needed"
         for node_id, claim in sorted(claims_by_node(members).items())

@@ -1,7 +1,8 @@
 """Create one replica: re-check the plan against the cluster, then make one call. Kills only its own creation.
 
-Ray picks the card by best fit when it grants a worker. If two fractional replicas arrive in a different order than
-planned, their cards may leave no room for a third. So on each node a claim waits until the previous one has its card.
+Ray picks the card by best fit when it grants a worker. If two different shares arrive in a different order than
+planned, their cards may leave no room for a third. So on each node a claim waits until all earlier ones that are not
+equal to it have their cards.
 
 Ray does not say which of the actors that wait for a worker already hold their resources. But a grant shows on the node:
 since the replica was created, the free amount has fallen by its claim, and neither a later replica of this run nor a
@@ -25,6 +26,7 @@ from .messages import Action, Member, Replica
 from .replica import ModelActor
 from .report import Refused, actor_name, warm_name
 from .run_messages import Plan
+from .view import View
 from .wire import in_parts
 
 
@@ -56,13 +58,13 @@ def replica_of(plan: Plan, action: Action, logs: Mapping[str, str]) -> Replica:
                    variant=action.variant)
 
 
-def check(replica: Replica, not_counted: Set[int]) -> None:
-    """Re-check a planned replica against the current cluster; raises Refused.
+def check(replica: Replica, not_counted: Set[int], view: View) -> None:
+    """Re-check a planned replica against the cluster; raises Refused.
 
     Only a promotion may use the id of a WARM replica, which ends itself once the new one is ready.
     NODE_TAKEN may pass soon: Ray reports its free resources with a delay.
     """
-    names = cluster.taken_names()
+    names = view.names()
     name, warm = actor_name(replica.model, replica.replica_id), warm_name(replica.model, replica.replica_id)
     for taken in (name,) if replica.op == "promote" else (name, warm):
         if taken in names:
@@ -71,10 +73,10 @@ def check(replica: Replica, not_counted: Set[int]) -> None:
     if len(live) >= replica.wanted:
         raise Refused("TARGET_REACHED", f"{len(live)} of {replica.wanted} are already live")
     for node_id, node in {member.node_id: member.node for member in replica.members}.items():
-        trouble = cluster.node_trouble(node_id)
+        trouble = view.trouble(node_id)
         if trouble:
             raise Refused(trouble[0], f"{node}: {trouble[1]}")
-    short = cluster.shortfalls(replica.members)
+    short = view.shortfalls(replica.members)
     if short:
         raise Refused("NODE_TAKEN", "; ".join(short))
 
@@ -85,7 +87,7 @@ def remote_class(plain: type) -> Any:
     return ray.remote(plain)
 
 
-def create(replica: Replica) -> CreatedHere:
+def create(replica: Replica, view: View) -> CreatedHere:
     """Create the replica's detached actor; raises Refused if its name has been taken since the check, or Ray refuses.
 
     The name is unique: if two applies create the same replica, only one succeeds.
@@ -94,7 +96,7 @@ def create(replica: Replica) -> CreatedHere:
     name = actor_name(replica.model, replica.replica_id)
     plain, options = ((ModelActor, member_options(members[0])) if len(members) == 1 else
                       (GangCoordinator, {"num_cpus": 0, "num_gpus": 0}))
-    free, now_ms = cluster.free_by_node(), int(time.time() * 1000)
+    before, now_ms = {member.node_id: view.free(member.node_id) for member in members}, int(time.time() * 1000)
     try:
         handle = remote_class(plain).options(
             name=name,
@@ -108,7 +110,7 @@ def create(replica: Replica) -> CreatedHere:
             raise Refused("NAME_TAKEN", f"{name} already exists") from None
         raise Refused("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
     claim = "; ".join(f"{format_claim(member)} on {member.node}" for member in members)
-    before = {member.node_id: free.get(member.node_id, {}) for member in members}
+    view.created(name, handle._actor_id.hex(), members)
     return CreatedHere(name, handle, handle._actor_id.hex(), claim, before, now_ms)
 
 
@@ -117,21 +119,38 @@ def take_back(created: CreatedHere) -> None:
     ray.kill(created.handle, no_restart=True)
 
 
+class _EqualClaims(NamedTuple):
+    """Replicas that follow each other on a node and claim the same of its cards. `before` = those before them."""
+
+    claims: Set[Tuple[int, int]]
+    before: Set[str]
+    replicas: Set[str]
+
+
 class CardTurns:
-    """The earlier replicas that must get their cards before each replica, on nodes where cards are shared."""
+    """The earlier replicas that must get their cards before each replica, on nodes where cards are shared.
+
+    Equal claims go together: in any order Ray gives the same cards the same loads.
+    """
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._before: Dict[str, Set[str]] = {}
         self._done: Set[str] = set()
         fractional = {member.node_id for replica in replicas for member in replica.members if 0 < member.gpus < SHARE}
-        last_on: Dict[str, str] = {}
+        last_on: Dict[str, _EqualClaims] = {}
         for replica in replicas:
-            nodes = {member.node_id for member in replica.members if member.gpus > 0} & fractional
-            self._before[replica.id] = {last_on[node] for node in nodes if node in last_on}
-            last_on.update(dict.fromkeys(nodes, replica.id))
+            before = self._before[replica.id] = set()
+            for node in {member.node_id for member in replica.members if member.gpus > 0} & fractional:
+                claims = {(member.gpus, member.vram) for member in replica.members
+                          if member.node_id == node and member.gpus > 0}
+                group = last_on.get(node)
+                if group is None or len(claims) > 1 or group.claims != claims:
+                    group = last_on[node] = _EqualClaims(claims, group.replicas if group else set(), set())
+                before.update(group.before)
+                group.replicas.add(replica.id)
 
     def may_begin(self, replica_id: str) -> bool:
-        """Return whether every earlier replica on the same shared nodes has its cards, or never will."""
+        """Return whether all replicas that must come before it have their cards, or never will."""
         return self._before[replica_id] <= self._done
 
     def done(self, replica_id: str) -> None:

@@ -192,6 +192,7 @@ def apply_on_new_nodes(
             if nodes not in ("", waits_for):
                 waits_for = nodes
                 say("note", f"waiting for {nodes}; if this command ends, {STILL_REQUESTED}")
+            output.waiting.now("nodes", waits_for or "the cluster's answer")
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         return output.detach(f"no longer waiting for nodes; {STILL_REQUESTED}")

@@ -32,6 +32,7 @@ from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report,
 from fleetctl.cli.process import now_text
 from fleetctl.cli.reporting import Formats, Reports
 from fleetctl.cli.verb import new_job_id, patient, starter, verb_of
+from fleetctl.cli.waiting import Waiting
 from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.events import Event, HistoryRun, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
@@ -76,22 +77,24 @@ class ApplyOutput:
         self._before: list[ReplicaOutcome] = []
         self._last_seq = -1
         self._agents: RunSummary | None = None
+        self.waiting = Waiting(self._show_waiting)
 
     @contextmanager
     def ends_with_summary(self) -> Iterator[None]:
-        """Write the last line for an error, too, and re-raise the error."""
-        try:
-            yield
-        except UsageError:
-            raise
-        except FleetctlError as error:
-            self._show_before()
-            message = "; ".join([error.message, *error.listed])  # one line for programs
-            self._write_last(message, error.exit_code, self._before, level="error")
-            raise
+        """Write the last line for an error, too, and re-raise the error. Meanwhile say at times what is awaited."""
+        with self.waiting:
+            try:
+                yield
+            except FleetctlError as error:
+                if not isinstance(error, UsageError) or self._last_seq >= 0:
+                    self._show_before()
+                    message = "; ".join([error.message, *error.listed])  # one line for programs
+                    self._write_last(message, error.exit_code, self._before, level="error")
+                raise
 
     def relay(self, event: Event) -> None:
         """Write one event of the agent; its summary is kept for `finish` or an error."""
+        self.waiting.learn(event)
         if event.type == "nodesNotRequested":
             self.goes_on = False
         if isinstance(event, RunSummary):
@@ -184,13 +187,11 @@ class ApplyOutput:
         self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None
     ) -> None:
         """Write the summary of the whole result, with the other fields of the agent's own summary."""
+        self._end_waiting()
         if self.format == "table":
             return
-        if self.format == "jsonl" and self._last_seq < 0:
-            begun = {"seq": 0, "time": now_text(), "type": "version",
-                     "message": f"fleetctl {__version__}, events {FORMAT_VERSION}",
-                     "version": FORMAT_VERSION, "toolVersion": __version__}
-            self._write(Event.model_validate(begun | ({"planId": self.plan.plan_id} if self.plan else {})))
+        if self.format == "jsonl":
+            self._write_first()
         fields: dict[str, Any] = {"interrupted": code == INTERRUPTED}
         if self._agents is not None:
             fields = self._agents.model_dump(by_alias=True)
@@ -202,9 +203,33 @@ class ApplyOutput:
             "exitCode": code, "outcomes": [row.model_dump(by_alias=True, exclude_none=True) for row in outcomes],
         }))
 
+    def _write_first(self, job: str = "") -> None:
+        """Write the first line, unless it is written; `job` = the run's job, if there is one yet."""
+        if self._last_seq < 0:
+            begun = {"seq": 0, "time": now_text(), "type": "version",
+                     "message": f"fleetctl {__version__}, events {FORMAT_VERSION}",
+                     "version": FORMAT_VERSION, "toolVersion": __version__, **({"job": job} if job else {})}
+            self._write(Event.model_validate(begun | ({"planId": self.plan.plan_id} if self.plan else {})))
+
     def _write(self, event: Event) -> None:
-        write_result(event.model_dump_json(by_alias=True, exclude_none=True) + "\n")
-        self._last_seq = event.seq
+        with self.waiting.lock:
+            write_result(event.model_dump_json(by_alias=True, exclude_none=True) + "\n")
+            self._last_seq = event.seq
+            self.waiting.spoke()
+
+    def _show_waiting(self, message: str, fields: dict[str, Any]) -> None:
+        """Say what is awaited: in a line of the stream, or on standard error where nothing moves."""
+        if self.format == "jsonl":
+            self._write_first(fields.get("job", ""))
+        event = Event(seq=self._last_seq + 1, time=now_text(), type="waiting", message=message, **fields)
+        if self.format == "jsonl":
+            self._write(event)
+        elif not moves(sys.stderr.isatty()):
+            PlainProgress(console.message_console()).relay(event)
+
+    def _end_waiting(self) -> None:
+        """Say no more what is awaited: the last line follows."""
+        self.waiting.end()
 
 
 class CollectedOutput(ApplyOutput):
@@ -217,6 +242,11 @@ class CollectedOutput(ApplyOutput):
         super().__init__(whole.format if whole and whole.format == "jsonl" else "json")
         self.plan = plan
         self._whole = whole
+        if whole is not None:
+            self.waiting = whole.waiting
+
+    def _end_waiting(self) -> None:
+        """Leave it to the whole."""
 
     def _write(self, event: Event) -> None:
         if self._whole is not None and self.format == "jsonl":
@@ -294,6 +324,9 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     job = new_job_id("apply")
     say("job", f"{job}; it continues if this command is closed")
     say("hint", f"`fleetctl apply --attach {job}` follows it again")
+    output.waiting.now("agent", f"the agent of job {job} to begin", job)
+    if not isinstance(output, CollectedOutput):
+        output.waiting.begin()
     with working("submitting the apply"):
         started = start_apply(task, job, starter(), options, patient())
     code = _follow(started, output, wait_timeout_s)
@@ -324,6 +357,7 @@ def attach_to(
         job = (find_run(client, job, None) if job else
                only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB")).submission_id
         output.verb = verb_of(job)
+        output.waiting.now("agent", f"job {job} to say something", job)
         return _follow(Started(client, job), output, wait_timeout_s)
 
 

@@ -16,6 +16,7 @@ from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.create import CardTurns, CreatedHere, Grants
 from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Place, Replica
 from fleetctl.agent.run_messages import Outcome
+from fleetctl.agent.view import View
 from fleetctl.agent.wire import document_of
 
 FREE = {"n1": {"GPU": 4.0}}
@@ -53,7 +54,8 @@ class SimulatedCluster:
         self.waits: list[float | None] = []
         for name, stand_in in {
             "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
-            "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
+            "trouble_of": lambda node_id, *_: self.trouble.get(node_id), "shortfalls": lambda *_: list(self.short),
+            "alive_nodes": dict, "draining_nodes": set, "free_by_node": dict, "actor_record": lambda _: self.record(),
             "group_is_granted": lambda _: self.now >= self.group_granted_at,
         }.items():
             monkeypatch.setattr(cluster, name, stand_in)
@@ -80,7 +82,7 @@ class SimulatedCluster:
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
                                __ray_ready__=SimpleNamespace(remote=lambda: "ready"))
 
-    def create(self, replica: Replica) -> CreatedHere:
+    def create(self, replica: Replica, _: View) -> CreatedHere:
         self.events.append("created")
         name = f"ModelActor:{replica.model}:{replica.replica_id}"
         return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a", FREE, 0)
@@ -96,8 +98,8 @@ class SimulatedCluster:
 
     def context(self) -> SharedState:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
-        return SharedState(lambda _: set(), {"lab"}, lock, Grants(), self.emit, lambda: self.now, CardTurns(()), 10,
-                           set(), lambda model: self.paused.get(model, ""))
+        return SharedState(lambda _: set(), {"lab"}, lock, Grants(), View(lambda: self.now), self.emit,
+                           lambda: self.now, CardTurns(()), 10, set(), lambda model: self.paused.get(model, ""))
 
     def emit(self, kind: str, message: str, **fields: Any) -> None:
         self.events.append(kind)

@@ -92,7 +92,7 @@ class ScriptedCluster:
         monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
         monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)
-        monkeypatch.setattr(cluster_module, "nodes_now", lambda: [NodeNow("n1", "DRAINING", {})])
+        monkeypatch.setattr(cluster_module, "nodes_now", lambda _: [NodeNow("n1", "DRAINING", {})])
         self.earlier: list[str] = []
         self.busy: Exception | None = None
 
@@ -238,8 +238,19 @@ def test_replicas_that_were_starting_before_are_awaited_without_the_lock(cluster
 
 def test_shares_of_a_card_are_requested_one_after_another(cluster: ScriptedCluster) -> None:
     cluster.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
-    cluster.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
+    keys = ("a/0", "a/1", "a/2")
+    request = request_of(*keys, gpus=5_000)
+    for number, action in enumerate(request["plan"]["actions"]):
+        [member] = action["members"]
+        action["members"] = [{**member, "gpus": 2_000 + number}]
+    cluster.run(*keys, **request)
     assert cluster.most_creating == 1
+
+
+def test_equal_shares_of_a_card_are_requested_side_by_side(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
+    cluster.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
+    assert cluster.most_creating == 3
 
 
 def test_blocked_replicas_of_the_plan_are_in_the_summary(cluster: ScriptedCluster) -> None:

@@ -69,6 +69,14 @@ def test_time_spent_waiting_for_its_turn_is_no_shortfall(cluster: SimulatedClust
     assert attempt.outcome is None
 
 
+def test_a_long_wait_for_its_turn_prolongs_no_later_limit(cluster: SimulatedCluster) -> None:
+    cluster.short = ["node-a has 0 GPU free, 1 needed"]
+    attempt = cluster.attempt()
+    cluster.now += 100
+    assert cluster.run(attempt).code == "NODE_TAKEN"
+    assert cluster.now == 100 + attempt_module.SHORTFALL_S + 0.25
+
+
 def test_a_brief_shortfall_does_not_count(cluster: SimulatedCluster) -> None:
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = cluster.attempt()
@@ -310,8 +318,8 @@ def test_the_grants_of_a_run_know_each_replica_with_one_member_until_it_ends(
 
 
 def test_the_next_replica_on_a_shared_card_waits_until_this_one_has_its_card(cluster: SimulatedCluster) -> None:
-    shared = MEMBER._replace(gpus=5_000)
-    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (2, 3))
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[MEMBER._replace(gpus=gpus)])
+                     for number, gpus in ((2, 5_000), (3, 2_500)))
     context = cluster.context()._replace(turns=CardTurns([first, second]))
     attempt, may_begin = Attempt(first, context), list[bool]()
     cluster.states = ["PENDING_CREATION"]
@@ -398,8 +406,8 @@ def test_a_replica_that_was_starting_before_and_died_or_is_gone_has_failed(
 def test_a_replica_begins_while_few_wait_for_ray_and_once_earlier_ones_have_their_shared_cards(
     cluster: SimulatedCluster
 ) -> None:
-    shared = MEMBER._replace(gpus=5_000)
-    first, second = (REPLICA._replace(id=f"m/{number}", members=[shared]) for number in (1, 2))
+    first, second = (REPLICA._replace(id=f"m/{number}", members=[MEMBER._replace(gpus=gpus)])
+                     for number, gpus in ((1, 5_000), (2, 2_500)))
     context = cluster.context()._replace(parallelism=2, turns=CardTurns([first, second]))
     attempt = Attempt(second, context)
     assert not attempt.may_begin(), "the earlier one may still get another card"

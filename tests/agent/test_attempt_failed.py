@@ -12,6 +12,7 @@ from fleetctl.agent.cluster import GONE
 from fleetctl.agent.create import CreatedHere
 from fleetctl.agent.messages import FailedStart, Replica
 from fleetctl.agent.report import encode_failure
+from fleetctl.agent.view import View
 
 
 def test_alive_counts_only_after_the_constructor_has_returned(cluster: SimulatedCluster) -> None:
@@ -191,10 +192,10 @@ def test_the_trouble_of_its_node_is_why_a_replica_without_a_worker_died(
     message: str
 ) -> None:
     """Another node may fix this, so the run plans again; REPLICA_DIED would end the replica's attempts."""
-    def create(replica: Replica) -> CreatedHere:
+    def create(replica: Replica, view: View) -> CreatedHere:
         cluster.placed, cluster.waits_as, cluster.states = placed, "DEAD", ["DEAD"]
         cluster.trouble["n1"] = trouble
-        return cluster.create(replica)
+        return cluster.create(replica, view)
 
     monkeypatch.setattr(attempt_module, "create", create)
     result = cluster.run(cluster.attempt())

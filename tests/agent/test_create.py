@@ -16,18 +16,23 @@ from fleetctl.agent.messages import Engine, Member, Replica
 from fleetctl.agent.replica import ModelActor
 from fleetctl.agent.report import Refused
 from fleetctl.agent.run_messages import Plan, PlanFleet, ShapeGroup, ShapeMember, Spec
+from fleetctl.agent.view import View
 from fleetctl.agent.wire import from_parts
+
+
+def view() -> View:
+    return View(lambda: 0.0)
 
 
 def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
     with pytest.raises(Refused) as caught:
-        check(REPLICA, set(not_counted))
+        check(REPLICA, set(not_counted), view())
     return caught.value.code, str(caught.value)
 
 
 def test_a_plan_that_still_holds_passes_the_check(cluster: SimulatedCluster) -> None:
     cluster.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:other:2", "ModelActor:m:x:2"}
-    check(REPLICA, set())
+    check(REPLICA, set(), view())
 
 
 def test_a_name_that_exists_is_not_created_again(cluster: SimulatedCluster) -> None:
@@ -39,22 +44,22 @@ def test_only_a_promotion_may_take_the_id_of_a_warm_replica(cluster: SimulatedCl
     cluster.names = {"WarmReplica:m:2"}
     assert refusal() == ("NAME_TAKEN", "WarmReplica:m:2 already exists")
     promotion = REPLICA._replace(op="promote")
-    check(promotion, set())
+    check(promotion, set(), view())
     cluster.names.add("ModelActor:m:2")
     with pytest.raises(Refused, match="ModelActor:m:2 already exists"):
-        check(promotion, set())
+        check(promotion, set(), view())
 
 
 def test_nothing_is_created_beyond_the_target(cluster: SimulatedCluster) -> None:
     cluster.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
     assert refusal() == ("TARGET_REACHED", "3 of 3 are already live")
-    check(REPLICA, {7})
+    check(REPLICA, {7}, view())
 
 
 @pytest.mark.parametrize("foreign", ["007", "\u00b2", "+1", "1_0", "9" * 19, "", " 1"])
 def test_a_foreign_name_does_not_count_as_live(cluster: SimulatedCluster, foreign: str) -> None:
     cluster.names = {"ModelActor:m:0", "ModelActor:m:1", f"ModelActor:m:{foreign}"}
-    check(REPLICA, set())
+    check(REPLICA, set(), view())
 
 
 def test_agent_and_inventory_read_names_by_one_rule() -> None:
@@ -96,6 +101,8 @@ class Ray:
         monkeypatch.setattr(create_module, "time", SimpleNamespace(time=lambda: 1234.5678))
         monkeypatch.setattr(cluster_module, "free_by_node", lambda: {ID: {"GPU": 4.0}})
         monkeypatch.setattr(cluster_module, "taken_names", lambda: set(self.names))
+        monkeypatch.setattr(cluster_module, "alive_nodes", dict)
+        monkeypatch.setattr(cluster_module, "draining_nodes", set)
 
     def of(self, kind: type) -> Any:
         self.kind = kind
@@ -130,7 +137,7 @@ def test_a_replica_is_a_named_actor_on_its_first_node_with_the_claim_of_its_own_
     ray: Ray, members: list[Member], kind: type, claim: dict[str, float], free: dict[str, dict[str, float]]
 ) -> None:
     replica = REPLICA._replace(members=tuple(members))
-    created = create(replica)
+    created = create(replica, view())
     where = ray.options.pop("scheduling_strategy")
     assert (ray.kind, where.node_id, where.soft, ray.sent) == (
         kind, ID, False, replica._replace(created_ms=created.at_ms))
@@ -140,20 +147,20 @@ def test_a_replica_is_a_named_actor_on_its_first_node_with_the_claim_of_its_own_
 
 
 def test_the_claim_of_a_created_replica_names_each_node(ray: Ray) -> None:
-    assert create(GANG).claim == "1 GPU on node-a; 1 GPU on node-b"
+    assert create(GANG, view()).claim == "1 GPU on node-a; 1 GPU on node-b"
 
 
 def test_of_two_runs_that_create_a_replica_the_second_is_told_that_its_name_is_taken(ray: Ray) -> None:
     ray.refusal, ray.names = "The name ModelActor:m:2 is already taken", ["ModelActor:m:2"]
     with pytest.raises(Refused) as caught:
-        create(SINGLE)
+        create(SINGLE, view())
     assert (caught.value.code, str(caught.value)) == ("NAME_TAKEN", "ModelActor:m:2 already exists")
 
 
 def test_another_refusal_of_ray_is_told_in_its_first_line(ray: Ray) -> None:
     ray.refusal, ray.names = "the resources are negative\nwith details", ["ModelActor:m:1"]
     with pytest.raises(Refused) as caught:
-        create(SINGLE)
+        create(SINGLE, view())
     assert (caught.value.code, str(caught.value)) == ("REFUSED_BY_RAY", "the resources are negative")
 
 

@@ -59,8 +59,9 @@ def apply(
     output = ApplyOutput("table")
     options = PlanOptions(force=force, files=job.files, ignore_cooldown=ignore_cooldown)
     with job.reports.of_error("apply", "apply of", job.files, plan=lambda: output.plan or saved_plan(plan_file)):
-        code = run_apply(job.invocation, plan_file, options, where if plan_file else job.trusted(), output,
-                         RunFlags(lock_timeout=lock_timeout), yes=True)
+        with output.waiting:
+            code = run_apply(job.invocation, plan_file, options, where if plan_file else job.trusted(), output,
+                             RunFlags(lock_timeout=lock_timeout), yes=True)
         output.report_to(job.reports, code)
     return exit_code_of(code, output, fail_on)
 

@@ -63,6 +63,7 @@ def rollout(
     with job.reports.of_error("rollout", "rollout of", job.files):
         loaded = inspect_fleet(job.files)
         name = loaded.sound().name
-        code = roll_out(job.invocation, job.trusted(), loaded, options, wanted, output, at_once)
+        with output.waiting:
+            code = roll_out(job.invocation, job.trusted(), loaded, options, wanted, output, at_once)
         output.report_to(job.reports, code, name)
     return exit_code_of(code, output, fail_on)
