@@ -79,7 +79,7 @@ test-units-plans: setup
 test-units-rest: setup
 	@$(UNITS) tests $(COMMANDS:%=--ignore=%) $(PLANS:%=--ignore=%)
 
-test-placement: setup ## plans of over 3,000 random fleets against the optimum that CP-SAT finds
+test-placement: setup ## plans of over 4,000 random fleets against the optimum that CP-SAT finds
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest tests/planner/test_optimality.py tests/planner/test_variant_optimality.py
 
 test-thorough: setup ## what needs no Ray, with 40 times as many random cases as make test: half an hour
