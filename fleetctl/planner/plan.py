@@ -60,6 +60,7 @@ from fleetctl.planner.variants import (
     Shapes,
     counted_shapes,
     demands_of,
+    enough_of,
     expected_of,
     left_of,
     shapes_of,
@@ -167,7 +168,7 @@ def _place(draft: _Draft) -> None:
     on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
     draft.packed = packed = pack_within(
         quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
-        lambda: placer.ledger.undo(start))
+        lambda: placer.ledger.undo(start), enough_of(draft.allowed, draft.fleet.models, draft.state.models))
     without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
     draft.tries = try_nodes(
         limits, without_room, packed.packing.placed, placer, lambda placed: quotas.keeps(placed).total() == len(placed))

@@ -68,6 +68,8 @@ class Ask:
     """What a replica counts, in 1/10000 of a card; None = what it takes."""
     together: int | None = None
     """The missing replicas of all variants of its model; None = the model has no variants."""
+    target: int = 0
+    """Of those, what the target asks for: no variant gets more than its minimum beyond it."""
 
     @property
     def counts(self) -> int:
@@ -89,11 +91,15 @@ class Ask:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything the oracle needs. `live` = the fleet's own live replicas, by model."""
+    """Everything the oracle needs. `live` = the fleet's own live replicas, by model.
+
+    `as_planned` = no variant takes the place of one below its minimum, which is no part of a packing.
+    """
 
     asks: tuple[Ask, ...]
     nodes: tuple[SimNode, ...]
     live: dict[str, int]
+    as_planned: bool = False
 
     @property
     def priorities(self) -> list[int]:
@@ -144,7 +150,7 @@ def _variant_asks(
             label, room = _room(one, nodes, crowds)
             yield Ask((model.key,), model.priority, gangs, most, int(live == 0), _capped(one, gangs, nodes, missing),
                       label, room, _as_one(one), place, min(least[place], most),
-                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing)
+                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing, below)
 
 
 def _units(gang: Gang) -> int:
