@@ -207,7 +207,7 @@ def test_metrics_show_cooling_models_and_nodes(watcher: Watcher, cluster: Cluste
     with served(watcher, "127.0.0.1:0", None) as url:
         advance(watcher)
         found = metrics(get(f"{url}/metrics")[1])
-    assert found["fleetctl_model_cooling", "lab", "org/m"] == 1
+    assert found["fleetctl_model_cooling", "lab", "org/m", ""] == 1
     assert found["fleetctl_node_cooling", "a"] == 0
     assert found["fleetctl_watch_locked",] == 0
 
