@@ -39,13 +39,15 @@ class Failed:
 class Cools(NamedTuple):
     """A model by its key, a node by its name, or a card as `card 2 on node-a` that cools or waits for one try.
 
-    `since` = its last failure, a `Moment`; `node` = the name of the node, or of the card's node; empty for a model.
+    `since` = its last failure, a `Moment`; `node` = the name of the node, or of the card's node; empty for a model;
+    `variant` = the name of the variant that cools, of a model with variants.
     """
 
     name: str
     why: str
     since: str
     node: str = ""
+    variant: str = ""
 
 
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
@@ -107,7 +109,7 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
 
     def cools(name: str, cooling: Cooling, node: str = "", variant: str = "") -> Cools:
         why = f"{f'variant {variant}: ' if variant else ''}{cooling_text(cooling, inventory)}"
-        return Cools(name, why, cooling.failures[-1].at or inventory.observed_at, node)
+        return Cools(name, why, cooling.failures[-1].at or inventory.observed_at, node, variant)
 
     yield from (cools(key, found, variant=variant) for (key, variant), found in cooled.models.items())
     for of, own in cooled.avoided.items():

@@ -36,7 +36,7 @@ class WatchCollector:
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
-            yield from _models(planned.plan, {cooling.name for cooling in cool if not cooling.node}, seen)
+            yield from _models(planned.plan, {(one.name, one.variant) for one in cool if not one.node}, seen)
         if seen is not None:
             yield from _nodes(seen, {cooling.node for cooling in cool if cooling.node == cooling.name})
 
@@ -83,7 +83,7 @@ def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Se
     return family
 
 
-def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metric]:
+def _models(plan: Plan, cool: set[tuple[str, str]], seen: Inventory | None) -> Iterator[Metric]:
     fleet = plan.fleet.name
     counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting - row.not_ready,
                         "not_ready": row.not_ready, "starting": row.starting - row.restarting,
@@ -93,8 +93,9 @@ def _models(plan: Plan, cool: set[str], seen: Inventory | None) -> Iterator[Metr
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, by_state in counts.items()
                    for state, count in by_state.items()))
-    yield _gauges("model_cooling", "Whether the model is cooling down after several failures.", ("fleet", "model"),
-                  (((fleet, key), float(key in cool)) for key in counts))
+    ways = [(row.key, name) for row in plan.models for name in [one.name for one in row.variants] or [""]]
+    yield _gauges("model_cooling", "Whether the model, or a variant of it, is cooling down after several failures.",
+                  ("fleet", "model", "variant"), (((fleet, *way), float(way in cool)) for way in ways))
     paused = {key for key in counts if seen is not None and pause_of(seen, fleet, key)}
     yield _gauges("model_paused", "Whether a person has paused the model, or its fleet.", ("fleet", "model"),
                   (((fleet, key), float(key in paused)) for key in counts))

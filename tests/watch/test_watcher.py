@@ -219,7 +219,7 @@ def test_metrics_show_cooling_models_and_nodes(watcher: Watcher, cluster: Cluste
     with served(watcher, "127.0.0.1:0", None) as url:
         advance(watcher)
         found = metrics(get(f"{url}/metrics")[1])
-    assert found["fleetctl_model_cooling", "lab", "org/m"] == 1
+    assert found["fleetctl_model_cooling", "lab", "org/m", ""] == 1
     assert found["fleetctl_node_cooling", "a"] == 0
     assert found["fleetctl_watch_locked",] == 0
 
@@ -398,3 +398,24 @@ def test_a_revision_that_cannot_be_checked_is_not_used(watcher: Watcher, monkeyp
     advance(watcher)
     assert (watcher.good, watcher.state.good) == (None, None)
     assert watcher.state.conditions["source"].startswith("git merge-base did not answer")
+
+
+def test_the_metric_of_cooling_is_that_of_one_variant(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    [path] = watcher.source.paths
+    way = "workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [%s]}}]}]"
+    Path(path).write_text(f"""\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {{name: lab}}
+spec: {{models: [{{key: org/m, replicas: 1, variants: [{{name: a, {way % 'x'}}}, {{name: b, {way % 'y'}}}]}}]}}
+""")
+    first, _ = inspect_fleet(watcher.source.paths).sound().models[0].variants
+    cluster.add_node("b")
+    for node in (*cluster.nodes, cluster.nodes[0]):
+        cluster.add_failure("org/m", node["node_id"], first.spec_hash, "out of memory")
+    with served(watcher, "127.0.0.1:0", None) as url:
+        advance(watcher)
+        found = metrics(get(f"{url}/metrics")[1])
+    assert found["fleetctl_model_cooling", "lab", "org/m", "a"] == 1
+    assert found["fleetctl_model_cooling", "lab", "org/m", "b"] == 0
+    assert ("fleetctl_model_cooling", "lab", "org/m", "") not in found
