@@ -131,6 +131,9 @@ ALLOWED = {
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
     },
+    "apply/standby.py": {
+        "hand_over": "the job of an agent that waits and does not take the plan that it is handed",
+    },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
     "cli/commands.py": {"<module>": "the names of other tools' commands, for a hint"},
     "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
