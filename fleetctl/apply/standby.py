@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.apply import jobs
@@ -108,8 +108,9 @@ def submit_standby(client: DashboardClient, job: str, fleet: PlanFleet, starter:
     """Start an agent that waits for a plan of this fleet; raises ApplyError if the cluster refuses it."""
     request = {"fleet": fleet.name, "namespace": fleet.namespace, "agent": jobs.agent_package().sha256, "job": job,
                "toolVersion": __version__}
-    jobs.submit(client, job, STANDBY, request, namespace=fleet.namespace, follow_up="it ends by itself",
-                metadata={"fleet": fleet.name, "namespace": fleet.namespace, **starter.metadata()})
+    metadata = {"fleet": fleet.name, "namespace": fleet.namespace, **replace(starter, command=None).metadata()}
+    jobs.submit(client, job, STANDBY, request, namespace=fleet.namespace, metadata=metadata,
+                follow_up="it ends by itself")
 
 
 @dataclass(slots=True)

@@ -171,7 +171,8 @@ def test_of_two_plans_for_one_agent_the_other_gets_a_job(cluster: ClusterStandIn
 
 def keeper(clock: Waiting) -> StandbyKeeper:
     numbers = iter(range(100))
-    return StandbyKeeper(Starter("a watch"), lambda: f"fleetctl-apply-{next(numbers):012x}", lambda: clock.now)
+    return StandbyKeeper(Starter("a watch", command="watch"), lambda: f"fleetctl-apply-{next(numbers):012x}",
+                         lambda: clock.now)
 
 
 def test_a_watch_keeps_one_agent_waiting_and_tells_it_that_it_is_there(
@@ -185,6 +186,7 @@ def test_a_watch_keeps_one_agent_waiting_and_tells_it_that_it_is_there(
     [job] = cluster.jobs
     metadata = cluster.jobs[job].body["metadata"]
     assert (metadata["verb"], metadata["fleet"], metadata["who"]) == (STANDBY, "lab", "a watch")
+    assert "command" not in metadata, "the history shows it as what it is, not as an apply of the watch"
     signs = [path for method, path in cluster.writes() if method == "PUT" and path.endswith(f"{job}-watch")]
     assert 7 <= len(signs) <= 9
     assert cluster.document(f"{job}-watch") == {"agent": jobs.agent_package().sha256}
