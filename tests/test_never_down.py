@@ -131,6 +131,9 @@ ALLOWED = {
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
     },
+    "apply/standby.py": {
+        "hand_over": "the job of an agent that waits and does not take the plan that it is handed",
+    },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
     "cli/commands.py": {"<module>": "the names of other tools' commands, for a hint"},
     "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
@@ -410,7 +413,7 @@ def test_a_plan_has_no_operation_that_ends_anything() -> None:
     assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == [*operations]
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
     assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
-                     "file_warnings", "growth", "autoscaler"}
+                     "file_warnings", "growth", "autoscaler", "after_pilot"}
     assert not [name for name in ALLOWED if "reload" in name]
 
 

@@ -22,6 +22,7 @@ from .prefetch import run_prefetch
 from .records import NO_RUNS, NOTE_VERBS, NoteRequest, begin_run, end_run, run_note
 from .run import WORKER
 from .run_messages import EventStream, wait_for_document
+from .standby import run_standby
 from .wire import WrongDocument, parse
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -32,7 +33,7 @@ VERBS: Mapping[str, Tuple[Type[Any], Callable[..., int]]] = {
     "restart": (run_messages.ExplicitRequest, run_restart), "examine": (run_messages.ExamineRequest, run_examine),
     "repair": (run_messages.RepairRequest, run_repair), "prefetch": (run_messages.PrefetchRequest, run_prefetch),
     "caches": (run_messages.CachesRequest, run_caches), "prune": (run_messages.CachesRequest, run_prune),
-    "release": (run_messages.ReleaseRequest, run_release),
+    "release": (run_messages.ReleaseRequest, run_release), "standby": (run_messages.StandbyRequest, run_standby),
     **dict.fromkeys(NOTE_VERBS, (NoteRequest, run_note))}
 
 

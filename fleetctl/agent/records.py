@@ -222,6 +222,18 @@ def begin_run(job: str) -> None:
         pass
 
 
+def become_run(job: str, metadata: Mapping[str, str]) -> None:
+    """Make the row of this job, whose agent waited for a plan, that of an apply which begins now.
+
+    Clients read it there: before this, nobody may act on the plan. Ray itself writes the row when the job ends.
+    """
+    key = f"{JOB_KEY}{job}".encode()
+    info = json.loads(_internal_kv_get(key, namespace=KV_NAMESPACE_JOB))
+    kept = {name: text for name, text in info["metadata"].items() if name in ("tool", "agent")}
+    info.update(metadata={**metadata, **kept, "verb": "apply"}, start_time=int(time.time() * 1000))
+    _internal_kv_put(key, json.dumps(info).encode(), overwrite=True, namespace=KV_NAMESPACE_JOB)
+
+
 def mark_ending(job: str, replicas: Sequence[str]) -> None:
     """Add to the record of a run that these replicas have begun to drain."""
     _change_run(job, lambda run: run._replace(ending=json.dumps(list(replicas))))

@@ -327,6 +327,40 @@ class ReleaseRequest(NamedTuple):
     tool_version: str = ""
 
 
+class StandbyRequest(NamedTuple):
+    """The request to wait for a plan of a fleet. `agent` = the hash of this agent's package."""
+
+    fleet: str
+    namespace: str
+    agent: str
+    job: str
+    tool_version: str = ""
+
+
+class Handover(NamedTuple):
+    """A plan for an agent that waits: the request of its apply, unread, and the metadata of its run.
+
+    `ticket` = a text by which the client finds out who got the plan; `agent` = the hash of its own agent's package.
+    """
+
+    ticket: str
+    agent: str
+    metadata: Mapping[str, str]
+    request: Json
+
+
+class UnreadPlan(NamedTuple):
+    """A request's plan as it came, for the check of its id."""
+
+    plan: Json
+
+
+class WatchSign(NamedTuple):
+    """What a watch writes to the agent that waits for it; `agent` = the hash of its own agent's package."""
+
+    agent: str
+
+
 class Outcome(NamedTuple):
     """The result for one replica, or for `replicas` of a model that are blocked or wait for a pilot: ready, gone,
     starting, failed, blocked or skipped. `level` = the level it was taken to; COLD without a replica id = weights on
@@ -352,16 +386,22 @@ class Outcome(NamedTuple):
 
 
 POLL_S = 0.05
+MAX_TEXT = 1 << 30
+"""The largest document in bytes, unpacked."""
 
 
 def take_document(name: str) -> Optional[Json]:
-    """Return the named document and remove it; None = not there (yet)."""
+    """Return the named document and remove it; None = not there (yet). Raises ValueError or zlib.error for another."""
     key = f"gcs://{name}".encode()
     data = _internal_kv_get(key)
     if data is None:
         return None
     _internal_kv_del(key)
-    return json.loads(zlib.decompress(data))
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(data, MAX_TEXT)
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise ValueError(f"the document {name} is cut, or too large")
+    return json.loads(text)
 
 
 def wait_for_document(name: str, timeout_s: float) -> Optional[Json]:

@@ -46,7 +46,7 @@ from fleetctl.fleetfile.resolved import hash_of_shape
 from fleetctl.inventory.actors import Row, death_messages, integer_of, list_rows, packed_failure
 from fleetctl.inventory.client import READERS, DashboardClient, ask_all
 from fleetctl.inventory.failures import failed_itself, plans_in
-from fleetctl.inventory.jobs import AGENT, READ_ONLY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
+from fleetctl.inventory.jobs import AGENT, READ_ONLY, STANDBY, TOOL, Job, find_job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms, object_of, text_of, texts_of
 from fleetctl.inventory.marks import parse_actor_name, read_marks
 from fleetctl.inventory.records import NOTES, note_text, read_records
@@ -186,6 +186,8 @@ def _under_way(job: Job, log: RunLog) -> RunStatus:
     kinds = {event.type for event in log.events}
     if not log.events:
         pending = job.status == "PENDING"
+        if job.metadata.get("verb") == STANDBY and not pending:
+            return RunStatus("running", "its agent waits for a plan")
         return RunStatus("running", "the cluster is starting it" if pending else "it has written nothing yet")
     if "lockWaiting" in kinds and "lockAcquired" not in kinds:
         return RunStatus("running", "waiting for the lock of its fleet", "WAITING")
@@ -289,7 +291,7 @@ def pick(runs: Sequence[Job], wanted: str) -> Job:
     A prefix of the id is enough, or of its last part: the other parts are the same for all runs.
     """
     if wanted == LATEST:
-        matching = list(runs[:1])
+        matching = [job for job in runs if job.metadata.get("verb") != STANDBY][:1]  # it waits to be the next run
     else:
         matching = ([job for job in runs if job.submission_id == wanted]
                     or [job for job in runs if any(run_id.startswith(wanted) for run_id in _ids(job))])

@@ -78,6 +78,18 @@ def put(client: DashboardClient, package: Package) -> bool:
     return _has(client, package)
 
 
+def offer(client: DashboardClient, package: Package) -> bool:
+    """Upload a package; returns False only if the cluster has certainly not stored it."""
+    try:
+        status = client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data).status_code
+        _has(client, package)  # makes Ray delete it after ten minutes, if no agent has taken it until then
+    except ClusterRefused:
+        return False
+    except InventoryError:
+        return True
+    return not 400 <= status < 500
+
+
 def _has(client: DashboardClient, package: Package) -> bool:
     return client.request("GET", f"/api/packages/gcs/{package.name}").status_code == 200
 

@@ -22,7 +22,7 @@ from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.actors import list_live_actors, list_rows
 from fleetctl.inventory.client import READERS, DashboardClient, ask_all
 from fleetctl.inventory.failures import read_ended
-from fleetctl.inventory.jobs import JOBS_PATH, Job, list_jobs, log_of
+from fleetctl.inventory.jobs import JOBS_PATH, STANDBY, Job, list_jobs, log_of
 from fleetctl.inventory.json_values import moment_of, text_of
 from fleetctl.inventory.records import (
     CORDON,
@@ -94,7 +94,8 @@ def beyond(jobs: Sequence[Job], fleet: str, namespace: str, keep: PlanHistory, n
 def _is_ours(job: Job) -> bool:
     """Return whether the id is that of a run, which other jobs with our metadata and our record rows do not have."""
     parts = _OUR_ID.fullmatch(job.submission_id)
-    return parts is not None and parts[1] == job.metadata.get("verb")
+    verb = job.metadata.get("verb")
+    return parts is not None and parts[1] == ("apply" if verb == STANDBY else verb)
 
 
 def read_needs(client: DashboardClient, jobs: Sequence[Job], fleet: str, namespace: str, now_s: float) -> Needs:

@@ -23,6 +23,7 @@ from fleetctl.apply.follow import APPLY, RunFollower
 from fleetctl.apply.history import recent_runs, runs_of
 from fleetctl.apply.jobs import document, put
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, Starter, apply_metadata, apply_request, plan_request
+from fleetctl.apply.standby import hand_over
 from fleetctl.documents.base import Stored
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Amounts, NodeState
@@ -163,13 +164,24 @@ class Started:
 
 
 def start_apply(
-    task: ApplyTask, submission_id: str, starter: Starter, options: ApplyOptions, patience: jobs.Patience | None = None
+    task: ApplyTask, submission_id: str, starter: Starter, options: ApplyOptions, patience: jobs.Patience | None = None,
+    *, standby: str | None = None,
 ) -> Started:
-    """Submit the agent with the plan; raises ApplyError if the cluster refuses it."""
-    plan = task.plan
-    request = apply_request(plan, submission_id, starter.name, options, may_replan=task.replanner is not None)
-    jobs.submit(task.client, submission_id, "apply", request, namespace=plan.fleet.namespace, patience=patience,
-                metadata=apply_metadata(plan, starter),
+    """Give the plan to an agent; raises ApplyError if the cluster refuses it.
+
+    `standby` = the job whose agent waits for a plan; if there is none, or it does not take this one, the plan comes
+    with a job of its own, `submission_id`.
+    """
+    plan, metadata = task.plan, apply_metadata(task.plan, starter)
+
+    def request_of(job: str) -> dict[str, Any]:
+        return apply_request(plan, job, starter.name, options, may_replan=task.replanner is not None)
+
+    if standby and hand_over(task.client, standby, plan.fleet, submission_id, metadata, request_of(standby),
+                             patience or jobs.Patience()):
+        return Started(task.client, standby, task.replanner)
+    jobs.submit(task.client, submission_id, "apply", request_of(submission_id), namespace=plan.fleet.namespace,
+                patience=patience, metadata=metadata,
                 follow_up=f"`fleetctl apply --attach {submission_id}` follows it if it runs; otherwise apply again")
     return Started(task.client, submission_id, task.replanner)
 

@@ -27,6 +27,7 @@ from fleetctl.apply.outcome import (
 )
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
+from fleetctl.apply.standby import find_standby
 from fleetctl.cli import console
 from fleetctl.cli.console import NOTHING_DONE, confirm, moves, say, show_report, working, write_result
 from fleetctl.cli.process import now_text
@@ -321,19 +322,25 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
         output.no_longer_ready = lambda: no_longer_ready(task.plan, task.client, now_text)
     if not (task.has_work if options.wait else task.creates):
         return output.finish(None, waited=options.wait)
-    job = new_job_id("apply")
-    say("job", f"{job}; it continues if this command is closed")
-    say("hint", f"`fleetctl apply --attach {job}` follows it again")
-    output.waiting.now("agent", f"the agent of job {job} to begin", job)
+    job, standby = new_job_id("apply"), find_standby(task.client, task.plan.fleet)
+    _say_job(standby or job)
+    output.waiting.now("agent", f"the agent of job {standby or job} to begin", standby or job)
     if not isinstance(output, CollectedOutput):
         output.waiting.begin()
     with working("submitting the apply"):
-        started = start_apply(task, job, starter(), options, patient())
+        started = start_apply(task, job, starter(), options, patient(), standby=standby)
+    if started.submission_id != (standby or job):
+        _say_job(job)
     code = _follow(started, output, wait_timeout_s)
     if code != INTERRUPTED and not output.goes_on and not isinstance(output, CollectedOutput):
         with suppress(KeyboardInterrupt):  # the apply has ended, and its result is known
             delete_after(task, set())
     return code
+
+
+def _say_job(job: str) -> None:
+    say("job", f"{job}; it continues if this command is closed")
+    say("hint", f"`fleetctl apply --attach {job}` follows it again")
 
 
 def delete_after(task: ApplyTask, said: set[str]) -> None:

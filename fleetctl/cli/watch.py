@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, follow, start_apply
+from fleetctl.apply.standby import KEEP_S, StandbyKeeper
 from fleetctl.cli import flags
 from fleetctl.cli.apply_run import delete_after
 from fleetctl.cli.commands import MadeBy, command_app
@@ -38,7 +39,7 @@ from fleetctl.watch.step import Event, Looked, MakePlan, Notify, Rest, StartAppl
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.contexts import given_address, user_folder
-from fleetctl.workflow.dashboard import warn_if_readable
+from fleetctl.workflow.dashboard import open_dashboard, warn_if_readable
 from fleetctl.workflow.invocation import Invocation
 
 app = command_app(
@@ -200,7 +201,8 @@ def watch(
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_in_subprocess)
     source = watched.open(invocation, f"{given_address(invocation, where.address) or ''} {where.namespace or ''}")
-    watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set()),
+    standby = StandbyKeeper(starter(), partial(new_job_id, "apply"), time.monotonic)
+    watcher = Watcher(invocation, source, where, time.monotonic, partial(_run, set(), standby),
                       WatchState(watched.interval, watched.report_only), keeps_history=served.listen is not None)
     webhook, token, pushes = news.webhook(invocation), served.token(), served.pushes()
     with serving(watcher, served.listen, token, served.names or (), pushes) as server:
@@ -212,7 +214,8 @@ def watch(
                                "--listen-token-file FILE protects them by a token")
         try:
             _loop(watcher, partial(_tell, watcher, output_format, webhook, news.checked_link()),
-                  server.turned if server else lambda: None, partial(_rest, watcher, pushes))
+                  server.turned if server else lambda: None,
+                  partial(_rest, watcher, pushes, partial(_keep, watcher, standby)))
         finally:
             source.close()
             if webhook:
@@ -247,11 +250,21 @@ def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[],
                 happened = _look(watcher)
 
 
-def _rest(watcher: Watcher, pushes: Pushes | None, seconds: float) -> None:
+def _keep(watcher: Watcher, standby: StandbyKeeper) -> None:
+    """See that an agent waits for the next plan. That none does is no news: then an apply starts its own."""
+    planned = watcher.planned
+    if planned is not None and not watcher.state.report_only:
+        with suppress(FleetctlError), open_dashboard(
+                watcher.invocation, watcher.where.address, planned.fleet.cluster.address) as client:
+            standby.keep(client, planned.plan.fleet)
+
+
+def _rest(watcher: Watcher, pushes: Pushes | None, keep: Callable[[], None], seconds: float) -> None:
     """Wait this long, or until a push comes, or a replica that was begun goes on: one cheap GET a second tells that."""
     until, starting = time.monotonic() + seconds, watcher.starting()
     while (left_s := until - time.monotonic()) > 0:
-        wait_s = left_s if starting is None else min(left_s, PULSE_S)
+        keep()
+        wait_s = min(left_s, KEEP_S if starting is None else PULSE_S)
         if pushes is None:
             time.sleep(wait_s)
         elif pushes.wait(wait_s):
@@ -284,18 +297,27 @@ def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
         webhook.send(f"{fleet or 'fleetctl watch'}: {text}\n{more['link']}".rstrip(), more)
 
 
-def _run(said: set[str], task: ApplyTask) -> RunSummary:
+def _run(said: set[str], standby: StandbyKeeper, task: ApplyTask) -> RunSummary:
     """Apply, follow until everything is created, and delete old runs, with each problem of that `said` once.
 
-    Ctrl-C stops the apply, then the watch, however the apply ends.
+    Meanwhile another agent is started for the next plan. Ctrl-C stops the apply, then the watch, however the apply
+    ends.
     """
-    job, interrupts = new_job_id("apply"), list[str]()
-    planned = task.plan.summary
+    interrupts, planned = list[str](), task.plan.summary
+    started = start_apply(task, new_job_id("apply"), starter(), ApplyOptions(wait=False), patient(),
+                          standby=standby.job)
+    job = started.submission_id
     reload = f", {planned.reload} to reload" if planned.reload else ""
     say("job", f"{job}: {count_of(planned.create, 'replica')} to create{reload}")
-    started = start_apply(task, job, starter(), ApplyOptions(wait=False), patient())
+
+    def keep(_: object = None) -> None:
+        with suppress(FleetctlError):
+            standby.keep(task.client, task.plan.fleet)
+
+    standby.look_now()
+    keep()
     try:
-        summary = follow(started, lambda _: None, announce=lambda: interrupts.append(job))
+        summary = follow(started, keep, announce=lambda: interrupts.append(job))
     except Detached:
         raise KeyboardInterrupt from None
     except FleetctlError as error:

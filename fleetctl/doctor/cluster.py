@@ -14,7 +14,7 @@ from fleetctl.inventory.assemble import PlacementGroup
 from fleetctl.inventory.autoscaler import silent_text
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
-from fleetctl.inventory.jobs import READ_ONLY
+from fleetctl.inventory.jobs import READ_ONLY, STANDBY
 from fleetctl.inventory.marks import parse_actor_name, refused_claims
 from fleetctl.inventory.records import NOTES
 
@@ -154,7 +154,8 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         verb, pending = job.metadata.get("verb") or "run", job.status == "PENDING"
-        if job.ended or verb in {*NOTES, *READ_ONLY} or passed_s <= (STARTS_WITHIN_S if pending else ENDS_WITHIN_S):
+        if job.ended or passed_s <= (STARTS_WITHIN_S if pending else ENDS_WITHIN_S) or verb in {
+                *NOTES, *READ_ONLY, *(() if pending else (STANDBY,))}:
             continue
         yield Diagnosed(
             code="RUN_NOT_STARTED" if pending else "RUN_LASTS", severity="warning", area="cluster",

@@ -26,6 +26,9 @@ CACHES = "caches"
 READ_ONLY = frozenset({EXAMINE, CACHES})
 """The verbs of jobs that only read from nodes: for the doctor, and for `prune`."""
 
+STANDBY = "standby"
+"""The verb of a job whose agent waits for a plan; once it has one, the job is that plan's apply."""
+
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 

@@ -16,7 +16,7 @@ from fleetctl.inventory.assemble import PlacementGroup, list_placement_groups
 from fleetctl.inventory.autoscaler import silent_since
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import READ_ONLY, Job, JobTable, log_of, read_job_table
+from fleetctl.inventory.jobs import READ_ONLY, STANDBY, Job, JobTable, log_of, read_job_table
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
 from fleetctl.inventory.records import NOTES, NOTHING_KNOWN, Records, read_rows, with_jobs
 
@@ -95,7 +95,8 @@ def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
 
 
 def _failed(client: DashboardClient, jobs: Sequence[Job]) -> tuple[Job, str] | None:
-    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
+    others = {*NOTES, *READ_ONLY, STANDBY}
+    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in others)
     latest = next(runs, None)
     if latest is None or latest.status != "FAILED":
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from functools import cache
 from typing import Any
 
 from fleetctl.apply.jobs import AGENT_PACKAGE, Package, agent_package
@@ -43,19 +44,22 @@ def _after(owner, name, act):
 """
 
 FAULTS = {
-    "after the lock": "_before(apply.Apply, 'work', _die)",
+    "after the lock": "_before(apply.ApplyRun, 'work', _die)",
     "between two creates": "_before(attempt, 'create', _die, nth=2)",
     "right after a create": "_after(attempt, 'create', _die)",
     "while a constructor waits": "_before(attempt.Attempt, '_await_ready', _die)",
-    "before the result": "_before(apply.Apply, 'end', _die)",
-    "right after a reload has begun": "from . import reload; _after(reload.Reload, '_ask', _die)",
-    "before a reload is noted": "from . import reload; _before(reload.Reload, '_note', _die, nth=2)",
+    "before the result": "_before(apply.ApplyRun, 'end', _die)",
+    "right after a reload has begun": "from . import reload; _after(reload.ReloadTask, '_ask', _die)",
+    "before a reload is noted": "from . import reload; _before(reload.ReloadTask, '_note', _die, nth=2)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
     "WARM is up, HOT not ended": "from . import evict; _before(evict, 'Leaving', _die)",
     "while a replica is leaving": "from . import evict; _before(evict.Leaving, 'is_over', _die, nth=20)",
     "a second of readiness ends a row of restarts": "from . import budget; budget.HEALTHY_S = 1.0",
     "the node is taken at the last moment": "attempt.check = _steal",
+    "before a plan that was taken is announced": "from . import standby; _before(standby, 'become_run', _die)",
+    "right after a plan was announced": "from . import standby; _after(standby, 'become_run', _die)",
+    "a watch is gone after two seconds": "from . import standby; standby.WATCH_GONE_S = 2.0",
     "ready engines are probed often": "from . import readiness; readiness.PERIOD_S, readiness.RECORD_S = 0.3, 1.0",
 }
 
@@ -63,6 +67,7 @@ FAULTS = {
 def faulty_package(fault: str) -> Any:
     """Return a stand-in for `agent_package` that ships an agent with this fault."""
 
+    @cache
     def build() -> Package:
         sound = agent_package()
         buffer = io.BytesIO()

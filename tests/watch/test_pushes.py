@@ -213,7 +213,7 @@ def test_a_flood_of_pushes_leads_to_a_look_a_pause(pushes: Pushes, monkeypatch: 
 
 def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 20) -> float:
     begun = time.monotonic()
-    watch._rest(watcher, pushes, seconds)
+    watch._rest(watcher, pushes, lambda: None, seconds)
     return time.monotonic() - begun
 
 
