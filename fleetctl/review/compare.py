@@ -17,7 +17,7 @@ from fleetctl.documents.canonical import canonical_json, short_hash
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
 from fleetctl.documents.fleet import Cluster, History, Policy, Quota
 from fleetctl.documents.position import Path, Position, path_text
-from fleetctl.documents.quantity import amount_of, count_of, grouped, some
+from fleetctl.documents.quantity import amount_of, count_of, format_bytes, grouped, some
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.access import without_secret
@@ -45,11 +45,12 @@ _GROW = f"plans may wait for other new nodes than before; {UNAFFECTED}"
 _PRICES = f"what new nodes cost an hour, by which plans choose among their types; {UNAFFECTED}"
 _NAME = ("running replicas belong to {old}: they keep running but no longer count, and their models are blocked unless "
          "plan and apply get --adopt-from {old}")
-_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS, _PRICE = _SETTINGS = (
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM, _PORTS, _PRICE, _RESIDENTS = _SETTINGS = (
     ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",), ("weightsPorts",),
-    ("price",))
+    ("price",), ("residents",))
 _NEUTRAL = {_WARM: "the limit on memory for WARM replicas there",
-            _PRICE: "what they cost an hour, which decides between places that are otherwise as good"}
+            _PRICE: "what they cost an hour, which decides between places that are otherwise as good",
+            _RESIDENTS: "what may use memory of each card beside replicas, which plans subtract"}
 Setting = int | bool | str | None
 _Key = tuple[str, int]
 """A selector in its canonical spelling, and a number that counts the entries with it."""
@@ -231,7 +232,8 @@ class _Entry:
             return None
         document, path = self.fleet.policies[self.number]
         node = document.node((*path, *setting))
-        return format_value(self.settings[setting], setting) if node is None or node.value is None else node.value
+        written = node is not None and node.value is not None and setting != _RESIDENTS
+        return node.value if node is not None and written else format_value(self.settings[setting], setting)
 
     def position(self, setting: Steps) -> Position:
         """Return the position of a setting, or of the nearest key above it."""
@@ -257,7 +259,7 @@ def _node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differen
     if moved:
         yield Difference(
             path="nodes", kind="changed",
-            effect="drift" if _CAP in moved else "none" if moved == [_PRICE] else "additive",
+            effect="drift" if _CAP in moved else "none" if set(moved) <= {_PRICE, _RESIDENTS} else "additive",
             old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.position(("spec", "nodes")), new_source=new.position(("spec", "nodes")),
             message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
@@ -288,7 +290,9 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
-            _WARM: policy.warm, _PORTS: policy.weights_ports, _PRICE: policy.price}
+            _WARM: policy.warm, _PORTS: policy.weights_ports, _PRICE: policy.price,
+            _RESIDENTS: None if policy.residents is None else ", ".join(
+                f"{format_bytes(one.memory)} of {one.process or 'any process'}" for one in policy.residents)}
         entries[selector, seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return entries
@@ -305,6 +309,8 @@ def _setting_entries(setting: Steps, entries: Mapping[_Key, _Entry], other: Mapp
 
 
 def _node_effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tuple[Effect, str]:
+    if setting in _NEUTRAL:
+        return "none", f"{_NEUTRAL[setting]}; {UNAFFECTED}"
     if setting == _PORTS or isinstance(old, str) or isinstance(new, str):
         return "none", f"where new replicas there serve their weights; {UNAFFECTED}"
     more = (new or 0) > (old or 0)
@@ -316,8 +322,6 @@ def _node_effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -
     if setting == _CORDON:
         return ("none", f"no new replicas go there; {UNAFFECTED}") if new else (
             "additive", "new replicas may go there again")
-    if setting in _NEUTRAL:
-        return "none", f"{_NEUTRAL[setting]}; {UNAFFECTED}"
     if setting == _RESERVE:
         return ("none", f"less of each card is offered to new replicas; {UNAFFECTED}") if more else (
             "additive", "more of each card is offered to new replicas")

@@ -182,3 +182,14 @@ def test_any_variants_can_be_compared_with_any_others_and_no_secret_is_shown(
     before, after = (one.fleet.models[0] for one in loaded if one.fleet)
     outdated = [way.variant for way in before.alternatives if not after.has_spec(way.spec_hash)]
     assert bool(outdated) == any(one.effect == "drift" for one in there.differences)
+
+
+def test_what_else_may_use_a_card_is_a_difference_without_effect(side: Sides) -> None:
+    def with_residents(residents: str) -> str:
+        return fleet(model(workers=[ONE])) + f"  nodes: [{{residents: {residents}}}]\n"
+
+    [one] = found(side, with_residents("[{memory: 1Gi}]"), with_residents("[{memory: 2Gi, process: Xorg}]"))
+    assert (one.path, one.effect, one.kind) == ("nodes[0].residents", "none", "changed")
+    assert (one.old, one.new) == ("1Gi of any process", "2Gi of Xorg")
+    [added] = found(side, fleet(model(workers=[ONE])), with_residents("[]"))
+    assert (added.path, added.kind, added.effect) == ("nodes[0].residents", "added", "none")
