@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -26,6 +27,7 @@ from mcp_types import CallToolRequestParams, CallToolResult
 from fleetctl.cli.mcp import server, tools
 from fleetctl.cli.mcp.tools import TOOLS, Answer, Question, Started, answer, check
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, UsageError
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -135,6 +137,18 @@ def test_why_names_the_shortage_the_places_and_nothing_of_other_models(started: 
     assert "org/one/0" not in one
     unknown = ask(started, "why", model="org/tow")
     assert (unknown.error, "did you mean org/two?" in unknown.text) == (True, True)
+
+
+def test_every_list_of_a_plan_that_names_models_is_narrowed_to_the_model_of_why():
+    """A list that a later plan has must not show other models."""
+    about_all = {"autoscaler", "growth", "policy", "notes", "file_warnings", "models"}  # narrowed by other rules
+    lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)} - about_all
+    whole = Plan.model_construct(models=[], growth=[], policy=[], notes=[], file_warnings=[], **{
+        name: [SimpleNamespace(model="org/one", replica_id=0), SimpleNamespace(model="org/two", replica_id=0)]
+        for name in lists})
+    part = tools._part(whole, "org/two", None)
+    assert {name: [one.model for one in getattr(part, name)] for name in lists} == {
+        name: ["org/two"] for name in lists}
 
 
 def test_why_shows_the_replicas_that_run_and_what_failed(started: Started, cluster: ClusterStandIn):

@@ -443,7 +443,7 @@ def _part(plan: Plan, key: str, number: int | None) -> Plan:
         "policy": of_fleet_or_it(plan.policy), "notes": of_fleet_or_it(plan.notes),
         "file_warnings": of_fleet_or_it(plan.file_warnings),
         **{name: list(of_it(getattr(plan, name)))
-           for name in ("actions", "holds", "blocked", "drift", "unmanaged", "lost")}})
+           for name in ("actions", "after_pilot", "holds", "blocked", "drift", "unmanaged", "lost")}})
 
 
 def main() -> None:
