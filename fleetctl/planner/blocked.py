@@ -66,7 +66,7 @@ class Unplaced:
         """Return why there are no more replicas of one demand."""
         key, option, new = demand.shape.key, demand.option, self._created[demand.option]
         model, state, limits = self.fleet.models[demand.place], self.state.models[key], self.limits
-        if is_full(model, state, demand.variant, new):
+        if model.variants and is_full(model, state, demand.variant, new):
             return full_entry(model, demand.variant, state.live_of_each(model)[demand.variant], new, short)
         if len(model.variants) > 1:
             if new >= limits.most.get(option, short + new):
@@ -75,13 +75,13 @@ class Unplaced:
                 return Blocked(model=key, replicas=short, code="QUOTA", message=self._totals.why(demand))
         if self.inquiry is not None and demand.place in self.no_room:
             no_room = self.tries.no_room.get(option, ())
-            shape = limits.narrowed(demand, no_room).shape
+            shape = limits.narrowed(demand, no_room).shape if limits.avoided else demand.shape
             left = short if self.quotas.limit_nothing else self._outranked(demand.priority).leave(demand)
             blocked = self.inquiry.blocked(shape, short, demand.priority)
             if left < short:
                 message = f"{blocked.message}; a quota leaves {left} of these {short}"
                 blocked = blocked.model_copy(update={"message": message})
-            return limits.explained(blocked, option, no_room)
+            return limits.explained(blocked, option, no_room) if limits.avoided else blocked
         if option in limits.most:
             return limits.waiting(key, short, option)
         return Blocked(model=key, replicas=short, code="QUOTA", message=self._totals.why(demand))

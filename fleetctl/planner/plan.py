@@ -50,7 +50,7 @@ from fleetctl.planner.placement.demand import Demand, Expected, Option, Placed, 
 from fleetctl.planner.placement.ledger.ledger import Ledger, open_ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.policies import card_notes, slot_notes
+from fleetctl.planner.placement.policies import SLOTS_LABEL, card_notes, slot_notes
 from fleetctl.planner.policy import Doing, detailed_exit_code, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.variants import (
@@ -124,16 +124,6 @@ class _Draft:
     def created_of_each(self) -> Counter[Option]:
         """The same of each variant."""
         return Counter(replica.demand.option for replica, _ in self.placed)
-
-    @property
-    def starts(self) -> Sequence[tuple[Placed, int]]:
-        """Those of the new replicas that start now."""
-        return self.placed[:len(self.placed) - self.later]
-
-    @property
-    def after_pilot(self) -> Counter[Option]:
-        """How many of each variant wait for a pilot."""
-        return Counter(replica.demand.option for replica, _ in self.placed[len(self.placed) - self.later:])
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -302,11 +292,12 @@ def _rows(
 ) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
-    reloaded, later = Counter(reload["model"] for reload in reloads), draft.after_pilot
+    reloaded = Counter(reload["model"] for reload in reloads)
+    later = Counter(replica.demand.option for replica, _ in draft.placed[len(placed) - draft.later:])
     after_pilot = Counter(place for place, _ in later.elements())
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
-    blocked, of_each = {row.model: row for row in draft.blocked}, draft.created_of_each
+    blocked, of_each = {row.model: row for row in draft.blocked}, Counter(one.demand.option for one in placed)
     created = Counter(place for place, _ in of_each.elements())
 
     def kept_off(model: ResolvedModel, place: int) -> str:
@@ -351,7 +342,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         from fleetctl.planner.time_to_ready import add_times  # only what starts takes time
 
         ready_in = add_times(starts, fleet.models, inventory)
-    starts, later = starts[:len(draft.starts)], starts[len(draft.starts):]
+    starts, later = starts[:len(starts) - draft.later], starts[len(starts) - draft.later:]
     actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
     rows = _rows(draft, reloads, in_place, ready_in)
     rows = floor.shown_in(rows) if floor else rows
@@ -385,7 +376,8 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         holds=holds, blocked=list(draft.blocked), growth=list(draft.growth), drift=drift,
         unmanaged=state.unmanaged, lost=state.lost, policy=policy,
         notes=[*(card_notes(inventory.nodes) if any(node.unreported_cards for node in inventory.nodes) else ()),
-               *slot_notes(inventory.nodes, fleet.policies),
+               *(slot_notes(inventory.nodes, fleet.policies) if any(
+                   SLOTS_LABEL in node.labels for node in inventory.nodes) else ()),
                *(_memory_notes(draft) if any(model.description for model in fleet.models) else ())],
         file_warnings=file_warnings(fleet.warnings, {model.key for model in chosen}) if fleet.warnings else [],
         options=PlanFlags(
@@ -412,7 +404,7 @@ def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWa
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
-        create=len(draft.starts), after_pilot=draft.later, hold=sum(hold.surplus for hold in holds),
+        create=len(draft.placed) - draft.later, after_pilot=draft.later, hold=sum(hold.surplus for hold in holds),
         blocked=sum(row.replicas for row in draft.blocked), unmanaged=len(draft.state.unmanaged),
         drift=len(drift), lost=len(draft.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
@@ -505,8 +497,8 @@ def _reason(
         yield left_out or held or "no target (replicas: 0)"
         yield ", ".join(notes)
     elif row.create or row.after_pilot or blocked:
-        create = row.create or row.after_pilot
-        yield f"create {_number(row)}: {live}" if create else ""
+        create = _number(row) if row.after_pilot else row.create
+        yield f"create {create}: {live}" if create else ""
         yield obstacle
         yield live if notes and not create else ""
     else:
@@ -515,9 +507,7 @@ def _reason(
 
 
 def _number(row: ModelRow) -> str:
-    """Return how many replicas are created: `2`, or `1 first as a pilot, 39 once it is ready`."""
-    if not row.after_pilot:
-        return str(row.create)
+    """Return how many replicas are created if some wait for a pilot: `1 first as a pilot, 39 once it is ready`."""
     if not row.create:
         return f"{row.after_pilot} once a pilot is ready"
     if row.variants:  # some may be of a variant that ran
@@ -571,7 +561,8 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create or row.after_pilot:
         beside = f"{',' if row.after_pilot else ''} beside {row.outdated} outdated"
-        return f"create {_number(row)}{beside}, which stay until they are evicted: {progress}"
+        number = _number(row) if row.after_pilot else row.create
+        return f"create {number}{beside}, which stay until they are evicted: {progress}"
     kept = kept_for_minimum(model, state) if model.variants else {}
     left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
     if beyond and not left:

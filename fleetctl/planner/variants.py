@@ -120,7 +120,7 @@ def enough_of(demands: Sequence[Demand], models: Sequence[ResolvedModel], states
 
 def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:
     """Return whether a variant has as many replicas, `created` ones included, as its maximum allows."""
-    return bool(model.variants) and model.variants[number].most is not None and created >= room_of(model, state)[number]
+    return model.variants[number].most is not None and created >= room_of(model, state)[number]
 
 
 def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]
