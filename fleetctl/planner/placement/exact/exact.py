@@ -225,7 +225,7 @@ def _shared_pieces(model: Relaxation, owner: Owner, kind: int, replicas: Iterabl
     """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
-        if model.shared_owner(demand) != owner:
+        if owner != (PRICED if demand.shape.key in model.priced else SHARED):
             continue
         for index, gang in enumerate(demand.gangs):
             if (number, index) not in own:
@@ -312,18 +312,16 @@ class _Stage:
     unit: int
     minimum: int
     maximum: int
-
-    @property
-    def size(self) -> int:
-        """The number of values between the limits."""
-        return self.maximum - self.minimum + 1
+    size: int
+    """The number of values between the limits."""
 
 
 def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
     unit = gcd(*objective.values()) or 1
     small = {column: value // unit for column, value in objective.items() if value}
     ends = [int(value * model.highs[column]) for column, value in small.items()]
-    return _Stage(small, unit, sum(end for end in ends if end < 0), sum(end for end in ends if end > 0))
+    minimum, maximum = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0)
+    return _Stage(small, unit, minimum, maximum, maximum - minimum + 1)
 
 
 def _stages(relaxation: Relaxation) -> list[_Stage]:

@@ -223,6 +223,9 @@ class Relaxation:
         self.pools_of = [[number for number, pool in enumerate(pools)
                           if kind in pool.kinds and self.max_members[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
+        prices = tally.problem.ledger.prices
+        self.priced = frozenset[str]() if prices is None else prices.models
+        """The keys of the models whose prices count."""
         self.shared: dict[tuple[Owner, int], list[tuple[int, int]]] = {}
         """By owner and kind, the columns of replicas whose members share columns, with the members of each."""
         self._build()
@@ -310,13 +313,8 @@ class Relaxation:
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
-                uses = self.shared.setdefault((self.shared_owner(demand), kind), [])
+                uses = self.shared.setdefault((PRICED if demand.shape.key in self.priced else SHARED, kind), [])
                 uses.append((self.replicas[owner.demand], count * gang.copies))
-
-    def shared_owner(self, demand: DemandClass) -> Owner:
-        """Return the owner of the columns of a class without columns of its own."""
-        prices = self.problem.ledger.prices
-        return SHARED if prices is None or demand.shape.key not in prices.models else PRICED
 
     def prices(self) -> dict[int, int]:
         """Return what a member costs in each column of those whose prices count; without those that cost nothing."""
@@ -325,7 +323,7 @@ class Relaxation:
             return {}
         found = {}
         for (owner, kind, pool), column in self.members.items():
-            if owner == PRICED or (owner.demand >= 0 and self.problem.demands[owner.demand].shape.key in prices.models):
+            if owner == PRICED or (owner.demand >= 0 and self.problem.demands[owner.demand].shape.key in self.priced):
                 claim, tariff = self.problem.kinds[kind][0], prices.of_node[self.pools[pool].first]
                 found[column] = prices.at(claim, tariff)
         return {column: price for column, price in found.items() if price}
