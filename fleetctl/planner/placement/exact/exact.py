@@ -104,13 +104,16 @@ def examine(problem: Problem, reached: Levels) -> Proven:
     """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     by_node: Relaxation | None = None
+    asked = False
 
     def is_too_large(only_saved: bool) -> bool:
-        nonlocal by_node
-        by_node = relax_by_node(coarse, MAX_FOR_VARIANTS if only_saved else MAX_FIRST)
+        nonlocal by_node, asked
+        asked, by_node = True, relax_by_node(coarse, MAX_FOR_VARIANTS if only_saved else MAX_FIRST)
         return by_node is None
 
     top = climb(coarse, reached, goes_on=is_too_large)
+    if not (top.attained or asked):
+        is_too_large(proper(top.levels) == proper(reached))
     if by_node is not None:
         return _examine_by_node(by_node, reached)
     return Proven(top.levels, None, None if top.attained else top.replicas, coarse)
