@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
-from cluster_stand_in import ClusterStandIn
+from cluster_stand_in import Answer, ClusterStandIn, all_ready
 from small_plans import small_plan
 from small_watcher import advance, watcher_of
 
@@ -53,6 +53,33 @@ def test_ctrl_c_ends_the_watch_however_the_apply_ends(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(failure, interrupted=True)
+
+
+def test_a_watch_hands_its_plan_to_the_agent_that_it_keeps_and_starts_the_next(
+    cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = cluster._package
+
+    def package(method: str, name: str, body: bytes) -> Answer:
+        """The agent that waits: it takes what is put for it."""
+        answer = store(method, name, body)
+        job = cluster.jobs.get(name.removesuffix("-plan"))
+        if method == "PUT" and name.endswith("-plan") and job:
+            handed = cluster.document(name)
+            job.body["metadata"] |= {**handed["metadata"], "verb": "apply", "ticket": handed["ticket"]}
+            job.steps = all_ready(handed["request"])
+        return answer
+
+    monkeypatch.setattr(cluster, "_package", package)
+    cluster.on_submit = lambda request: all_ready(request) if "plan" in request else [("RUNNING", "")]
+    numbers, plan = iter(range(9)), small_plan("a", "b")
+    standby = StandbyKeeper(Starter("a watch"), lambda: f"fleetctl-apply-{next(numbers):012x}", lambda: 0.0)
+    with DashboardClient(cluster.url) as client:
+        for _ in range(3):
+            assert watch._run(set(), standby, ApplyTask(client, plan)).exit_code == 3
+    verbs = [cluster.jobs[job].body["metadata"]["verb"] for job in cluster.jobs]
+    assert verbs == ["apply", "apply", "apply", "standby"], "one job a plan, and one that waits"
+    assert sum("ticket" in job.body["metadata"] for job in cluster.jobs.values()) == 2
 
 
 def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callable[..., RunSummary]) -> None:
