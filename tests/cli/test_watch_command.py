@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_args
@@ -80,6 +81,28 @@ def test_a_watch_hands_its_plan_to_the_agent_that_it_keeps_and_starts_the_next(
     verbs = [cluster.jobs[job].body["metadata"]["verb"] for job in cluster.jobs]
     assert verbs == ["apply", "apply", "apply", "standby"], "one job a plan, and one that waits"
     assert sum("ticket" in job.body["metadata"] for job in cluster.jobs.values()) == 2
+
+
+def test_a_watch_keeps_an_agent_once_it_has_planned_and_none_if_it_only_reports(
+    cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    cluster.on_submit = lambda _: [("RUNNING", "")]
+    cluster.add_node("a")
+    watcher = watcher_of(cluster, tmp_path / "fleet.yaml")
+    standby = StandbyKeeper(Starter("a watch"), lambda: "fleetctl-apply-000000000001", lambda: 0.0)
+    watch._keep(watcher, standby)
+    assert cluster.requests == [], "nothing is known of the fleet yet"
+    advance(watcher)
+    watcher.state = replace(watcher.state, report_only=True)
+    watch._keep(watcher, standby)
+    assert not cluster.jobs
+    watcher.state = replace(watcher.state, report_only=False)
+    cluster.refusals["POST", "/api/jobs/"] = [(403, "")]
+    watch._keep(watcher, standby)
+    assert not cluster.jobs, "a refusal is no news: an apply starts its own agent"
+    standby.look_now()
+    watch._keep(watcher, standby)
+    assert [job.body["metadata"]["verb"] for job in cluster.jobs.values()] == ["standby"]
 
 
 def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callable[..., RunSummary]) -> None:
