@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.apply import jobs
+from fleetctl.apply.follow import parse_line
 from fleetctl.apply.prepare import Starter
 from fleetctl.documents.plan import PlanFleet
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import AGENT, STANDBY, Job, find_job
+from fleetctl.inventory.jobs import AGENT, STANDBY, Job, find_job, log_of
 from fleetctl.inventory.records import read_runs
 from fleetctl.version import __version__
 
@@ -74,6 +75,9 @@ def hand_over(
     with suppress(InventoryError):
         is_up = any(run.submission_id == standby for run in _noted(client, fleet))
     taken = _taken_by(client, standby, TAKEN_S if is_up else STARTS_S, patience)
+    if taken == "":
+        why = _last_words(client, standby)
+        patience.report(f"job {standby}, whose agent waited for a plan, has ended without it{why}")
     if taken is not None:
         return taken == ticket
     patience.report(f"job {standby}, whose agent waited for a plan, does not take it and is ended")
@@ -83,6 +87,15 @@ def hand_over(
         raise ApplyError(f"it is unknown whether job {standby} carries out the plan: it does not end",
                          hint=f"`fleetctl history show {standby}` says it once it has ended; then apply again")
     return taken == ticket
+
+
+def _last_words(client: DashboardClient, standby: str) -> str:
+    """Return why an agent has ended, after a colon, if its log says so."""
+    with suppress(InventoryError):
+        said = [event.message for line in (log_of(client, standby) or "").split("\n")
+                if (event := parse_line(line)) and event.type == "runSummary"]
+        return f": {said[-1]}" if said else ""
+    return ""
 
 
 def _taken_by(

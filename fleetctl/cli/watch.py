@@ -50,6 +50,8 @@ app = command_app(
                "does not")
 JITTER = 0.1
 """The largest fraction by which a pause is shortened, so that watchers do not all read the cluster at once."""
+KEEP_LIMIT_S = 10.0
+"""How long a rest may take to look after the agent that waits."""
 PULSE_S = 1.0
 """How often Ray is asked for the replicas that start, while any does."""
 
@@ -256,7 +258,7 @@ def _keep(watcher: Watcher, standby: StandbyKeeper) -> None:
     if planned is not None and not watcher.state.report_only:
         with suppress(FleetctlError), open_dashboard(
                 watcher.invocation, watcher.where.address, planned.fleet.cluster.address) as client:
-            standby.keep(client, planned.plan.fleet)
+            standby.keep(client.within(KEEP_LIMIT_S), planned.plan.fleet)
 
 
 def _rest(watcher: Watcher, pushes: Pushes | None, keep: Callable[[], None], seconds: float) -> None:

@@ -128,7 +128,8 @@ def read_rows(client: DashboardClient) -> Records:
     if len(others) > MAX_ROWS:
         rows.append(_Row(failure=f"{len(others)} rows hold records; only {MAX_ROWS} of them were read"))
     newest = _newest(record for row in rows for record in row.records)
-    return Records(newest, _runs_in(newest), has_rows=True, table_rows=_counts(index)[0],
+    runs_noted = [_run_of(record) for record in newest if record.kind == RUN and _RUN_NAME.fullmatch(record.subject)]
+    return Records(newest, _in_order(runs_noted), has_rows=True, table_rows=_counts(index)[0],
                    failures=[row.failure for row in rows if row.failure],
                    warnings=[row.warning for row in rows if row.warning])
 
@@ -138,12 +139,8 @@ def read_runs(client: DashboardClient) -> list[Job]:
 
     Raises InventoryError.
     """
-    return _runs_in(_newest(_records_in(ROW + RUN, _row(client, ROW + RUN) or {}).records))
-
-
-def _runs_in(newest: Iterable[Record]) -> list[Job]:
-    return _in_order(_run_of(record) for record in newest
-                     if record.kind == RUN and _RUN_NAME.fullmatch(record.subject))
+    noted = _records_in(ROW + RUN, _row(client, ROW + RUN) or {}).records
+    return _in_order(_run_of(record) for record in noted if _RUN_NAME.fullmatch(record.subject))
 
 
 def count_jobs(client: DashboardClient) -> tuple[int, int]:

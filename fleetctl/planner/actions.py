@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from fleetctl.documents.canonical import in_order
 from fleetctl.documents.engine import Stop
 from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -98,5 +99,6 @@ def _member(
         "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,
         "node": node.name, "nodeId": node.id, "rank": seat.rank,
         **({"residents": residents} if residents else {}),
-        "role": seat.role, "slot": assigned.slot, **({"stop": stop.as_json()} if stop else {}), "vram": claim.vram,
+        "role": seat.role, "slot": assigned.slot, **({"stop": in_order(stop.as_json())} if stop else {}),
+        "vram": claim.vram,
     }

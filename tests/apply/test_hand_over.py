@@ -158,8 +158,11 @@ def test_an_agent_that_dies_before_it_says_that_it_has_the_plan_did_nothing(
     cluster: ClusterStandIn, client: DashboardClient, status: str
 ) -> None:
     job = add_standby(cluster)
-    assert apply(client, Waiting(lambda: setattr(job, "status", status))).submission_id == OWN
+    job.log = event(0, "version") + summary(1, code=1, message="it was changed")
+    waiting = Waiting(lambda: setattr(job, "status", status))
+    assert apply(client, waiting).submission_id == OWN
     assert not job.stopped
+    assert waiting.said == [f"job {WAITS}, whose agent waited for a plan, has ended without it: it was changed"]
 
 
 def test_of_two_plans_for_one_agent_the_other_gets_a_job(cluster: ClusterStandIn, client: DashboardClient) -> None:

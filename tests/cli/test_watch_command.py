@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
-from cluster_stand_in import ClusterStandIn
+from cluster_stand_in import Answer, ClusterStandIn, all_ready
 from small_plans import small_plan
 from small_watcher import advance, watcher_of
 
@@ -53,6 +54,55 @@ def test_ctrl_c_ends_the_watch_however_the_apply_ends(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(failure, interrupted=True)
+
+
+def test_a_watch_hands_its_plan_to_the_agent_that_it_keeps_and_starts_the_next(
+    cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = cluster._package
+
+    def package(method: str, name: str, body: bytes) -> Answer:
+        """The agent that waits: it takes what is put for it."""
+        answer = store(method, name, body)
+        job = cluster.jobs.get(name.removesuffix("-plan"))
+        if method == "PUT" and name.endswith("-plan") and job:
+            handed = cluster.document(name)
+            job.body["metadata"] |= {**handed["metadata"], "verb": "apply", "ticket": handed["ticket"]}
+            job.steps = all_ready(handed["request"])
+        return answer
+
+    monkeypatch.setattr(cluster, "_package", package)
+    cluster.on_submit = lambda request: all_ready(request) if "plan" in request else [("RUNNING", "")]
+    numbers, plan = iter(range(9)), small_plan("a", "b")
+    standby = StandbyKeeper(Starter("a watch"), lambda: f"fleetctl-apply-{next(numbers):012x}", lambda: 0.0)
+    with DashboardClient(cluster.url) as client:
+        for _ in range(3):
+            assert watch._run(set(), standby, ApplyTask(client, plan)).exit_code == 3
+    verbs = [cluster.jobs[job].body["metadata"]["verb"] for job in cluster.jobs]
+    assert verbs == ["apply", "apply", "apply", "standby"], "one job a plan, and one that waits"
+    assert sum("ticket" in job.body["metadata"] for job in cluster.jobs.values()) == 2
+
+
+def test_a_watch_keeps_an_agent_once_it_has_planned_and_none_if_it_only_reports(
+    cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    cluster.on_submit = lambda _: [("RUNNING", "")]
+    cluster.add_node("a")
+    watcher = watcher_of(cluster, tmp_path / "fleet.yaml")
+    standby = StandbyKeeper(Starter("a watch"), lambda: "fleetctl-apply-000000000001", lambda: 0.0)
+    watch._keep(watcher, standby)
+    assert cluster.requests == [], "nothing is known of the fleet yet"
+    advance(watcher)
+    watcher.state = replace(watcher.state, report_only=True)
+    watch._keep(watcher, standby)
+    assert not cluster.jobs
+    watcher.state = replace(watcher.state, report_only=False)
+    cluster.refusals["POST", "/api/jobs/"] = [(403, "")]
+    watch._keep(watcher, standby)
+    assert not cluster.jobs, "a refusal is no news: an apply starts its own agent"
+    standby.look_now()
+    watch._keep(watcher, standby)
+    assert [job.body["metadata"]["verb"] for job in cluster.jobs.values()] == ["standby"]
 
 
 def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callable[..., RunSummary]) -> None:

@@ -14,6 +14,8 @@ import pytest
 from cluster import eventually
 from e2e_world import World, member, model
 
+from fleetctl.apply.standby import TICKET
+
 pytestmark = pytest.mark.ray
 
 
@@ -87,6 +89,9 @@ def test_pushed_revisions_run_and_two_watches_duplicate_nothing(world: World, wa
     good = repository.push(large)
     eventually(lambda: set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}, "the repaired revision runs")
     assert all(len(watch.notices("revision", "not valid YAML")) == 1 for watch in watches), "it is reported once"
+
+    runs = [job["metadata"] for job in world.jobs() if job["metadata"]["verb"] == "apply"]
+    assert any(TICKET in run for run in runs), "a plan was handed to an agent that waited"
 
     world.cluster.kill(name="ModelActor:one:0", namespace=world.fleet)
     eventually(lambda: set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}, "the dead replica is replaced")

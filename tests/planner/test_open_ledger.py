@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from short_forms import plan_for, short_fleet, short_inventory
+from small_plans import small_plan
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.loading import load_plan
@@ -81,3 +82,27 @@ def test_a_plan_with_odd_durations_is_not_mistaken_for_a_changed_one() -> None:
     assert plan.plan_id == plan_id(plan.model_dump(mode="json", by_alias=True))
     assert load_plan(saved_plan_json(plan), "plan.json") == plan
     assert plan.actions[0].lifecycle.restart_backoff == 0.000001
+
+
+STOPS = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  nodes: [{residents: [{process: Xorg, memory: 1Gi}], gpuMemory: 80Gi}]
+  models:
+  - key: org/one
+    replicas: 1
+    workers:
+    - name: main
+      members: [{resources: {gpus: 1, vram: 1Gi}, engine: {command: [serve], stop: {grace: 5s, signal: SIGINT}}}]
+"""
+
+
+def test_a_plan_with_the_end_of_an_engine_and_residents_is_not_mistaken_for_a_changed_one() -> None:
+    plan = small_plan("a", fleet=STOPS)
+    [action] = plan.actions
+    assert action.members[0].stop
+    assert action.members[0].residents
+    assert plan.plan_id == plan_id(plan.model_dump(mode="json", by_alias=True))
+    assert load_plan(saved_plan_json(plan), "plan.json") == plan
