@@ -46,7 +46,7 @@ STILL_REQUESTED = "they stay requested from Ray's autoscaler"
 class RunFlags:
     """The flags about the run itself: how much at a time, and how long it waits for what. Seconds."""
 
-    parallelism: flags.Parallelism = 10
+    parallelism: flags.Parallelism = 1000
     lock_timeout: flags.LockTimeout = 0
     wait_timeout: flags.WaitTimeout = None
     wait_for_nodes: Annotated[float | None, typer.Option(
