@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands-a-h test-fast-commands-i-w test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-f test-ray-g-s test-ray-t-z test-placement test-thorough test-life test-long test-engines lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands-a-h test-fast-commands-i-w test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-f test-ray-g-s test-ray-t-z test-placement test-thorough test-life test-long test-engines lint bench bench-placement bench-replicas chaos life loop hostile hostile-cluster fuzz-fmt mutants schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -164,6 +164,11 @@ bench-placement: setup ## placement on traces and synthetic fleets, a JSON line 
 	@for kind in planted fragmented selectors gangs vram; do \
 		$(BIN)/python -m tests.benchmarks.scale --kind $$kind --json || exit 1; \
 	done
+
+REPLICAS ?= 120
+
+bench-replicas: setup ## processor time and memory of REPLICAS=120 replicas on 16 nodes of a real Ray here, beside a plain script's
+	@$(BIN)/python -m tests.benchmarks.start.per_replica --replicas $(REPLICAS) --json
 
 schemas: setup ## write schemas/*.json and the tables of docs/fleet-file.md from the models again
 	@for name in fleet fleet-part model inventory plan event diff endpoints history history-run; do \

@@ -156,6 +156,7 @@ class CreatingRay:
         for name in ("free_by_node", "taken_names", "alive_nodes", "draining_nodes", "actor_record"):
             patch.setattr(cluster, name, getattr(self, name))
         patch.setattr(cluster, "started_since", lambda *_, **__: {})
+        patch.setattr(cluster, "workers_at_once", lambda: dict.fromkeys(self.cards, self.at_once))
         patch.setattr(create, "NodeAffinitySchedulingStrategy", lambda *_, **__: None)  # it wants Ray's own ids
         patch.setattr(create, "remote_class", lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
             remote=lambda *parts: self.remote(options["name"], parts))))

@@ -14,7 +14,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster, run_messages
 from .attempt import Attempt, EarlierAttempt, SharedState
-from .create import CardTurns, Grants, replica_of
+from .create import CardTurns, Creating, Grants, replica_of
 from .lock import LockBusy
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
@@ -88,7 +88,7 @@ class ApplyRun(Run):
         forget_dead_actors()
         ours = {fleet, self._plan.options.adopt_from or fleet}
         self._context = SharedState(self._not_counted, ours, lock, Grants(), View(self.clock), self.events.emit,
-                                    self.clock, CardTurns(()), request.parallelism, set(), self.why_paused)
+                                    self.clock, CardTurns(()), Creating(request.parallelism), self.why_paused)
 
     def why_paused(self, model: str) -> str:
         """Return why this run may begin nothing more for a model; "" = it may."""
@@ -142,6 +142,7 @@ class ApplyRun(Run):
         replicas = [replica_of(plan, action, request.logs) for action in plan.starts]
         self._promoted.update(replica.id for replica in replicas if replica.op == "promote")
         context = self._context._replace(turns=CardTurns(replicas))
+        context.creating.at_once = cluster.workers_at_once()
         return [Attempt(replica, context) for replica in replicas]
 
     def _not_counted(self, model: str) -> Set[int]:

@@ -11,7 +11,7 @@ import ray
 
 from . import cluster
 from .cards import MAX_TRIES, NONE_CLEAN, REFUSED, SEARCHING, CleanCards
-from .create import CardTurns, CreatedHere, Grants, check, create, take_back
+from .create import CardTurns, CreatedHere, Creating, Grants, check, create, take_back
 from .lock import HeldLock
 from .messages import FailedStart, Mark, Place, Replica
 from .report import Refused, actor_name, decode_failure, evict_command, first_line, kept_failure, read_mark
@@ -36,8 +36,8 @@ MARGIN_S = 120.0
 class SharedState(NamedTuple):
     """State that all attempts of a run share.
 
-    `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the keys of the replicas that wait
-    for Ray, at most `parallelism` at a time; `why_paused` = why a model gets no replicas now, "" = it does.
+    `ours` = fleets whose replicas count as ours; `clock` in seconds; `creating` = the replicas that wait for Ray;
+    `why_paused` = why a model gets no replicas now, "" = it does.
     """
 
     not_counted: Callable[[str], Set[int]]
@@ -48,8 +48,7 @@ class SharedState(NamedTuple):
     emit: Callable[..., None]
     clock: Callable[[], float]
     turns: CardTurns
-    parallelism: int
-    creating: Set[str]
+    creating: Creating
     why_paused: Callable[[str], str]
 
 
@@ -71,9 +70,9 @@ class Attempt(Task):
         self._phase: Callable[[], None] = self._take_turn
 
     def may_begin(self) -> bool:
-        """Return whether fewer than `parallelism` replicas wait for Ray, and every earlier one has its shared cards."""
+        """Return whether there is room among those that wait for Ray, and every earlier one has its shared cards."""
         context = self._context
-        return self.granted or (len(context.creating) < context.parallelism and context.turns.may_begin(self.key))
+        return self.granted or (context.creating.has_room(self.replica) and context.turns.may_begin(self.key))
 
     @property
     def may_be_left(self) -> bool:
@@ -98,7 +97,7 @@ class Attempt(Task):
         self.granted = self.granted or self.outcome is not None
         if self.granted:
             self._context.turns.done(self.key)
-        (self._context.creating.discard if self.granted else self._context.creating.add)(self.key)
+        self._context.creating.note(self.replica, is_waiting=not self.granted)
         self._now()
 
     def _end(self, kind: str, code: Optional[str] = None, message: str = "", places: Sequence[Place] = ()) -> None:

@@ -80,6 +80,12 @@ def alive_nodes() -> Dict[str, Mapping[str, str]]:
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
+def workers_at_once() -> Dict[str, int]:
+    """Return how many workers Ray starts at a time on each living node, by node id: one for each of its CPUs."""
+    return {str(record["NodeID"]): max(1, int(record["Resources"].get("CPU", 0)))
+            for record in ray.nodes() if record["Alive"]}
+
+
 class NodeNow(NamedTuple):
     """A node as the client needs it for a new plan: ALIVE, DRAINING or DEAD, and Ray's free resources."""
 

@@ -29,6 +29,9 @@ from .run_messages import Plan
 from .view import View
 from .wire import in_parts
 
+SPARE = 2
+"""So Ray has the next one at hand when a worker is up."""
+
 
 class CreatedHere(NamedTuple):
     """A replica that this run has created; an apply may take back nothing else.
@@ -117,6 +120,35 @@ def create(replica: Replica, view: View) -> CreatedHere:
 def take_back(created: CreatedHere) -> None:
     """Take back a replica that this run created and Ray gave no worker in time: none of its code has run."""
     ray.kill(created.handle, no_restart=True)
+
+
+class Creating:
+    """The replicas that wait for Ray: at most `most`, and on each node SPARE times what Ray starts there at once.
+
+    More on a node would only wait longer, and start even if the run is stopped. `at_once` = how many workers Ray starts
+    at a time, by node id.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.at_once: Mapping[str, int] = {}
+        self._most = most
+        self._waiting: Dict[str, str] = {}
+        """By replica: the node on which its actor starts."""
+        self._on: Dict[str, int] = {}
+
+    def has_room(self, replica: Replica) -> bool:
+        """Return whether one more may wait on the replica's node."""
+        node_id = replica.members[0].node_id
+        return (len(self._waiting) < self._most
+                and self._on.get(node_id, 0) < SPARE * self.at_once.get(node_id, 1))
+
+    def note(self, replica: Replica, *, is_waiting: bool) -> None:
+        """Note whether a replica waits for Ray now."""
+        if is_waiting and replica.id not in self._waiting:
+            node_id = self._waiting[replica.id] = replica.members[0].node_id
+            self._on[node_id] = self._on.get(node_id, 0) + 1
+        elif not is_waiting and replica.id in self._waiting:
+            self._on[self._waiting.pop(replica.id)] -= 1
 
 
 class _EqualClaims(NamedTuple):

@@ -177,7 +177,7 @@ class ApplyRequest(NamedTuple):
     job: str
     holder: Holder
     tool_version: str = ""
-    parallelism: int = 10
+    parallelism: int = 1000
     lock_timeout: float = 0.0
     single_use: bool = False
     wait: bool = True

@@ -164,7 +164,7 @@ class ApplyOptions:
     `not_awaited` = ids of replicas that are never waited for, by model key.
     """
 
-    parallelism: int = 10
+    parallelism: int = 1000
     lock_timeout_s: float = 0.0
     single_use: bool = False
     wait: bool = True

@@ -46,7 +46,7 @@ STILL_REQUESTED = "they stay requested from Ray's autoscaler"
 class RunFlags:
     """The flags about the run itself: how much at a time, and how long it waits for what. Seconds."""
 
-    parallelism: flags.Parallelism = 10
+    parallelism: flags.Parallelism = 1000
     lock_timeout: flags.LockTimeout = 0
     wait_timeout: flags.WaitTimeout = None
     wait_for_nodes: Annotated[float | None, typer.Option(
@@ -87,6 +87,8 @@ def apply(
     output, invocation = ApplyOutput(output_format), this_invocation()
     with reports.of_error("apply", "apply of", files, plan=lambda: output.plan or saved_plan(plan_file)):
         with output.ends_with_summary():
+            if yes or attach:  # nothing will be asked
+                output.waiting.begin()
             if attach:
                 return attach_to(invocation, plan_file, files, where.address, output, run.wait_timeout)
             code = run_apply(invocation, plan_file, options, where, output, run, yes=yes)

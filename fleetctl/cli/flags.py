@@ -162,7 +162,7 @@ Expires = Annotated[float, option(
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Parallelism = Annotated[int, typer.Option(
-    "--parallelism", metavar="N", min=1, max=1000, help="Number of replicas to start at the same time.")]
+    "--parallelism", metavar="N", min=1, max=1000, help="Number of replicas that wait for Ray at the same time.")]
 LOCK_TIMEOUT_HELP = "How long to wait for the fleet's lock while another run holds it."
 LockTimeout = Annotated[float, option(
     "--lock-timeout", metavar="DURATION", parser=duration, help=f"{LOCK_TIMEOUT_HELP} [default: 0s]")]

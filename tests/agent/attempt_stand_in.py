@@ -13,7 +13,7 @@ from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import Attempt, SharedState
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.create import CardTurns, CreatedHere, Grants
+from fleetctl.agent.create import CardTurns, CreatedHere, Creating, Grants
 from fleetctl.agent.messages import FailedStart, Lifecycle, Mark, Member, Place, Replica
 from fleetctl.agent.run_messages import Outcome
 from fleetctl.agent.view import View
@@ -99,7 +99,7 @@ class SimulatedCluster:
     def context(self) -> SharedState:
         lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
         return SharedState(lambda _: set(), {"lab"}, lock, Grants(), View(lambda: self.now), self.emit,
-                           lambda: self.now, CardTurns(()), 10, set(), lambda model: self.paused.get(model, ""))
+                           lambda: self.now, CardTurns(()), Creating(10), lambda model: self.paused.get(model, ""))
 
     def emit(self, kind: str, message: str, **fields: Any) -> None:
         self.events.append(kind)

@@ -89,6 +89,7 @@ class ScriptedCluster:
         self.keys.install(monkeypatch, apply_module, lock_module, records)
         monkeypatch.setattr(records, "change", self.write_record)
         monkeypatch.setattr(cluster_module, "draining_nodes", set)
+        monkeypatch.setattr(cluster_module, "workers_at_once", lambda: {"n1": 100})
         monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
         monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)

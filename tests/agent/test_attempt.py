@@ -9,7 +9,7 @@ from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent.attempt import NO_WORKER_S, WORKER_S, Attempt, EarlierAttempt
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.create import CardTurns, CreatedHere, Grants
+from fleetctl.agent.create import CardTurns, CreatedHere, Creating, Grants
 from fleetctl.agent.messages import Member, Place
 
 
@@ -408,26 +408,45 @@ def test_a_replica_begins_while_few_wait_for_ray_and_once_earlier_ones_have_thei
 ) -> None:
     first, second = (REPLICA._replace(id=f"m/{number}", members=[MEMBER._replace(gpus=gpus)])
                      for number, gpus in ((1, 5_000), (2, 2_500)))
-    context = cluster.context()._replace(parallelism=2, turns=CardTurns([first, second]))
+    context = cluster.context()._replace(creating=Creating(2), turns=CardTurns([first, second]))
     attempt = Attempt(second, context)
     assert not attempt.may_begin(), "the earlier one may still get another card"
     context.turns.done("m/1")
-    context.creating.add("x/0")
+    elsewhere = REPLICA._replace(members=[MEMBER._replace(node_id="n2")])
+    context.creating.note(elsewhere._replace(id="x/0"), is_waiting=True)
     assert attempt.may_begin()
-    context.creating.add("y/0")
+    context.creating.note(elsewhere._replace(id="y/0"), is_waiting=True)
     assert not attempt.may_begin()
     attempt.granted = True
     assert attempt.may_begin()
 
 
+def test_on_a_node_wait_twice_as_many_as_ray_starts_workers_there_at_once() -> None:
+    creating = Creating(100)
+    creating.at_once = {"n1": 3}
+    here = [REPLICA._replace(id=f"m/{number}") for number in range(8)]
+    for one in here[:6]:
+        assert creating.has_room(one)
+        creating.note(one, is_waiting=True)
+        creating.note(one, is_waiting=True)
+    assert not creating.has_room(here[6])
+    unknown = REPLICA._replace(id="n/0", members=[MEMBER._replace(node_id="n2")])
+    assert creating.has_room(unknown), "a node of which nothing is known starts one"
+    creating.note(here[0]._replace(members=()), is_waiting=False)
+    creating.note(here[0], is_waiting=False)
+    assert creating.has_room(here[6])
+    creating.note(here[6], is_waiting=True)
+    assert not creating.has_room(here[7])
+
+
 def test_a_replica_waits_for_ray_until_it_has_its_cards_and_may_then_be_left(cluster: SimulatedCluster) -> None:
-    context, seen = cluster.context(), list[tuple[bool, set[str]]]()
+    context, seen = cluster.context(), list[tuple[bool, int]]()
     cluster.placed, cluster.states = False, ["PENDING_CREATION"]
     attempt = Attempt(REPLICA, context)
     for cluster.placed in (False, True):
         attempt.step()
-        seen.append((attempt.may_be_left, set(context.creating)))
-    assert seen == [(False, {"m/2"}), (True, set())]
+        seen.append((attempt.may_be_left, len(context.creating._waiting)))
+    assert seen == [(False, 1), (True, 0)]
 
 
 @pytest.mark.parametrize(("interrupted", "code", "message"), [

@@ -11,6 +11,7 @@ from creating_ray import SHARE, CreatingRay, random_workers
 from random_cases import cases
 
 from fleetctl.agent.apply import ApplyRun
+from fleetctl.agent.create import SPARE
 
 Planned = list[tuple[str, int, str, int]]
 
@@ -56,7 +57,7 @@ class World:
 
 
 def test_a_full_node_is_filled_at_once_although_ray_shows_no_grant_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, {"n": 8}, lag_s=1.5, worker_s=lambda: 5.0)
+    world = World(monkeypatch, {"n": 8}, lag_s=1.5, worker_s=lambda: 5.0, at_once=4)
     planned = [("m", number, "n", SHARE) for number in range(8)]
     assert set(world.apply(planned).values()) == {("ready", "")}
     assert {one.created for one in world.ray.actors.values()} == {0.0}
@@ -136,8 +137,9 @@ def test_random_applies_keep_every_promise(seed: int, monkeypatch: pytest.Monkey
     def before(name: str) -> None:
         assert not world.runs[0].stop.is_set(), "nothing is created after a stop"
         created.append(name)
-        waiting = sum(one.up is None or one.up > world.time.now for one in world.ray.actors.values())
-        assert waiting <= parallelism
+        waiting = Counter(one.node for one in world.ray.actors.values() if one.up is None or one.up > world.time.now)
+        assert sum(waiting.values()) <= parallelism
+        assert max(waiting.values(), default=0) <= SPARE * world.ray.at_once
         if stop_at is not None and len(created) >= stop_at:
             world.runs[0].stop.set()
 

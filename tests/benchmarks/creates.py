@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1000)
     parser.add_argument("--cards", type=int, default=8, help="of each node")
     parser.add_argument("--worker", type=float, default=3.0, help="seconds in which a worker starts, +- 30 %%")
-    parser.add_argument("--parallelism", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--parallelism", type=int, nargs="+", default=[1000, 100])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -44,6 +44,7 @@ FILES: dict[str, tuple[str, ...]] = {
                                   "tests/agent/test_dirty_cards.py"),
     "fleetctl/agent/create.py": ("tests/agent/test_create.py", "tests/agent/test_grants.py",
                                  "tests/agent/test_turns.py", "tests/agent/test_attempt.py"),
+    "fleetctl/agent/view.py": ("tests/agent/test_view.py", "tests/agent/test_side_by_side.py"),
     "fleetctl/agent/evict.py": ("tests/agent/test_explicit_verbs.py",),
     "fleetctl/agent/reload.py": ("tests/agent/test_reloading.py",),
     "fleetctl/agent/lock.py": ("tests/agent/test_lock.py",),

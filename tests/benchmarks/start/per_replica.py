@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=120)
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--cpus", type=int, default=2, help="of each node: Ray starts as many workers there at once")
-    parser.add_argument("--parallelism", type=int, nargs="+", default=[100])
+    parser.add_argument("--parallelism", type=int, nargs="+", default=[1000])
     parser.add_argument("--idle", type=float, default=60, help="how long to watch the replicas once they are ready")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
