@@ -301,6 +301,8 @@ class ApplyRun(Run):
     def end(self) -> int:
         """Write the summary. A created replica that is not ready yet continues to start."""
         interrupted = self.stop.is_set()
+        for task in self._refused:  # an interrupt came before another plan
+            self._report(task)
         results = sorted(self.outcomes(self.tasks), key=lambda row: (row.model, row.replica_id or 0))
         attempts = [task for task in self.tasks if isinstance(task, Attempt)]
         results += self._pilots.left(attempts, interrupted)

@@ -154,11 +154,14 @@ def would_help(demands: Sequence[Demand], model: ResolvedModel, state: ModelStat
 
 def full_entry(model: ResolvedModel, number: int, live: int, created: int, replicas: int) -> Blocked:
     """Return the entry of a variant that has reached its maximum."""
-    most = model.variants[number].most
-    new = f" and {created} new" if created else ""
     return Blocked(model=model.key, replicas=replicas, code=VARIANT_FULL,
-                   message=f"its maximum of {count_of(most or 0, 'replica')} is reached: {live} live{new}",
+                   message=full_message(model.variants[number].most or 0, live, created),
                    no_remedy="a higher max of the variant, in the fleet file")
+
+
+def full_message(most: int, live: int, new: int) -> str:
+    """Say that a variant has as many replicas as its maximum allows."""
+    return f"its maximum of {count_of(most, 'replica')} is reached: {live} live{f' and {new} new' if new else ''}"
 
 
 def folded(model: ResolvedModel, entries: Sequence[tuple[int, Blocked]]) -> Blocked:

@@ -245,6 +245,8 @@ def path_below(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
 
     The latter name the group, and are None if the group or the member is not in this model.
     """
+    if steps[0] == "model":  # its numbers may come from a file, so they have no key of their own
+        return steps, steps[:1]
     if steps[0] != "workers" or len(steps) == 1:
         return steps, steps
     group = next((index for index, named in enumerate(model.workers) if named.name == steps[1]), None)

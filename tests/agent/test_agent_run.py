@@ -486,6 +486,20 @@ def test_a_variant_may_fail_after_another_has_failed(cluster: ScriptedCluster) -
     assert outcomes(summary) == [("a", 5, "ready")]
 
 
+@pytest.mark.parametrize("script", [FAILED, REFUSED])
+def test_an_interrupt_before_another_plan_leaves_each_outcome_an_event_of_its_own(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, script: list[str]
+) -> None:
+    cluster.scripts = {"a/0": script}
+    monkeypatch.setattr(ApplyRun, "_replan", lambda run: run._refused and run.stop.set() is None)
+    summary = cluster.run(mayReplan=True, **request_of("a/0", "a/1", variant="large"))
+    [row] = [row for row in summary["outcomes"] if row["replicaId"] == 0]
+    [event] = [fields for kind, fields in cluster.events if kind == f"replica{row['outcome'].capitalize()}"
+               and fields["replicaId"] == 0]
+    assert (row["code"], event["code"]) == (event["code"], script[-1].partition(":")[2])
+    assert summary["interrupted"] is True
+
+
 def test_a_new_plan_is_requested_at_most_three_times(cluster: ScriptedCluster) -> None:
     cluster.scripts = {"a/0": REFUSED, "a/1": REFUSED}
     cluster.on_replan = {"request": request_of("a/1")}

@@ -269,9 +269,54 @@ def test_variants_are_counted_together_and_each_by_itself() -> None:
             for row in rows] == [
         ("m", None, 1, 5, 4), ("m", "fast", 1, 3, 2), ("m", "wide", 0, 2, 2), ("m", "any", 0, 1, 1)]
     assert rows[0].need == "any of fast, wide, any"
-    assert (rows[0].now.at_most, rows[0].now.status) == (3 + 2 + 1, "feasible")
+    assert (rows[0].now.at_most, rows[0].now.status, rows[0].now.method) == (5, "optimal", "free GPU share")
     assert rows[0].now.message.startswith("fast: needs 1 free GPU")
     quota = short_fleet({"models": [{"key": "m", "replicas": 1, "variants": variants}],
                          "policy": {"quotas": [{"gpus": 4}]}})
     limited = capacity(Scenario(quota, short_inventory({"nodes": nodes}))).rows
     assert [row.now.fits for row in limited] == [3, 3, 2, 1]
+
+
+def test_the_maximum_of_a_variant_limits_how_many_more_of_it_are_counted() -> None:
+    nodes = [{"name": "h", "gpus": 6, "labels": {"pool": "h"}}, {"name": "a", "gpus": 5, "labels": {"pool": "a"}}]
+    variants = [{"name": "fast", "gpus": 1, "selector": {"pool": "h"}, "max": 4},
+                {"name": "wide", "gpus": 2, "selector": {"pool": "a"}}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 2, "variants": variants}]})
+    live = {"model": "m", "id": 0, "node": "h", "variant": "fast"}
+    rows = capacity(Scenario(fleet, short_inventory({"nodes": nodes, "replicas": [live]}))).rows
+    assert [(row.variant, row.now.fits, row.now.at_most, row.after_plan and row.after_plan.fits) for row in rows] == [
+        (None, 5, 5, 4), ("fast", 3, 3, 2), ("wide", 2, 2, 2)]
+    assert rows[1].after_plan is not None
+    assert (rows[1].after_plan.code, rows[1].after_plan.message) == (
+        "VARIANT_FULL", "its maximum of 4 replicas is reached: 1 live and 3 new")
+    assert rows[0].now.code == "INSUFFICIENT_GPU"
+
+
+@pytest.mark.parametrize("shape", [{"gpus": 2}, {"gpus": 1, "gang": {"gpus": 1, "workers": 1}}])
+@pytest.mark.parametrize(("most", "fits"), [(0, 0), (2, 2), (9, 4)])
+def test_a_single_variant_has_one_row_within_its_maximum(shape: dict[str, Any], most: int, fits: int) -> None:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 0, "variants": [{"name": "v", "max": most, **shape}]}]})
+    [row] = capacity(Scenario(fleet, short_inventory({"nodes": [{"name": name, "gpus": 2} for name in "abcd"]}))).rows
+    assert (row.now.fits, row.now.at_most) == (fits, fits)
+    assert (row.now.code == "VARIANT_FULL") == (most == fits)
+
+
+def test_variants_are_packed_together_where_one_after_the_other_would_be_too_few() -> None:
+    """`lean` would fill a, the only node with CPUs for `rich`."""
+    nodes = [{"name": "a", "gpus": 2, "cpus": 8}, {"name": "b", "gpus": 2, "cpus": 2}]
+    variants = [{"name": "lean", "gpus": 1, "cpus": 1, "max": 2}, {"name": "rich", "gpus": 1, "cpus": 4}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 0, "variants": variants}]})
+    [together, *_] = capacity(Scenario(fleet, short_inventory({"nodes": nodes}))).rows
+    assert (together.now.fits, together.now.status) == (4, "optimal")
+    assert sum(place.members_each * len(place.nodes) for place in together.now.where) == 4
+
+
+def test_a_new_node_costs_what_its_type_says() -> None:
+    node = {"gpus": 4, "cpus": 8, "memory": "64Gi", "labels": {"pool": "new"}}
+    fleet = short_fleet({
+        "nodes": [{"price": 8}], "models": [{"key": "m", "replicas": 0, "gpus": 2}],
+        "grow": [{"name": "odd name!", "max": 2, "price": 4, "node": node}, {"name": "plain", "max": 2, "node": node}]})
+    [row] = capacity(Scenario(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 4}]}))).rows
+    assert row.with_new_nodes is not None
+    assert {equal.price: equal.nodes for equal in row.with_new_nodes.where} == {
+        4_000_000: ["a", "new-plain-1", "new-plain-2"], 2_000_000: ["new-odd name!-1", "new-odd name!-2"]}

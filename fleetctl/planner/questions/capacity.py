@@ -1,7 +1,7 @@
 """Capacity: how many more replicas of a model or shape would fit; where; and what prevents one more.
 
 Each model or shape is counted by itself, on what is free now and on what the plan leaves, and no further than the
-quotas of the fleet allow. Every count is undone.
+quotas of the fleet and the maximum of a variant allow. Every count is undone.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from fleetctl.documents.names import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import FleetctlError
-from fleetctl.planner.live import CLAIMED, NOT_TWICE
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, ModelState
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.bound import upper_bound
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import claims_text, explain
 from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario, most_new, take_planned, take_waiting, with_new_nodes
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.quotas import Quotas
-from fleetctl.planner.variants import shapes_of
+from fleetctl.planner.variants import COUNTS_LAST, VARIANT_FULL, full_message, room_of, shapes_of
 
 ALLOWED = "the quotas allow no more"
+EACH_ALONE = "what each variant could have alone"
+PACKED = 1_000
+"""Up to this many replicas, the variants of a model are packed together if one after the other they may be too few."""
 LIMIT = 100_000
 """Counting stops here: no fleet file may ask for more replicas of one model."""
 
@@ -41,58 +46,87 @@ def capacity(
 
     Raises UsageError for an unknown model or an invalid shape, InventoryError for an incomplete inventory.
     """
-    chosen = _chosen(scenario, models, everything=not shapes)
-    typed = [typed_shape(text) for text in shapes]
     state = scenario.sorted_out()
+    chosen = _chosen(scenario, state, models, everything=not shapes)
+    typed = [_Way(typed_shape(text)) for text in shapes]
     claims = {key: model.claim for key, model in state.models.items()}
     quotas = Quotas(scenario.fleet, state)
     now = _Counter(scenario, scenario.ledger(), limit, claims, quotas)
     after, grown, rows = None, None, dict[str, ModelRow]()
     if scenario.named:
         plan, ledger = scenario.plan(), scenario.ledger()
-        quotas = quotas.beside((one.model, one.gpus) for one in take_planned(plan, ledger))
-        after, rows = _Counter(scenario, ledger, limit, claims, quotas), {row.key: row for row in plan.models}
+        new = take_planned(plan, ledger)
+        quotas = quotas.beside((one.model, one.gpus) for one in new)
+        after = _Counter(scenario, ledger, limit, claims, quotas, _of_variants(new))
+        rows = {row.key: row for row in plan.models}
         if scenario.fleet.cluster.grow:  # with all nodes that may be added, the plan, and the replicas waiting for them
             whole = with_new_nodes(scenario, most_new(scenario))
             ledger = whole.ledger()
             take_planned(plan, ledger)
-            quotas = quotas.beside((one.model, one.gpus) for one in take_waiting(whole, plan, ledger))
-            grown = _Counter(whole, ledger, limit, claims, quotas)
+            waiting = take_waiting(whole, plan, ledger)
+            quotas = quotas.beside((one.model, one.gpus) for one in waiting)
+            grown = _Counter(whole, ledger, limit, claims, quotas, _of_variants([*new, *waiting]))
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
         rows=[answer for ways in (*chosen, *((shape,) for shape in typed))
-              for answer in _rows(ways, now, after, grown, rows.get(ways[0].key))],
+              for answer in _rows(ways, now, after, grown, rows.get(ways[0].shape.key))],
     )
 
 
-def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[Sequence[ReplicaShape]]:
-    """Return the shapes of each chosen model: those of its variants, the preferred one first."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A shape; or one of a model's variants, how many are live, and how many more its maximum, if any, allows now."""
+
+    shape: ReplicaShape
+    variant: str = ""
+    most: int | None = None
+    live: int = 0
+    more: int = 0
+
+
+def _of_variants(new: Sequence[Occupant]) -> Counter[tuple[str, str]]:
+    return Counter((one.model, one.variant) for one in new)
+
+
+def _chosen(
+    scenario: Scenario, state: LiveState, models: Sequence[str], *, everything: bool
+) -> list[Sequence[_Way]]:
+    """Return the ways to run each chosen model: its variants, the preferred one first."""
     shapes = shapes_of(scenario.fleet, scenario.inventory)
     for key in models:
         if key not in shapes:
             raise FleetctlError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
-    return [ways for key, ways in shapes.items() if key in models or (everything and not models)]
+    return [_ways(model, state.models[model.key], shapes[model.key])
+            for model in scenario.fleet.models if model.key in models or (everything and not models)]
+
+
+def _ways(model: ResolvedModel, state: ModelState, shapes: Sequence[ReplicaShape]) -> list[_Way]:
+    if not model.variants:
+        return [_Way(shapes[0])]
+    return [_Way(shape, one.variant, one.most, live, more) for shape, one, live, more in zip(
+        shapes, model.variants, state.live_of_each(model), room_of(model, state), strict=True)]
 
 
 def _rows(
-    ways: Sequence[ReplicaShape], now: _Counter, after: _Counter | None, grown: _Counter | None, row: ModelRow | None
+    ways: Sequence[_Way], now: _Counter, after: _Counter | None, grown: _Counter | None, row: ModelRow | None
 ) -> Iterator[CapacityRow]:
     """Yield the row of a model or a shape; of several variants first all together, then each by itself."""
-    names = [one.name for one in row.variants] if row and len(ways) > 1 else [None]
-    typed = ways[0].key.removeprefix("shape ") if row is None else None
+    typed = ways[0].shape.key.removeprefix("shape ") if row is None else None
     create, blocked = (row.create, row.blocked) if row else (None, None)
-    if row and len(ways) > 1:
+    several = row is not None and len(ways) > 1
+    if row and several:
         yield CapacityRow(
-            model=row.key, need=f"any of {', '.join(name or '' for name in names)}", create=create, blocked=blocked,
-            now=now.together(ways, names),
-            after_plan=after.together(ways, names) if after else None,
-            with_new_nodes=grown.together(ways, names) if grown else None)
-    for number, (name, shape) in enumerate(zip(names, ways, strict=True)):
+            model=row.key, need=f"any of {', '.join(way.variant for way in ways)}", create=create, blocked=blocked,
+            now=now.together(ways),
+            after_plan=after.together(ways) if after else None,
+            with_new_nodes=grown.together(ways) if grown else None)
+    for number, way in enumerate(ways):
         yield CapacityRow(
-            model=row.key if row else None, variant=name, shape=typed, need=claims_text(shape),
-            create=row.variants[number].create if row and name else create, blocked=None if name else blocked,
-            now=now.room(shape), after_plan=after.room(shape) if after else None,
-            with_new_nodes=grown.room(shape) if grown else None)
+            model=row.key if row else None, variant=way.variant if several else None, shape=typed,
+            need=claims_text(way.shape), create=row.variants[number].create if row and several else create,
+            blocked=None if several else blocked,
+            now=now.room(way), after_plan=after.room(way) if after else None,
+            with_new_nodes=grown.room(way) if grown else None)
 
 
 @dataclass(slots=True)
@@ -106,51 +140,83 @@ class _Counter:
     """Why models get no replicas while other fleets run them, by key."""
     quotas: Quotas
     """With the replicas on the ledger that do not run yet."""
+    new: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many of those are of which model and variant."""
     _known: dict[ReplicaShape, Room] = field(default_factory=dict)
     _hardware: dict[str, str] = field(default_factory=dict)
 
-    def room(self, shape: ReplicaShape) -> Room:
-        """Return how many more of `shape` fit, none if another fleet runs the model; the ledger is not changed."""
+    def room(self, way: _Way) -> Room:
+        """Return how many more of a way fit, none if another fleet runs the model; the ledger is not changed."""
+        shape = way.shape
         if claim := self.claims.get(shape.key):
             return Room(fits=0, at_most=0, status="optimal", method=NOT_TWICE, code=CLAIMED, message=claim)
+        if self._limit_of(way) < self.limit:  # its maximum is its own
+            return self._undone(way)
         own = self.quotas.limits(shape.key) or self.ledger.tells_apart(shape)
         alike = shape if own else replace(shape, key="")
         if alike not in self._known:
-            mark = self.ledger.mark()
-            try:
-                self._known[alike] = self._count(shape)
-            finally:
-                self.ledger.undo(mark)
+            self._known[alike] = self._undone(way)
         return self._known[alike]
 
-    def together(self, ways: Sequence[ReplicaShape], names: Sequence[str | None]) -> Room:
+    def together(self, ways: Sequence[_Way]) -> Room:
         """Return how many more replicas of a model fit over all its variants; the ledger is not changed.
 
-        Those that take fewest GPUs fill up first. No packing has more than what each could have alone.
+        Those that take fewest GPUs fill up first. If that may be too few, all are packed, except within quotas.
         """
-        if len(ways) == 1 or self.claims.get(ways[0].key):
+        key = ways[0].shape.key
+        if self.claims.get(key):
             return self.room(ways[0])
-        mark, quotas, found = self.ledger.mark(), self.quotas, list[tuple[str | None, Room]]()
-        try:
-            for shape, name in sorted(zip(ways, names, strict=True), key=lambda way: way[0].gpu_units):
-                found.append((name, self._count(shape)))
-                self.quotas = self.quotas.beside([(shape.key, shape.gpu_units)] * found[-1][1].fits)
-        finally:
+        alone = min(self.limit, sum(self.room(way).at_most for way in ways))
+        demands = [Demand(way.shape, alone, 1, 0, 0, variant=number, most=self._limit_of(way),
+                          counted_units=ways[0].shape.gpu_units if number else None)
+                   for number, way in enumerate(ways)]
+        bound = upper_bound(demands, self.ledger)
+        at_most, method = min((alone, EACH_ALONE), (bound.replicas, bound.method), key=lambda one: one[0])
+        mark, found = self.ledger.mark(), self._in_turn(ways)
+        if sum(room.fits for _, room in found) < at_most <= PACKED and not self.quotas.limits(key):
             self.ledger.undo(mark)
-            self.quotas = quotas
+            placed = pack([replace(demand, missing=at_most) for demand in demands], Placer(self.ledger)).placed
+            packed = [(way, self._room_of(way, _filled([one for one in placed if one.demand.variant == number])))
+                      for number, way in enumerate(ways)]
+            found = max(found, packed, key=lambda rooms: sum(room.fits for _, room in rooms))
+        self.ledger.undo(mark)
         fits = min(self.limit, sum(room.fits for _, room in found))
-        at_most = min(self.limit, sum(self.room(shape).at_most for shape in ways))
         capped = fits >= self.limit
+        codes = [room.code for _, room in found if room.code]
         return Room(
-            fits=fits, at_most=at_most, method="what each variant could have alone", capped=capped,
+            fits=fits, at_most=at_most, method=method, capped=capped,
             status="optimal" if fits == at_most and not capped else "feasible",
-            code=None if capped else found[0][1].code,
-            message="" if capped else "; ".join(f"{name}: {room.message}" for name, room in found if room.message),
+            code=None if capped else next((code for code in codes if code not in COUNTS_LAST), codes[0]),
+            message="" if capped else "; ".join(f"{way.variant}: {room.message}" for way, room in found
+                                                if room.message),
             where=[place for _, room in found for place in room.where])
 
-    def _count(self, shape: ReplicaShape) -> Room:
+    def _in_turn(self, ways: Sequence[_Way]) -> list[tuple[_Way, Room]]:
+        """Fill up with one variant after the other; they stay taken."""
+        quotas, found = self.quotas, list[tuple[_Way, Room]]()
+        for way in sorted(ways, key=lambda way: way.shape.gpu_units):
+            found.append((way, self._count(way)))
+            self.quotas = self.quotas.beside([(way.shape.key, way.shape.gpu_units)] * found[-1][1].fits)
+        self.quotas = quotas
+        return found
+
+    def _limit_of(self, way: _Way) -> int:
+        """Return how many more of a way may be counted."""
+        return self.limit if way.most is None else max(0, min(self.limit, way.more - self._new_of(way)))
+
+    def _new_of(self, way: _Way) -> int:
+        return self.new[way.shape.key, way.variant]
+
+    def _undone(self, way: _Way) -> Room:
         mark = self.ledger.mark()
-        filled = fill(shape, self.ledger, self.limit)
+        try:
+            return self._count(way)
+        finally:
+            self.ledger.undo(mark)
+
+    def _count(self, way: _Way) -> Room:
+        shape, limit, mark = way.shape, self._limit_of(way), self.ledger.mark()
+        filled = fill(shape, self.ledger, limit)
         count, quota = self.quotas.allow(shape, filled.gpus)
         while count < filled.replicas:  # again, since fewer replicas may take other cards, and so other shares
             self.ledger.undo(mark)
@@ -159,12 +225,20 @@ class _Counter:
             filled = replace(fewer, at_most=fewer.at_most if equal else filled.at_most, method=ALLOWED)
             count, now = self.quotas.allow(shape, filled.gpus)
             quota = now or quota  # of none, the share that one more needs is known from before
-        capped = filled.replicas >= self.limit
-        code, message = (None, "") if capped else ("QUOTA", quota) if quota else explain(shape, Placer(self.ledger))[:2]
+        return self._room_of(way, filled, quota)
+
+    def _room_of(self, way: _Way, filled: Filled, quota: str = "") -> Room:
+        """Return the room of a way that has taken what it could; `quota` = why the quotas allow no more."""
+        capped, code, message = filled.replicas >= self.limit, None, ""
+        if filled.replicas >= self._limit_of(way) and not capped:
+            code = VARIANT_FULL
+            message = full_message(way.most or 0, way.live, self._new_of(way) + filled.replicas)
+        elif not capped:
+            code, message = ("QUOTA", quota) if quota else explain(way.shape, Placer(self.ledger))[:2]
         return Room(
             fits=filled.replicas, at_most=filled.at_most, method=filled.method, capped=capped, code=code,
             status="optimal" if filled.replicas == filled.at_most and not capped else "feasible", message=message,
-            where=self._where(filled, shape),
+            where=self._where(filled, way.shape),
         )
 
     def _where(self, filled: Filled, shape: ReplicaShape) -> list[EqualNodes]:
@@ -173,12 +247,17 @@ class _Counter:
         if self.scenario.fleet.has_prices and len(claims) == 1:
             from fleetctl.planner.placement.prices import price_of  # for fleets with prices
 
-            prices = {place: price_of(min(claims), self.ledger.nodes[place]) for place in filled.members}
+            prices = {place: price_of(min(claims), self._priced(self.ledger.nodes[place])) for place in filled.members}
         counts = [(place, self.ledger.nodes[place], count) for place, count in sorted(filled.members.items())]
         by_kind = grouped(((kinds[node.id], count, prices.get(place)), node.name) for place, node, count in counts)
         ordered = sorted(by_kind.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0][:2], item[0][2] or 0))
         return [EqualNodes(hardware=kind, members_each=count, price=price, nodes=names)
                 for (kind, count, price), names in ordered]
+
+    def _priced(self, node: LedgerNode) -> LedgerNode:
+        """Return a node with the price of its type, if it is a new one."""
+        price = self.scenario.new_prices.get(node.id)
+        return node if price is None else replace(node, policy=replace(node.policy, price=price))
 
     def _kinds(self) -> Mapping[str, str]:
         if not self._hardware:
@@ -205,9 +284,12 @@ def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     bound = upper_bound([demand], ledger)
     limited = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
     placed = pack([limited], Placer(ledger)).placed
+    return replace(_filled(placed), at_most=min(limit, bound.replicas), method=bound.method)
+
+
+def _filled(placed: Sequence[Placed]) -> Filled:
     members = Counter(assigned.node for one in placed for assigned in one.assignments)
-    return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members),
-                  [one.gpus for one in placed])
+    return Filled(len(placed), len(placed), "", dict(members), [one.gpus for one in placed])
 
 
 def _is_single(shape: ReplicaShape, ledger: Ledger) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from fleetctl.documents.fleet import Cluster, Policy
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.plan import Plan, PlanInventory
 from fleetctl.documents.selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -43,6 +43,8 @@ class Scenario:
     adopt_from: str | None = None
     selector: LabelSelector | None = None
     """Labels of the models that are planned; None = any."""
+    new_prices: Mapping[str, int] = field(default_factory=dict)
+    """By id of a new node, what its type says that it costs an hour, in 1/10^6."""
 
     @property
     def named(self) -> str | None:
@@ -118,13 +120,15 @@ def most_new(scenario: Scenario) -> dict[str, int]:
 
 def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
     """Return the scenario with `counts` empty nodes of each type, named `new-<type>-<n>`."""
-    nodes = []
+    nodes, prices = list[Node](), dict[str, int]()
     for kind in scenario.fleet.cluster.grow:
         like = next_node(kind, living(scenario.inventory, kind))
-        nodes += [like.model_copy(update={"id": name, "name": name})
-                  for name in islice(new_names(scenario.inventory, f"new-{kind.name}"), counts.get(kind.name, 0))]
+        names = [*islice(new_names(scenario.inventory, f"new-{kind.name}"), counts.get(kind.name, 0))]
+        nodes += [like.model_copy(update={"id": name, "name": name}) for name in names]
+        if kind.price is not None:
+            prices.update(dict.fromkeys(names, kind.price))
     inventory = scenario.inventory.model_copy(update={"nodes": [*scenario.inventory.nodes, *nodes]})
-    return replace(scenario, inventory=inventory)
+    return replace(scenario, inventory=inventory, new_prices={**scenario.new_prices, **prices})
 
 
 def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupant]:
