@@ -125,11 +125,6 @@ class _Draft:
         return Counter(replica.demand.option for replica, _ in self.placed)
 
     @property
-    def starts(self) -> Sequence[tuple[Placed, int]]:
-        """Those of the new replicas that start now."""
-        return self.placed[:len(self.placed) - self.later]
-
-    @property
     def after_pilot(self) -> Counter[Option]:
         """How many of each variant wait for a pilot."""
         return Counter(replica.demand.option for replica, _ in self.placed[len(self.placed) - self.later:])
@@ -300,7 +295,8 @@ def _rows(
 ) -> list[ModelRow]:
     """Return the row of each model, with the nodes that the breaker keeps its new replicas off."""
     limits, ledger, placed = draft.limits, draft.ledger, [replica for replica, _ in draft.placed]
-    reloaded, later = Counter(reload["model"] for reload in reloads), draft.after_pilot
+    reloaded = Counter(reload["model"] for reload in reloads)
+    later = draft.after_pilot if draft.later else Counter[Option]()
     after_pilot = Counter(place for place, _ in later.elements())
     taken = grouped((replica.demand.place, ledger.nodes[member.node].id) for replica in placed
                     for member in replica.assignments) if limits.avoided or limits.closed else {}
@@ -349,7 +345,7 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
         from fleetctl.planner.time_to_ready import add_times  # only what starts takes time
 
         ready_in = add_times(starts, fleet.models, inventory)
-    starts, later = starts[:len(draft.starts)], starts[len(draft.starts):]
+    starts, later = starts[:len(starts) - draft.later], starts[len(starts) - draft.later:]
     actions = [*starts, *reloads, *(floor.prefetches if floor else ())]
     rows = _rows(draft, reloads, in_place, ready_in)
     rows = floor.shown_in(rows) if floor else rows
@@ -410,7 +406,7 @@ def file_warnings(problems: Iterable[Problem], planned: Set[str]) -> list[FileWa
 def _summary(draft: _Draft, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
-        create=len(draft.starts), after_pilot=draft.later, hold=sum(hold.surplus for hold in holds),
+        create=len(draft.placed) - draft.later, after_pilot=draft.later, hold=sum(hold.surplus for hold in holds),
         blocked=sum(row.replicas for row in draft.blocked), unmanaged=len(draft.state.unmanaged),
         drift=len(drift), lost=len(draft.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
@@ -504,7 +500,7 @@ def _reason(
         yield ", ".join(notes)
     elif row.create or row.after_pilot or blocked:
         create = row.create or row.after_pilot
-        yield f"create {_number(row)}: {live}" if create else ""
+        yield f"create {_number(row) if row.after_pilot else create}: {live}" if create else ""
         yield obstacle
         yield live if notes and not create else ""
     else:
@@ -513,9 +509,7 @@ def _reason(
 
 
 def _number(row: ModelRow) -> str:
-    """Return how many replicas are created: `2`, or `1 first as a pilot, 39 once it is ready`."""
-    if not row.after_pilot:
-        return str(row.create)
+    """Return how many replicas are created with a pilot: `1 first as a pilot, 39 once it is ready`."""
     if not row.create:
         return f"{row.after_pilot} once a pilot is ready"
     if row.variants:  # some may be of a variant that ran
@@ -568,8 +562,8 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
     progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create or row.after_pilot:
-        beside = f"{',' if row.after_pilot else ''} beside {row.outdated} outdated"
-        return f"create {_number(row)}{beside}, which stay until they are evicted: {progress}"
+        count = f"{_number(row)}," if row.after_pilot else row.create
+        return f"create {count} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
     kept = kept_for_minimum(model, state) if model.variants else {}
     left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
     if beyond and not left:

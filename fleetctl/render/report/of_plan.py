@@ -156,7 +156,8 @@ def certificate_sentence(certificate: Certificate) -> str:
         return ""
     if certificate.placed == count:
         which = {1: "the", 2: "both"}.get(count, f"all {count}")
-        return f"Places {which} missing replica{'' if one else 's'}{_after_pilot(certificate)}."
+        waiting = _after_pilot(certificate) if certificate.after_pilot else ""
+        return f"Places {which} missing replica{'' if one else 's'}{waiting}."
     proven = certificate.status == "optimal"
     if one:
         start = f"The missing replica {'cannot be placed' if proven else 'was not placed'}"
@@ -171,7 +172,7 @@ def certificate_sentence(certificate: Certificate) -> str:
     else:
         proof = "proven best" if proven else f"at most {certificate.upper_bound} possible"
         sentence = f"Places {certificate.placed or 'none'} of the {count} missing replicas, {proof}"
-        sentence += _after_pilot(certificate)
+        sentence += _after_pilot(certificate) if certificate.after_pilot else ""
     if moved := certificate.repacked_bound:
         sentence += f"; at most {moved} if running replicas could be moved"
     if later := certificate.on_new_nodes:
@@ -180,9 +181,7 @@ def certificate_sentence(certificate: Certificate) -> str:
 
 
 def _after_pilot(certificate: Certificate) -> str:
-    """Return the end of a sentence: how many of the placed replicas wait for a pilot; "" if none does."""
-    if not certificate.after_pilot:
-        return ""
+    """Return the end of a sentence: how many of the placed replicas wait for a pilot."""
     which = "all" if certificate.after_pilot == certificate.placed else str(certificate.after_pilot)
     return f", {which} of them once a pilot is ready"
 
