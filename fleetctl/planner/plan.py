@@ -560,9 +560,8 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
     """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
     progress, names = f"{row.current} current of {row.wanted}", state.outdated_names(model)
     if row.create or row.after_pilot:
-        beside = f"{',' if row.after_pilot else ''} beside {row.outdated} outdated"
-        number = _number(row) if row.after_pilot else row.create
-        return f"create {number}{beside}, which stay until they are evicted: {progress}"
+        count = f"{_number(row)}," if row.after_pilot else row.create
+        return f"create {count} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
     kept = kept_for_minimum(model, state) if model.variants else {}
     left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
     if beyond and not left:
