@@ -59,7 +59,6 @@ from fleetctl.planner.variants import (
     Shapes,
     counted_shapes,
     demands_of,
-    enough_of,
     expected_of,
     kept_for_minimum,
     left_of,
@@ -168,11 +167,10 @@ def _place(draft: _Draft) -> None:
     """Find the places of new replicas, within the quotas, and their ids."""
     limits, placer, quotas, start = draft.limits, draft.placer, draft.quotas, draft.ledger.mark()
     expected = expect(draft.fleet, draft.inventory, draft.state, draft.shapes)
-    tries, in_variants = limits.tries if limits.tried else (), any(model.variants for model in draft.fleet.models)
+    tries = limits.tries if limits.tried else ()
     draft.packed = packed = pack_within(
         quotas, draft.allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=bool(tries)),
-        lambda: placer.ledger.undo(start),
-        enough_of(draft.allowed, draft.fleet.models, draft.state.models) if in_variants else None)
+        lambda: placer.ledger.undo(start))
     if tries:  # for which the packing is on the ledger
         without_room = [demand for demand in limits.allowed(draft.wanted) if demand.place in packed.no_room]
         draft.tries = try_nodes(limits, without_room, packed.packing.placed, placer,
@@ -194,7 +192,7 @@ def _place(draft: _Draft) -> None:
                     for replica, replica_id in with_ids]
     draft.bound = packed.packing.bound + len(tries)
     draft.no_room = packed.no_room
-    if in_variants:
+    if any(model.variants for model in draft.fleet.models):
         draft.no_room |= _variants_without_room(draft)
 
 

@@ -21,7 +21,6 @@ from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.policy import policy_at
 
 NO_LIMIT = 1 << 62
-NOT_INSTEAD = "no variant takes the place of one below its minimum"
 NO_MOST: Mapping[int, int] = {}
 ROUNDS = 8
 """How many times the unused part of a quota is offered to other models."""
@@ -195,20 +194,17 @@ class WithinQuotas:
 
 
 def pack_within(
-    quotas: Quotas, demands: Sequence[Demand], packed: Callable[[Sequence[Demand]], Packing], undo: Callable[[], None],
-    enough: Callable[[Counter[Option]], Mapping[int, int]] | None = None,
+    quotas: Quotas, demands: Sequence[Demand], packed: Callable[[Sequence[Demand]], Packing], undo: Callable[[], None]
 ) -> WithinQuotas:
     """Pack what the quotas allow; replicas without room leave their part of a quota to others. `undo` undoes a packing.
 
-    `enough` = how many replicas a model with more than it needs should have, by place, once so many of each variant are
-    placed. Which of several models then has fewer is not proven: the bound stays that of the packing with more.
     Each round either permanently lowers the demand of a model, or is the last one. The bound of a round in which models
     had no room holds for the last one, too, which asks for less.
     """
     at_most: dict[int, int] = {}
     no_room: set[int] = set()
-    rounds, gap, ceiling, method = 0, 0, 0, ""
-    if quotas.limit_nothing and enough is None:
+    rounds, gap, method = 0, 0, ""
+    if quotas.limit_nothing:
         packing = packed(demands)
         placed = Counter(one.demand.place for one in packing.placed)
         return WithinQuotas(packing, demands, frozenset(
@@ -219,16 +215,12 @@ def pack_within(
         placed = Counter(one.demand.place for one in packing.placed)
         kept = quotas.keeps(packing.placed)
         short = {demand.place: placed[demand.place] for demand in asked if placed[demand.place] < demand.missing}
-        if enough is not None and (fewer := enough(Counter(one.demand.option for one in packing.placed))):
-            kept.update({place: min(0, most - kept[place]) for place, most in fewer.items()})
-            ceiling, method = max(ceiling, packing.bound), NOT_INSTEAD
         over = {place: kept[place] for place in placed if kept[place] < placed[place]}
         if not over:
             no_room |= short.keys()
             offered = quotas.allowed(demands, {**at_most, **short}) if rounds < ROUNDS else asked
             if all(new.missing <= old.missing for new, old in zip(offered, asked, strict=True)):
-                bounded = packing._replace(bound=max(packing.bound + gap, ceiling),
-                                           method=packing.method or method)
+                bounded = packing._replace(bound=packing.bound + gap, method=packing.method or method)
                 return WithinQuotas(bounded, asked, frozenset(no_room))
             gap, method = max(gap, packing.bound - len(packing.placed)), packing.method
         undo()

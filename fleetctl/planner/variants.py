@@ -6,7 +6,7 @@ A model without variants has one alternative, itself, and comes out as if nobody
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.inventory import Inventory
@@ -92,30 +92,6 @@ def room_of(model: ResolvedModel, state: ModelState) -> list[int]:
     outdated = state.outdated_of_each(model) if model.surge else [0] * len(model.variants)
     return [0 if one.most is None else max(0, one.most - live + min(model.surge, outdated[number]))
             for number, (one, live) in enumerate(zip(model.variants, state.live_of_each(model), strict=True))]
-
-
-def enough_of(demands: Sequence[Demand], models: Sequence[ResolvedModel], states: Mapping[str, ModelState]
-              ) -> Callable[[Counter[Option]], dict[int, int]] | None:
-    """Return how many new replicas are enough for each model with more, by place, once so many of each are placed.
-
-    What one variant lacks to its minimum is in what its model misses, and is no reason for more of another than the
-    target asks for. None if no variant lacks any.
-    """
-    lacking = grouped((one.place, one) for one in demands if models[one.place].variants)
-    below = {place: states[models[place].key].below_target(models[place]) for place, found in lacking.items()
-             if any(one.least for one in found)}
-
-    def enough(created: Counter[Option]) -> dict[int, int]:
-        found = dict[int, int]()
-        for place, target in below.items():
-            new = [(created[one.option], one.least) for one in lacking[place]]
-            count = sum(number for number, _ in new)
-            extra = min(count - target, sum(max(0, number - least) for number, least in new))
-            if extra > 0:
-                found[place] = count - extra
-        return found
-
-    return enough if below else None
 
 
 def is_full(model: ResolvedModel, state: ModelState, number: int, created: int) -> bool:

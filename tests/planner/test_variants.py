@@ -223,29 +223,3 @@ def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_fail
     assert plan.blocked[0].message.startswith("neither h100 (has just failed in this apply) nor a100 (needs 2 free")
     none = plan_for(fleet, inventory, held_back=frozenset({("m", "h100"), ("m", "a100")}))
     assert (none.actions, none.blocked[0].code) == ([], "COOLING_DOWN")
-
-
-POOLS = [{"name": "h", "gpus": 1, "labels": {"pool": "h"}}, {"name": "a", "gpus": 8, "labels": {"pool": "a"}}]
-
-
-def with_minimums(h100: int, a100: int, replicas: int) -> dict[str, Any]:
-    return {"models": [{"key": "m", "replicas": replicas, "variants": [
-        {**VARIANTS[0], "min": h100}, {**VARIANTS[1], "min": a100}]},
-        {"key": "later", "replicas": 4, "gpus": 2, "priority": -1}]}
-
-
-@pytest.mark.parametrize(("h100", "a100", "replicas", "created"), [
-    (2, 1, 2, (1, 1)), (3, 1, 2, (1, 1)), (2, 2, 1, (1, 2)), (3, 1, 3, (1, 2)), (2, 0, 1, (1, 0)), (5, 2, 4, (1, 3)),
-])
-def test_no_other_variant_has_more_than_asked_for_if_a_minimum_has_no_room(
-    h100: int, a100: int, replicas: int, created: tuple[int, int]
-) -> None:
-    """The H100s take one replica; what is lacking there is reported, and other models use the room of the rest."""
-    plan = plan_for(short_fleet(with_minimums(h100, a100, replicas)), short_inventory({"nodes": POOLS}))
-    counts = Counter((action.model, action.variant) for action in plan.actions)
-    assert (counts["m", "h100"], counts["m", "a100"]) == created
-    assert counts["later", None] == 4 - created[1]
-    blocked = {row.model: row.replicas for row in plan.blocked}
-    assert blocked["m"] == h100 - 1
-    assert plan.certificate.placed == len(plan.actions) <= plan.certificate.upper_bound
-    assert "quota" not in plan.certificate.method

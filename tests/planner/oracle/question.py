@@ -69,8 +69,6 @@ class Ask:
     """What a replica counts, in 1/10000 of a card; None = what it takes."""
     together: int | None = None
     """The missing replicas of all variants of its model; None = the model has no variants."""
-    target: int = 0
-    """Of those, what the target asks for: no variant gets more than its minimum beyond it."""
     priced: bool = False
     """Its price counts: its model has a choice of variants, and each node that could hold a member has a price."""
 
@@ -94,17 +92,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything the oracle needs. `live` = the fleet's own live replicas, by model.
-
-    `as_planned` = no variant takes the place of one below its minimum, which is no part of a packing.
-    """
+    """Everything the oracle needs. `live` = the fleet's own live replicas, by model."""
 
     asks: tuple[Ask, ...]
     nodes: tuple[SimNode, ...]
     live: dict[str, int]
     price: dict[tuple[Want, str], int] = field(default_factory=dict)
     """What a member of a priced ask costs, by node id, in 1/10000 of steps; the dearest card costs 10,000 of them."""
-    as_planned: bool = False
 
     @property
     def priorities(self) -> list[int]:
@@ -199,7 +193,7 @@ def _variant_asks(
             label, room = _room(one, nodes, crowds)
             yield Ask((model.key,), model.priority, gangs, most, int(live == 0), _capped(one, gangs, nodes, missing),
                       label, room, _as_one(one), place, min(least[place], most),
-                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing, below)
+                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing)
 
 
 def _units(gang: Gang) -> int:
