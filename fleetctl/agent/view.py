@@ -32,8 +32,8 @@ class _Read(NamedTuple):
 class _Claimed:
     """What this run has created on one node, and Ray may not show yet.
 
-    `left` = what was left after all of it; `claims` = by actor id the claim, and from when Ray shows it, None = it may
-    not be granted yet.
+    `left` = what was left after all of it, of each resource that it claims; `claims` = by actor id the claim, and from
+    when Ray shows it, None = it may not be granted yet.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class View:
         for node_id, claim in cluster.claims_by_node(members).items():
             left = self._left(node_id)
             node = self._nodes.setdefault(node_id, _Claimed())
-            node.left = {resource: amount - claim.get(resource, 0.0) for resource, amount in left.items()}
+            node.left.update({resource: left[resource] - claim[resource] for resource in claim.keys() & left.keys()})
             node.claims[actor_id] = claim, None
 
     def granted(self, actor_id: str) -> None:
@@ -91,8 +91,8 @@ class View:
         self._last.names.discard(name)
         for node in self._nodes.values():
             claim, _ = node.claims.pop(actor_id, ({}, None))
-            for resource, amount in claim.items():
-                node.left[resource] = node.left.get(resource, 0.0) + amount
+            for resource in claim.keys() & node.left.keys():
+                node.left[resource] += claim[resource]
 
     def _read(self) -> _Read:
         now = self._clock()
@@ -121,5 +121,5 @@ class View:
         for claim, _ in node.claims.values():
             for resource, amount in claim.items():
                 unseen[resource] = unseen.get(resource, 0.0) + amount
-        return {resource: max(min(amount, node.left.get(resource, amount)), amount - unseen.get(resource, 0.0))
-                for resource, amount in free.items()}
+        return {**free, **{resource: max(min(free[resource], node.left.get(resource, 0.0)), free[resource] - amount)
+                           for resource, amount in unseen.items() if resource in free}}

@@ -13,7 +13,7 @@ class Node:
     """A node with cards, and a view of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.free, self.names, self.reads = 0.0, 8.0, {"other"}, 0
+        self.now, self.free, self.cpus, self.names, self.reads = 0.0, 8.0, 4.0, {"other"}, 0
         self.view = View(lambda: self.now)
         for name, read in {"taken_names": lambda: set(self.names), "alive_nodes": lambda: {"n1": {}},
                            "draining_nodes": set, "free_by_node": self.read}.items():
@@ -21,7 +21,7 @@ class Node:
 
     def read(self) -> dict[str, dict[str, float]]:
         self.reads += 1
-        return {"n1": {"GPU": self.free, "CPU": 4.0} if self.free else {"CPU": 4.0}}
+        return {"n1": {"GPU": self.free, "CPU": self.cpus} if self.free else {"CPU": self.cpus}}
 
     def create(self, name: str, gpus: float) -> None:
         self.view.names()
@@ -73,6 +73,56 @@ def test_what_others_give_back_is_left_once_it_must_be_theirs(node: Node) -> Non
     assert node.left == 0
     node.free = 4
     assert node.left == 2, "of four, at most two are those of the claim"
+
+
+def test_once_ray_must_show_a_grant_its_own_number_counts(node: Node) -> None:
+    node.create("a", 2)
+    node.view.granted("a")
+    node.free = 7  # two are granted, and another run has given back one
+    node.now += SEEN_S - 2 * VIEW_S
+    assert node.left == 6
+    assert node.left == 7
+    assert node.view._nodes == {}
+
+
+def test_what_nobody_claims_is_as_ray_shows_it(node: Node) -> None:
+    node.create("a", 2)
+    assert node.left == 6
+    for node.cpus in (3.0, 9.0):
+        assert node.left == 6
+        assert node.view.left("n1")["CPU"] == node.cpus
+
+
+def test_nothing_is_left_on_a_node_that_ray_does_not_list(node: Node) -> None:
+    assert node.view.left("n9") == node.view.free("n9") == {}
+    node.view.created("a", "a", [MEMBER._replace(node_id="n9")])
+    assert node.view.left("n9") == {}
+    node.view.ended("a", "a")
+    assert node.view.left("n9") == {}
+
+
+def test_a_claim_on_what_ray_showed_as_used_up_counts_once_ray_shows_it_as_free(node: Node) -> None:
+    node.free = 0
+    node.create("a", 2)
+    node.free = 8
+    assert node.left == 6
+
+
+def test_a_replica_that_ends_matters_on_its_own_node_alone(node: Node) -> None:
+    node.create("a", 2)
+    node.view.created("b", "b", [MEMBER._replace(node_id="n9")])
+    node.view.ended("b", "b")
+    assert node.left == 6
+
+
+def test_a_replica_that_ends_gives_back_what_ray_has_shown(node: Node) -> None:
+    node.create("a", 2)
+    node.create("b", 1)
+    node.free = 5
+    assert node.left == 5
+    node.view.ended("a", "a")
+    node.free = 7
+    assert node.left == 7
 
 
 def test_a_claim_that_is_never_granted_counts_until_its_replica_ends(node: Node) -> None:
