@@ -81,6 +81,7 @@ def capacity(
 
 @app.command("what-if", epilog=epilog(
     "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
+    "fleetctl what-if -f fleets/ --lose-node ray.io/accelerator-type=L4",
     "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
     'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
     "fleetctl what-if -f fleets/ --each-node --detailed-exitcode   # N-1, in CI",
@@ -90,7 +91,8 @@ def what_if(
     *,
     files: flags.Files,
     lose_node: Annotated[list[str] | None, flags.option(
-        "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")] = None,
+        "--lose-node", metavar="NODE|KEY=VALUE", help="Suppose this node, or the nodes with this label, die; "
+                                                      "repeatable.")] = None,
     cordon: Annotated[list[str] | None, flags.option(
         "--cordon", metavar="NODE|KEY=VALUE",
         help="Suppose this node, or the nodes with this label, take no new replicas; repeatable.")] = None,

@@ -48,6 +48,7 @@ def test_a_plan_says_what_starts_first_and_what_follows(cli, fleet: Path) -> Non
     assert result.code == 2
     for text in ("create 1 first as a pilot, 11 once it is ready: 0 of 12 live", "Would create once a pilot is ready",
                  "Places all 12 missing replicas, 11 of them once a pilot is ready.",
+                 "Would create once a pilot is ready Where they would run now; planned again then. +",
                  "Plan: 1 to create, 11 after a pilot, 0 blocked, 0 held, 0 to remove"):
         assert text in shown
 

@@ -54,6 +54,16 @@ def test_replicas_without_a_place_have_a_reason() -> None:
     assert answer.exit_code == 3
 
 
+def test_all_nodes_with_a_label_may_be_lost_at_once() -> None:
+    running = [live("m", 0, "a1"), live("m", 1, "a2"), live("m", 2, "b1", 2)]
+    answer = ask({"models": [{**M, "replicas": 3, "gpus": 2}]}, {"nodes": NODES, "replicas": running}, lose=("pool=a",))
+    assert [(one.message, one.nodes) for one in answer.changes] == [("loses a1, a2", ["a1", "a2"])]
+    assert fate(answer.models[0]) == (2, 1, 1, 0)
+    one_by_one = ask({"models": [M]}, {"nodes": NODES, "replicas": running[:2]}, lose=("a1", "a2"))
+    at_once = ask({"models": [M]}, {"nodes": NODES, "replicas": running[:2]}, lose=("pool=in(a, c)",))
+    assert at_once.model_copy(update={"changes": one_by_one.changes}) == one_by_one
+
+
 def test_lost_replicas_beyond_the_target_are_not_missing() -> None:
     answer = ask({"models": [{**M, "replicas": 1}]},
                  {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}, lose=("a1",))
@@ -136,7 +146,7 @@ def test_unmanaged_replicas_that_would_be_lost_are_named() -> None:
 
 @pytest.mark.parametrize(("supposed", "message"), [
     ({"lose": ("a3",)}, "did you mean a"), ({"cordon": ("c1",)}, "did you mean"),
-    ({"cordon": ("pool=c",)}, "did you mean pool="),
+    ({"cordon": ("pool=c",)}, "did you mean pool="), ({"lose": ("pool=c",)}, "did you mean pool="),
     ({"scale": ("mm=1",)}, "did you mean m?"), ({"scale": ("m",)}, "MODEL=N"), ({"scale": ("m=-1",)}, "MODEL=N"),
     ({"scale": ("m=9999999",)}, "100000"), ({"scale": ("m=0000001999999",)}, "100000"),
     ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),

@@ -131,7 +131,7 @@ class OfCapacity(Arguments):
 class OfWhatIf(Arguments):
     """Arguments of `what_if`."""
 
-    lose_node: Annotated[Nodes, Field(description="Suppose these nodes die, by name or id.")] = []
+    lose_node: Annotated[Nodes, Field(description="Suppose these nodes, or those with a label KEY=VALUE, die.")] = []
     cordon: Annotated[Nodes, Field(
         description="Suppose these nodes, or those with a label KEY=VALUE, take no new replicas.")] = []
     add_node: Annotated[Nodes, Field(

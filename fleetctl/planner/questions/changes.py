@@ -1,11 +1,11 @@
-"""Hypothetical changes: lose a node, cordon nodes, add nodes, scale a model. Each turns a scenario into another.
+"""Hypothetical changes: lose or cordon nodes, add nodes, scale a model. Each turns a scenario into another.
 
 Nothing is done for real. They apply in a fixed order (add, lose, cordon, scale), not in that of the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.answers import Change
@@ -66,36 +66,40 @@ def _add(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
 
 
 def _lose(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
-    node = find_node(text, scenario.inventory, "--lose-node")
-    already = " (already dead)" if node.state == "DEAD" else ""
-    change = Change(op="loseNode", about=text, message=f"loses {node.name}{already}", nodes=[node.name])
-    return replace(scenario, inventory=without_node(scenario.inventory, node.id)), change
+    chosen = _chosen(scenario, text, "--lose-node")
+    already = " (already dead)" if all(node.state == "DEAD" for node in chosen) else ""
+    names = sorted(node.name for node in chosen)
+    change = Change(op="loseNode", about=text, message=f"loses {_named(names)}{already}", nodes=names)
+    return replace(scenario, inventory=without_nodes(scenario.inventory, {node.id for node in chosen})), change
 
 
 def _cordon(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
-    chosen = _cordoned(scenario, text)
+    chosen = _chosen(scenario, text, "--cordon")
     ids = {node.id for node in chosen}
     names = sorted(node.name for node in chosen)
     nodes = [node.model_copy(update={"labels": {**node.labels, CORDON_LABEL: "yes"}}) if node.id in ids else node
              for node in scenario.inventory.nodes]
     policies = tuple(policy for policy in scenario.fleet.policies if CORDON_LABEL not in policy.selector)
     fleet = replace(scenario.fleet, policies=(*policies, NodePolicy(selector={CORDON_LABEL: "yes"}, cordon=True)))
-    count = f"{len(names)} nodes: " if len(names) > _EXAMPLES else ""
-    change = Change(op="cordon", about=text, message=f"cordons {count}{some(names, _EXAMPLES)}", nodes=names)
+    change = Change(op="cordon", about=text, message=f"cordons {_named(names)}", nodes=names)
     inventory = scenario.inventory.model_copy(update={"nodes": nodes})
     return replace(scenario, fleet=fleet, inventory=inventory), change
 
 
-def _cordoned(scenario: Scenario, text: str) -> list[Node]:
+def _chosen(scenario: Scenario, text: str, flag: str) -> list[Node]:
     """Return the nodes that a name or a selector matches; raises FleetctlError if there are none."""
     if "=" not in text:
-        return [find_node(text, scenario.inventory, "--cordon")]
-    selector = dict(selector_of(part, "--cordon") for part in split_commas(text))
+        return [find_node(text, scenario.inventory, flag)]
+    selector = dict(selector_of(part, flag) for part in split_commas(text))
     found = [node for node in scenario.inventory.nodes if matches(selector, node.all_labels)]
     if not found:
         labels = {f"{key}={value}" for node in scenario.inventory.nodes for key, value in node.labels.items()}
-        raise FleetctlError(f"--cordon {text}: no node has these labels", hint=did_you_mean(text, labels))
+        raise FleetctlError(f"{flag} {text}: no node has these labels", hint=did_you_mean(text, labels))
     return found
+
+
+def _named(names: list[str]) -> str:
+    return f"{f'{len(names)} nodes: ' if len(names) > _EXAMPLES else ''}{some(names, _EXAMPLES)}"
 
 
 def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
@@ -115,14 +119,15 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
     return replace(scenario, fleet=replace(scenario.fleet, models=scaled)), change
 
 
-def without_node(inventory: Inventory, node_id: str) -> Inventory:
-    """Return the inventory as if this node had died; its replicas stay listed, and are lost."""
+def without_nodes(inventory: Inventory, lost: Set[str]) -> Inventory:
+    """Return the inventory as if the nodes with these ids had died; their replicas stay listed, and are lost."""
     dead = dead_node_ids(inventory)  # replicas that are lost already hold nothing that could be freed
     ended = [one for one in inventory.replicas
-             if one.fleet is not None and is_live_on(one, node_id) and not is_lost(one, dead)]
+             if one.fleet is not None and one.state in LIVE_STATES and not is_lost(one, dead)
+             and any(member.node_id in lost for member in one.members)]
     freed = grouped((member.node_id, member) for replica in ended for member in replica.members
-                    if member.node_id not in (None, node_id))
-    nodes = [node.model_copy(update={"state": "DEAD"}) if node.id == node_id
+                    if member.node_id is not None and member.node_id not in lost)
+    nodes = [node.model_copy(update={"state": "DEAD"}) if node.id in lost
              else without_members(node, freed.get(node.id, ()), sure=False) for node in inventory.nodes]
     return inventory.model_copy(update={"nodes": nodes})
 
@@ -133,8 +138,3 @@ def without_replica(inventory: Inventory, gone: Replica) -> Inventory:
              for node in inventory.nodes]
     return inventory.model_copy(update={"nodes": nodes, "replicas": [one for one in inventory.replicas
                                                                      if one is not gone]})
-
-
-def is_live_on(replica: Replica, node_id: str) -> bool:
-    """Return whether a replica is live and has a member on the node."""
-    return replica.state in LIVE_STATES and any(member.node_id == node_id for member in replica.members)

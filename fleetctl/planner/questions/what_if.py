@@ -36,7 +36,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed, without_node
+from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed, without_nodes
 from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario
 from fleetctl.planner.variants import demands_of_each, folded, full_entry, shapes_of
@@ -177,7 +177,7 @@ class _Losses:
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:
-        """Return the gangs on a node that end completely without it, other fleets' included; see `without_node`."""
+        """Return the gangs on a node that end completely without it, other fleets' included; see `without_nodes`."""
         return [one for one in self.occupants.on(place) if len(one.places) > 1 and (one.ours or one.fleet is not None)]
 
     def _others(self, place: int) -> list[int]:
@@ -248,7 +248,7 @@ class _Losses:
         both = [demand for number, model in enumerate(fleet.models)
                 if (count := missing[model.key] + self.waiting[model.key])
                 for demand in self._ways_of(number, count, count, beside)]
-        left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
+        left = without_nodes(self.scenario.inventory, {self.ledger.nodes[place].id})
         growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
         return (growing.most_on_new(both) - self.waiting) & missing
 

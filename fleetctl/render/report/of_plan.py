@@ -336,7 +336,7 @@ def _places_after_pilot(plan: Plan, order: Mapping[str, int]) -> tuple[Table, ..
     """Return the places of the new replicas that wait for a pilot."""
     later = sorted(plan.after_pilot, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     return tuple(replace(table, key="afterPilot", title="Would create once a pilot is ready",
-                         meaning="where they would run now; planned again then") for table in place_tables(later))
+                         note="Where they would run now; planned again then.") for table in place_tables(later))
 
 
 def drift_table(drift: Sequence[Drift], surplus: Set[str], files: Sequence[str], title: str = "Drift") -> Table:
