@@ -154,7 +154,8 @@ class Draining:
                 end.append(replica)
                 for count in counts:
                     count[replica.model] -= 1
-                spare_of_each[own] -= serves(replica)
+                if own in spare_of_each:  # a model without variants has no minimum of one
+                    spare_of_each[own] -= serves(replica)
             else:
                 stay.append(replica)
         return end, stay

@@ -266,6 +266,9 @@ def test_no_model_drops_below_the_smaller_of_its_ready_and_wanted_replicas(tmp_p
         left = [one for number, one in enumerate(now) if number not in ended]
         assert len(left) >= min(target, len(before), len(now)) or not go
         assert ready(left) >= min(target, ready(before)) or not any(now[n or 0][1:] == ("ALIVE", False) for n in ended)
+        for number in (one.replica_id or 0 for one in stay):  # nothing stays that is not needed
+            serving = now[number][1:] == ("ALIVE", False)
+            assert len(left) <= min(target, len(before)) or (serving and ready(left) <= min(target, ready(before)))
         assert ended | {one.replica_id for one in stay} == {n for n, one in enumerate(before) if one[0] == "a"}
         if found := draining.replacements():
             wanted = found["one"][0].replicas
