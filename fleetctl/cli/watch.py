@@ -127,14 +127,14 @@ class ListenFlags:
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
         help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None
-    push_secret_file: Annotated[Path | None, flags.option(
-        "--push-secret-file", metavar="FILE", exists=True, dir_okay=False,
-        help="Look at once when a webhook of GitHub, GitLab or Gitea with the secret in this file tells of a push, by "
-             "POST to /push.")] = None
     names: Annotated[list[str] | None, flags.option(
         "--listen-name", metavar="NAME",
         help="Serve them also under this host name, besides IP addresses and the machine's own names; repeatable.")
     ] = None
+    push_secret_file: Annotated[Path | None, flags.option(
+        "--push-secret-file", metavar="FILE", exists=True, dir_okay=False,
+        help="Look at once when a webhook of GitHub, GitLab, Gitea or Forgejo with the secret in this file tells of a "
+             "push, by POST to /push of --listen.")] = None
 
     def token(self) -> str | None:
         """Return the token that protects the page; raises UsageError for one that protects nothing."""

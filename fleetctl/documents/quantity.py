@@ -211,6 +211,11 @@ def some(names: Sequence[str], limit: int = 5) -> str:
     return f"{', '.join(names[:limit])} and {len(names) - limit} more"
 
 
+def in_a_row(texts: Sequence[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)
+
+
 def first_few(texts: Sequence[str], limit: int) -> list[str]:
     """Return the first `limit` texts, followed by an entry such as `and 3 more` if there are more."""
     return [*texts[:limit], *([f"and {len(texts) - limit} more"] if len(texts) > limit else [])]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
 from fleetctl.documents.plan import FileWarning, ModelRow, Plan
-from fleetctl.documents.quantity import count_of, grouped
+from fleetctl.documents.quantity import count_of, grouped, in_a_row
 from fleetctl.problem import Problem
 
 
@@ -155,11 +155,11 @@ def _moved(gained: Counter[str], lost: Counter[str], new: int) -> str:
     of_all = "the new replica" if new == 1 else f"all {new} new replicas" if gained.total() == new else (
         f"{gained.total()} of {new} new replicas")
     each = of_all + _as_variant(next(iter(gained))) if len(gained) == 1 else f"{of_all}: {_of_each(gained)}"
-    return f"{each}, instead of {' and '.join(name or 'the former workers' for name in lost)}"
+    return f"{each}, instead of {in_a_row([name or 'the former workers' for name in lost])}"
 
 
 def _of_each(counts: Mapping[str, int]) -> str:
-    return " and ".join(f"{count}{_as_variant(name)}" for name, count in counts.items())
+    return in_a_row([f"{count}{_as_variant(name)}" for name, count in counts.items()])
 
 
 def _as_variant(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.answers import Capacity, CapacityRow, Counts, EqualNodes, NodeLoss, PriceChange, Room, WhatIf
-from fleetctl.documents.quantity import count_of, first_few, format_price, some
+from fleetctl.documents.quantity import count_of, first_few, format_price, in_a_row, some
 from fleetctl.render.replica_text import scope_text
 from fleetctl.render.report.model import MODEL, WHY, Column, Report, Table
 from fleetctl.render.report.of_blocked import blocked_tables
@@ -157,8 +157,8 @@ def _other_variants(answer: WhatIf) -> Table:
         if gained and (lost or row.lost):
             count = sum(gained.values())
             which = f"{count} of {row.after.live + row.after.create} would run"
-            each = " and ".join(f"{number} as {name}" for name, number in gained.items())
-            instead = f", instead of {' and '.join(lost)}" if count <= sum(lost.values()) else ""
+            each = in_a_row([f"{number} as {name}" for name, number in gained.items()])
+            instead = f", instead of {in_a_row(list(lost))}" if count <= sum(lost.values()) else ""
             rows.append((row.key, f"{which} as {next(iter(gained))}{instead}" if len(gained) == 1
                          else f"{which} as another variant: {each}{instead}"))
     return Table("variant", "Would run as another variant", (MODEL, WHY), tuple(rows), signs=("~",) * len(rows),

@@ -193,10 +193,12 @@ def test_replicas_that_would_run_as_another_variant_are_said_in_a_sentence() -> 
     text = printed(what_if_report(what_if(
         in_variants("m", ("h100", 5, 3), ("a100", 0, 2)),
         in_variants("n", ("h100", 5, 2), ("a100", 0, 2), ("l4", 0, 1)),
+        in_variants("k", ("h100", 5, 2), ("h200", 1, 0), ("b200", 1, 0), ("a100", 0, 2), ("l4", 0, 1), ("l40", 0, 2)),
         in_variants("o", ("h100", 0, 0), ("a100", 3, 5), lost=2), in_variants("more", ("h100", 2, 5)),
         in_variants("same", ("h100", 5, 5)))))
     assert "  ~ m: 2 of 5 would run as a100, instead of h100\n" in text
     assert "  ~ n: 3 of 5 would run as another variant: 2 as a100 and 1 as l4, instead of h100\n" in text
+    assert "another variant: 2 as a100, 1 as l4 and 2 as l40, instead of h100, h200 and b200\n" in text
     assert "  ~ o: 2 of 5 would run as a100\n" in text
     assert "~ more" not in text
     assert "Not listed: 1 unchanged model" in text
