@@ -86,16 +86,19 @@ class Quotas:
         limit = {demand.place: min(demand.missing, at_most.get(demand.place, NO_LIMIT)) for demand in demands}
         granted: Counter[int] = Counter()
         usages = self._usages(placed)
-        smallest: dict[int, Demand] = {}  # which variants are placed is known later
-        for demand in sorted(demands, key=lambda demand: _least_gpus(demand.shape)):
-            smallest.setdefault(demand.place, demand)
-        for demand, most in _in_turn([*smallest.values()]):
-            gpus, place = _least_gpus(demand.shape), demand.place
-            own = usages.get(demand.shape.key, [])
-            count = min([limit[place] - granted[place], most, *(usage.more(gpus) for usage in own)])
-            granted[place] += count
-            for usage in own:
-                usage.add(count, gpus)
+        smallest = sorted(demands, key=lambda demand: _least_gpus(demand.shape))
+        ways = grouped((demand.place, demand) for demand in smallest)
+        left = {demand.option: demand.at_most for demand in demands}
+        for first, most in _in_turn([found[0] for found in ways.values()]):
+            own, place = usages.get(first.shape.key, []), first.place
+            end = min(limit[place], granted[place] + most)
+            for demand in ways[place]:  # which variants are placed is known later: the smallest are assumed
+                gpus = _least_gpus(demand.shape)
+                count = min([end - granted[place], left[demand.option], *(usage.more(gpus) for usage in own)])
+                granted[place] += count
+                left[demand.option] -= count
+                for usage in own:
+                    usage.add(count, gpus)
         return [replace(demand, missing=granted[demand.place]) for demand in demands]
 
     def keeps(self, placed: Iterable[Placed]) -> Counter[int]:
@@ -108,7 +111,9 @@ class Quotas:
             if not own:
                 kept[demand.place] = len(by_place[demand.place])
                 continue
-            for one in by_place[demand.place][kept[demand.place]:][:most]:
+            # a packing of fewer has the smallest of them
+            smallest = sorted(by_place[demand.place], key=lambda one: one.demand.shape.gpu_units)
+            for one in smallest[kept[demand.place]:][:most]:
                 gpus = one.gpus
                 if any(not usage.more(gpus) for usage in own):
                     break

@@ -157,7 +157,7 @@ def folded(model: ResolvedModel, entries: Sequence[tuple[int, Blocked]]) -> Bloc
         sum(new.gpus * new.nodes for new in one[1].would_fit), sum(new.nodes for new in one[1].would_fit)))
     remedies = grouped((entry.no_remedy, name) for name, entry in rows if entry.no_remedy and not (making or adding))
     return first.model_copy(update={
-        "message": _together([(name, entry.message) for name, entry in rows]),
+        "message": together([(name, entry.message) for name, entry in rows]),
         "reasons": [reason.model_copy(update={"variant": name}) for name, entry in rows for reason in entry.reasons],
         "make_room": [gone.model_copy(update={"variant": making[0]}) for gone in making[1].make_room] if making else [],
         "would_fit": [new.model_copy(update={"variant": adding[0]}) for new in adding[1].would_fit] if adding else [],
@@ -165,7 +165,7 @@ def folded(model: ResolvedModel, entries: Sequence[tuple[int, Blocked]]) -> Bloc
                                for text, names in remedies.items())})
 
 
-def _together(messages: Sequence[tuple[str, str]]) -> str:
+def together(messages: Sequence[tuple[str, str]]) -> str:
     """Return the reasons of variants in one sentence: `neither a (needs 8 free GPUs) nor b (needs 1 free GPU)`."""
     texts = {text for _, text in messages}
     if len(messages) == 1:

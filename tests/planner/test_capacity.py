@@ -270,7 +270,7 @@ def test_variants_are_counted_together_and_each_by_itself() -> None:
         ("m", None, 1, 5, 4), ("m", "fast", 1, 3, 2), ("m", "wide", 0, 2, 2), ("m", "any", 0, 1, 1)]
     assert rows[0].need == "any of fast, wide, any"
     assert (rows[0].now.at_most, rows[0].now.status, rows[0].now.method) == (5, "optimal", "free GPU share")
-    assert rows[0].now.message.startswith("fast: needs 1 free GPU")
+    assert rows[0].now.message.startswith("neither fast (needs 1 free GPU")
     quota = short_fleet({"models": [{"key": "m", "replicas": 1, "variants": variants}],
                          "policy": {"quotas": [{"gpus": 4}]}})
     limited = capacity(Scenario(quota, short_inventory({"nodes": nodes}))).rows
@@ -290,6 +290,8 @@ def test_the_maximum_of_a_variant_limits_how_many_more_of_it_are_counted() -> No
     assert (rows[1].after_plan.code, rows[1].after_plan.message) == (
         "VARIANT_FULL", "its maximum of 4 replicas is reached: 1 live and 3 new")
     assert rows[0].now.code == "INSUFFICIENT_GPU"
+    [row] = capacity(Scenario(fleet, short_inventory({"nodes": nodes})), limit=4).rows[1:2]
+    assert (row.now.fits, row.now.capped, row.now.code) == (4, False, "VARIANT_FULL"), "the limit is no reason for more"
 
 
 @pytest.mark.parametrize("shape", [{"gpus": 2}, {"gpus": 1, "gang": {"gpus": 1, "workers": 1}}])

@@ -29,7 +29,7 @@ from fleetctl.planner.questions.new_node import hardware
 from fleetctl.planner.questions.scenario import Scenario, most_new, take_planned, take_waiting, with_new_nodes
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.quotas import Quotas
-from fleetctl.planner.variants import COUNTS_LAST, VARIANT_FULL, full_message, room_of, shapes_of
+from fleetctl.planner.variants import COUNTS_LAST, VARIANT_FULL, full_message, room_of, shapes_of, together
 
 ALLOWED = "the quotas allow no more"
 EACH_ALONE = "what each variant could have alone"
@@ -187,8 +187,7 @@ class _Counter:
             fits=fits, at_most=at_most, method=method, capped=capped,
             status="optimal" if fits == at_most and not capped else "feasible",
             code=None if capped else next((code for code in codes if code not in COUNTS_LAST), codes[0]),
-            message="" if capped else "; ".join(f"{way.variant}: {room.message}" for way, room in found
-                                                if room.message),
+            message="" if capped else together([(way.variant, room.message) for way, room in found]),
             where=[place for _, room in found for place in room.where])
 
     def _in_turn(self, ways: Sequence[_Way]) -> list[tuple[_Way, Room]]:
@@ -229,11 +228,12 @@ class _Counter:
 
     def _room_of(self, way: _Way, filled: Filled, quota: str = "") -> Room:
         """Return the room of a way that has taken what it could; `quota` = why the quotas allow no more."""
-        capped, code, message = filled.replicas >= self.limit, None, ""
-        if filled.replicas >= self._limit_of(way) and not capped:
-            code = VARIANT_FULL
-            message = full_message(way.most or 0, way.live, self._new_of(way) + filled.replicas)
-        elif not capped:
+        new, capped, code, message = self._new_of(way) + filled.replicas, False, None, ""
+        if way.most is not None and new >= way.more:
+            code, message = VARIANT_FULL, full_message(way.most, way.live, new)
+        elif filled.replicas >= self.limit:
+            capped = True
+        else:
             code, message = ("QUOTA", quota) if quota else explain(way.shape, Placer(self.ledger))[:2]
         return Room(
             fits=filled.replicas, at_most=filled.at_most, method=filled.method, capped=capped, code=code,
