@@ -262,7 +262,7 @@ def perform_on(
                                           status_word(replica, dead), f"on {node_text(replica, names)}"))))
                  for replica in chosen]
     listed = first_few([f"{name} ({text})" for name, text in described], LISTED)
-    shown = [(wanted.asks.lower(), line) for line in listed if len(chosen) > 1 or wanted.dry_run]
+    shown = [(wanted.asks.lower(), line) for line in listed if len(chosen) > 1 or wanted.dry_run or wanted.yes]
     what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
     return perform(act, f"{wanted.asks} {what}?", yes=wanted.yes, dry_run=wanted.dry_run, foreseen=foreseen,
                    shown=[*shown, *(("note", note) for note in notes)])

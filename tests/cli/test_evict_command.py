@@ -61,6 +61,11 @@ def test_after_a_yes_the_agent_ends_that_replica(cli, running: ClusterStandIn) -
     assert next(iter(running.jobs)).startswith("fleetctl-evict-")
 
 
+def test_without_a_question_a_single_replica_is_listed_too(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/0", "--yes")
+    assert result.err.splitlines()[0].startswith(f"end: {MODEL}/0 (fleet lab, "), result.err
+
+
 def test_several_replicas_are_listed_before_the_question(cli, running: ClusterStandIn) -> None:
     result = cli("evict", f"{MODEL}/1", f"{MODEL}/0", "--drain", "30s", typed="y\n")
     assert (result.code, submitted(running)["drain"]) == (0, 30)
