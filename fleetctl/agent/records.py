@@ -225,8 +225,8 @@ def begin_run(job: str) -> None:
 def become_run(job: str, metadata: Mapping[str, str]) -> bool:
     """Make the row of this job, whose agent waited for a plan, that of an apply which begins now.
 
-    Clients read it there: before this, nobody may act on the plan. Returns whether the row says so now: of a job that
-    Ray has ended, whose process lives on for a second, a client knows that nobody has its plan, and gives it to another.
+    Clients read it there: before this, nobody may act on the plan. Returns whether the row says so now. It does not of
+    a job that Ray has ended, whose process lives for up to a second more: its client gives the plan to another job.
     """
     key = f"{JOB_KEY}{job}".encode()
     info = json.loads(_internal_kv_get(key, namespace=KV_NAMESPACE_JOB))
