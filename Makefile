@@ -127,6 +127,7 @@ FAULTS ?= 500
 SEED ?= 1
 
 chaos: setup ## faults of every kind on a real Ray, repaired by applies: FAULTS=500 SEED=1 takes about half an hour
+	@$(BIN)/python -m tests.chaos.stages
 	@$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
 
 STEPS ?= 200

@@ -222,16 +222,21 @@ def begin_run(job: str) -> None:
         pass
 
 
-def become_run(job: str, metadata: Mapping[str, str]) -> None:
+def become_run(job: str, metadata: Mapping[str, str]) -> bool:
     """Make the row of this job, whose agent waited for a plan, that of an apply which begins now.
 
-    Clients read it there: before this, nobody may act on the plan. Ray itself writes the row when the job ends.
+    Clients read it there: before this, nobody may act on the plan. Returns whether the row says so now. It does not of
+    a job that Ray has ended, whose process lives for up to a second more: its client gives the plan to another job.
     """
     key = f"{JOB_KEY}{job}".encode()
     info = json.loads(_internal_kv_get(key, namespace=KV_NAMESPACE_JOB))
+    if info["status"] in ENDED:
+        return False
     kept = {name: text for name, text in info["metadata"].items() if name in ("tool", "agent")}
     info.update(metadata={**metadata, **kept, "verb": "apply"}, start_time=int(time.time() * 1000))
     _internal_kv_put(key, json.dumps(info).encode(), overwrite=True, namespace=KV_NAMESPACE_JOB)
+    written = _job(job)  # Ray reads, changes and writes a row as well: without our words
+    return written.status not in ENDED and written.metadata == info["metadata"]
 
 
 def mark_ending(job: str, replicas: Sequence[str]) -> None:

@@ -100,11 +100,12 @@ def run_standby(request: StandbyRequest, events: EventStream) -> int:
     try:
         handed = wait_for_plan(request)
         plan = checked_plan(handed, request)
+        if not become_run(request.job, {**handed.metadata, "ticket": handed.ticket}):
+            raise WrongDocument("Ray has ended this job, so the plan is another's")
     except (StandbyEnded, ValueError, RecursionError, zlib.error) as end:
         events.begin(request)
         if isinstance(end, StandbyEnded):
             return events.end(0, str(end))
         return events.end(1, f"the plan that was handed over is not carried out: {end}")
-    become_run(request.job, {**handed.metadata, "ticket": handed.ticket})
     begin_run(request.job)
     return run_apply(plan, events)

@@ -137,6 +137,32 @@ def test_what_is_no_document_ends_it_too(
     assert ran == []
 
 
+@pytest.mark.parametrize("status", sorted(records.ENDED))
+def test_in_a_job_that_ray_has_ended_it_carries_out_nothing_although_it_still_lives(
+    keys: Keys, ran: Ran, capsys: pytest.CaptureFixture[str], status: str
+) -> None:
+    ended = {**row(keys), "status": status}
+    keys.put(f"{records.JOB_KEY}{JOB}".encode(), json.dumps(ended).encode(), namespace=b"job")
+    put(keys, "plan", handed())
+    assert standby.run_standby(WAITING, EventStream()) == 1
+    assert "Ray has ended this job" in last(capsys.readouterr().out)["message"]
+    assert (ran, row(keys)) == ([], ended), "the client gives the plan to another, as the row says that it may"
+
+
+@pytest.mark.parametrize("by_ray", [{"status": "FAILED"}, {"metadata": {"tool": "fleetctl", "verb": "standby"}}])
+def test_a_row_that_ray_writes_at_the_same_moment_says_that_nobody_has_the_plan(
+    keys: Keys, ran: Ran, monkeypatch: pytest.MonkeyPatch, by_ray: dict[str, Any]
+) -> None:
+    put(keys, "plan", handed())
+
+    def write(key: bytes, value: bytes, **more: Any) -> bool:
+        return keys.put(key, json.dumps({**json.loads(value), **by_ray}).encode(), **more)
+
+    monkeypatch.setattr(records, "_internal_kv_put", write)
+    assert standby.run_standby(WAITING, EventStream()) == 1
+    assert ran == []
+
+
 def test_it_ends_when_its_watch_is_gone(
     keys: Keys, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,20 @@ import random
 import signal
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from fleetctl.apply.prepare import Starter
+from fleetctl.apply.standby import StandbyKeeper
+from fleetctl.cli.verb import new_job_id
+from fleetctl.documents.plan import PlanFleet
+from fleetctl.errors import FleetctlError
+from fleetctl.inventory.client import DashboardClient
 from tests.chaos.fleet import WEIGHED, Name, Watched
 from tests.chaos.proxy import FAULTS, Proxy
 from tests.chaos.surroundings import CARDS, SKEW_S, Cards, Eviction, Origin, skewed
@@ -108,6 +117,26 @@ def signal_agent(number: signal.Signals) -> Kind:
         agent = _agent(targets)
         return f"agent {agent}" if agent and send(agent, number) else None
     return fault
+
+
+def kill_supervisor(targets: FaultTargets) -> str | None:
+    """Kill the process of Ray that runs an agent's job; it ends the agent up to a second later."""
+    pid = _agent(targets) or 1
+    supervisors = set(targets.watched.cluster.classes(name="JobSupervisor"))
+    with suppress(OSError):
+        while pid > 1 and pid not in supervisors:
+            pid = parent_of(pid)
+    return f"supervisor {pid}" if pid in supervisors and send(pid, signal.SIGKILL) else None
+
+
+def start_standby(targets: FaultTargets) -> str | None:
+    """Let an agent wait for a plan, as a watch does: the next client hands its plan over."""
+    fleet = PlanFleet(name=targets.watched.fleet.name, namespace=targets.watched.fleet.name)
+    keeper = StandbyKeeper(Starter("chaos"), partial(new_job_id, "apply"), time.monotonic)
+    with suppress(FleetctlError), DashboardClient(targets.proxy.upstream) as client:
+        keeper.keep(client, fleet)
+        return keeper.job
+    return None
 
 
 def freeze_agent(targets: FaultTargets) -> str | None:
@@ -348,7 +377,8 @@ KINDS: dict[str, Kind] = {
     "client killed": signal_client(signal.SIGKILL), "client interrupted": signal_client(signal.SIGINT),
     "client ended": signal_client(signal.SIGTERM), "second client": start_second_client,
     "agent killed": signal_agent(signal.SIGKILL), "agent ended": signal_agent(signal.SIGTERM),
-    "agent frozen": freeze_agent, "job stopped": stop_job,
+    "agent frozen": freeze_agent, "supervisor killed": kill_supervisor, "agent waits": start_standby,
+    "job stopped": stop_job,
     "actor killed": signal_actor(signal.SIGKILL), "actor ended": signal_actor(signal.SIGTERM),
     "actor frozen": freeze_actor, "member killed": kill_member,
     "engine killed": signal_engine(signal.SIGKILL), "engine ended": signal_engine(signal.SIGTERM),

@@ -60,6 +60,9 @@ class Fleet:
     wanted: Counter[str] = field(default_factory=Counter)
     weights: dict[str, Any] | None = None
     """The weights of the model WEIGHED, for its next replicas."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    varied: str | None = None
+    """The model that has two variants, with the same cards."""
 
     @property
     def file(self) -> Path:
@@ -77,22 +80,27 @@ class Fleet:
         """Write the fleet file."""
         self.file.write_text(yaml.safe_dump({
             "apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": self.name},
-            "spec": {"models": [self._model(key, count) for key, count in sorted(self.wanted.items())]}}))
+            "spec": {**({"policy": self.policy} if self.policy else {}),
+                     "models": [self._model(key, count) for key, count in sorted(self.wanted.items())]}}))
 
     def _model(self, key: str, replicas: int) -> dict[str, Any]:
+        timeout = "20s" if key == WEIGHED else "60s"
+        ways = {"variants": [{"name": name, **self._workers(key, name)} for name in ("a", "b")]}
+        return {"key": key, "replicas": replicas, "startupTimeout": timeout, "restart": {"max": 3, "backoff": "100ms"},
+                **(ways if key == self.varied else self._workers(key))}
+
+    def _workers(self, key: str, variant: str = "") -> dict[str, Any]:
         cards = self.shapes[key]
         roles: list[str | None] = ["Leader", *["Worker"] * (len(cards) - 1)] if len(cards) > 1 else [None]
-        members = [self._member(*one) for one in zip(cards, roles, strict=True)]
+        members = [self._member(*one, variant) for one in zip(cards, roles, strict=True)]
         if key == WEIGHED and self.weights:
             members[0]["weights"] = self.weights
-        timeout = "20s" if key == WEIGHED else "60s"
-        return {"key": key, "replicas": replicas, "startupTimeout": timeout, "restart": {"max": 3, "backoff": "100ms"},
-                "workers": [{"name": "main", "members": members}]}
+        return {"workers": [{"name": "main", "members": members}]}
 
-    def _member(self, cards: float, role: str | None) -> dict[str, Any]:
+    def _member(self, cards: float, role: str | None, variant: str) -> dict[str, Any]:
         probe = {"http": {"path": "/health"}, "period": "300ms"}
         engine = {"command": [sys.executable, ENGINE], "args": ["$(FLEETCTL_PORT)", "--plain"], "readiness": probe,
-                  "liveness": {**probe, "period": "1s"}, "env": {MARK: self.name},
+                  "liveness": {**probe, "period": "1s"}, "env": {MARK: self.name, "WAY": variant},
                   "stop": {"grace": "5s"}}  # a frozen engine uses all of it, after its liveness has failed for 18 s
         resources = {"gpus": cards} if cards else {"cpus": 0.1}
         return {"resources": resources, "engine": engine, **({"role": role} if role else {})}
@@ -214,7 +222,7 @@ def missing_replicas(
     `working` = from Ray's free cards to those that work. `may_cool` = cooldowns are a good reason; for WEIGHED always.
     """
     plan = watched.answer("plan", "-f", str(watched.fleet.file))
-    for action in plan["actions"]:
+    for action in (*plan["actions"], *plan.get("afterPilot", ())):
         yield f"not placed: a plan would create {action['id']}"
     free = working(watched.cluster.free_cards())
     for blocked in plan["blocked"]:

@@ -1,23 +1,28 @@
 """Watchers that are killed at random moments on a real Ray: `python -m tests.chaos.loop --kills 100`.
 
 Meanwhile the branch gets good, broken, unsigned and rewound revisions, replicas and nodes end, nodes join, the
-dashboard disappears. In each quiet period one watcher must start everything that Ray has room for, and nothing may
-have ended that was not hit.
+dashboard disappears, webhooks flood; some watches are of another release. In each quiet period one watcher must start
+everything that Ray has room for, and nothing may have ended that was not hit.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import hmac
 import itertools
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,10 +36,17 @@ from tests.e2e.cluster import RayCluster, eventually, running_cluster
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0]}
 """Every member has a card: without cards, models may lack slots, which `missing_replicas` does not consider."""
 NODES, ROUNDS_OF_EPOCH, KILLS_OF_ROUND = 4, 3, 8
+FLOODED, OTHER = 0.3, 0.3
+"""How often a watch gets a flood of webhooks, and how often it is of another release."""
 CALM_S = 180.0
-FAULTS = {"actor killed": 3.0, "agent killed": 2.0, "job stopped": 1.0, "node killed": 1.0, "dashboard killed": 1.0,
+FAULTS = {"actor killed": 3.0, "agent killed": 2.0, "supervisor killed": 1.0, "job stopped": 1.0,
+          "node killed": 1.0, "dashboard killed": 1.0,
           "dashboard frozen": 1.0, "proxy: cut": 1.0, "proxy: lost answer": 1.0, "proxy: 500": 1.0}
 """FaultTargets that hit the cluster, with their weights; see fault_kinds.py."""
+OTHER_RELEASE = (str(Path(__file__).parent.parent / "e2e" / "faulty_cli.py"), "another release")
+"""What runs a watch whose agent has another hash; the watches of both releases keep agents of one fleet."""
+SECRET, FLOOD = "s3cret of the hook", 300
+"""The webhooks' secret, and how many of them a flood has: half of them are right, some come twice."""
 PUSHES = {"more": 3.0, "fewer": 1.0, "broken": 1.0, "unsigned": 1.0, "rewound": 1.0, "nothing": 2.0}
 
 
@@ -80,11 +92,26 @@ class Repository:
 class Watcher:
     """`fleetctl watch` in a process of its own."""
 
-    def __init__(self, log: Path, env: dict[str, str], *words: str) -> None:
+    def __init__(self, log: Path, env: dict[str, str], program: tuple[str, ...], *words: str) -> None:
         self._log = log
         with log.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, "-m", "fleetctl", "watch", *words], env=env, text=True,
+            self.process = subprocess.Popen([sys.executable, *program, "watch", *words], env=env, text=True,
                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    def flood(self) -> bool:
+        """Send it many webhooks, as fast as it takes them; returns whether it took any."""
+        found, taken = re.search(r"webhooks at (http://\S+/push)", self._log.read_text()), 0
+        for number in range(FLOOD):
+            if found is None:
+                return False
+            body = json.dumps({"ref": "refs/heads/main", "n": number // 3}).encode()
+            secret = SECRET if number % 2 else "another"
+            signature = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+            with suppress(OSError):
+                urllib.request.urlopen(urllib.request.Request(found[1], body, {
+                    "X-GitHub-Event": "push", "X-Hub-Signature-256": f"sha256={signature}"}), timeout=5).close()
+                taken += 1
+        return taken > 0
 
     def has_printed(self) -> bool:
         """Return whether it has printed anything."""
@@ -124,6 +151,8 @@ class Loop:
         self._nodes: list[str] = []
         self._watchers: list[Watcher] = []
         self._proxy = Proxy(cluster.address)
+        self._secret = folder / "secret"
+        self._secret.write_text(SECRET)
 
     def run(self, kills: int, seconds: float) -> Seen:
         """Kill `kills` watchers, or stop after `seconds`; a round that has begun is finished."""
@@ -142,7 +171,8 @@ class Loop:
         while len(self._nodes) < NODES:
             self._nodes.append(f"w{next(self._numbers)}")
             self.cluster.add(names=self._nodes[-1:])
-        fleet = Fleet(f"loop-{self.seed}-{next(self._numbers)}", self.folder, SHAPES)
+        fleet = Fleet(f"loop-{self.seed}-{next(self._numbers)}", self.folder, SHAPES, varied="one",
+                      policy={"pilot": {"replicas": 1, "over": 1}})
         watched = Watched(self.cluster, fleet, self.cluster.address)
         fleet.grow(self.rng, 2.0)
         repository = Repository(fleet, watched.env)
@@ -169,6 +199,8 @@ class Loop:
             time.sleep(self.rng.uniform(0, 3))
             [kind] = self.rng.choices(list(FAULTS), list(FAULTS.values()))
             counts[kind] += KINDS[kind](targets) is not None
+            if self.rng.random() < FLOODED:
+                counts["webhook flood"] += self._watchers[-1].flood()
             time.sleep(self.rng.uniform(0, 3))
             self._kill()
             if self.rng.random() < 0.3:
@@ -194,6 +226,8 @@ class Loop:
     def _start(self, watched: Watched, repository: Repository) -> None:
         self._watchers.append(Watcher(
             self.folder / f"log-{next(self._numbers)}", {**watched.env, "FLEETCTL_ADDRESS": self._proxy.url},
+            OTHER_RELEASE if self.rng.random() < OTHER else ("-m", "fleetctl"),
+            "--listen", "127.0.0.1:0", "--push-secret-file", str(self._secret),
             "--repo", str(repository.bare), "--path", "fleet.yaml", "--interval", "1s", "--require-signature",
             "--clone", str(self.folder / f"{watched.fleet.name}-clone")))
         self.seen.most_watchers = max(self.seen.most_watchers, len(self._watchers))

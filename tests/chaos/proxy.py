@@ -49,7 +49,9 @@ class SpoilingHandler(BaseHTTPRequestHandler):
                        if name.lower() not in ("host", "accept-encoding")}
             connection.request(self.command, self.path, body or None, headers)
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            found = answer.status, answer.read()
+            self.server.answered(self.command, self.path)
+            return found
         finally:
             connection.close()
 
@@ -118,7 +120,8 @@ FAULTS: dict[str, Callable[[SpoilingHandler, bytes], None]] = {
 class Proxy(ThreadingHTTPServer):
     """Listens on a free port until it is closed.
 
-    `used` = the faults that hit a request; `reads` = how many times the nodes were read.
+    `used` = the faults that hit a request; `reads` = how many times the nodes were read; `answered` gets the method
+    and path of each request that the dashboard has answered.
     """
 
     daemon_threads = True
@@ -129,6 +132,7 @@ class Proxy(ThreadingHTTPServer):
         self.faults: deque[str] = deque()
         self.used: list[str] = []
         self.reads = 0
+        self.answered: Callable[[str, str], object] = lambda *_: None
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()

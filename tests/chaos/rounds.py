@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fleetctl.documents.base import as_datetime
 from tests.chaos.fault_kinds import KINDS, PROXY, RARE, FaultTargets
@@ -26,6 +27,7 @@ SHAPES = [
     {"one": [1.0], "two": [2.0], "trio": [1.0, 1.0, 1.0], WEIGHED: [0.0]},
 ]
 """The models of an epoch, with the cards of each member."""
+POLICIES: list[dict[str, Any]] = [{}, {"pilot": {"replicas": 1, "over": 1}}]
 NODES = 4
 ROUNDS_OF_EPOCH = 3
 GONE_S = 30.0
@@ -78,7 +80,8 @@ class Driver:
 
     def _epoch(self, faults: int, ends: float) -> None:
         self._renew_nodes()
-        fleet = Fleet(f"chaos-{self.seed}-{next(self._numbers)}", self.folder, self.rng.choice(SHAPES))
+        fleet = Fleet(f"chaos-{self.seed}-{next(self._numbers)}", self.folder, self.rng.choice(SHAPES), varied="one",
+                      policy=self.rng.choice(POLICIES))
         calm = Watched(self.cluster, fleet, self._proxy.url)
         for _ in range(ROUNDS_OF_EPOCH):
             if sum(self.report.faults.values()) >= faults or time.monotonic() >= ends:

@@ -10,6 +10,7 @@ import pytest
 from tests.chaos.fault_kinds import SLOW
 from tests.chaos.life import Life
 from tests.chaos.rounds import Driver
+from tests.chaos.stages import KINDS, Stages
 from tests.e2e.cluster import RayCluster, running_cluster
 
 pytestmark = pytest.mark.ray
@@ -45,3 +46,10 @@ def test_after_faults_nothing_is_lost_duplicated_or_leaked_and_one_apply_repairs
     report = driver.run(faults=500, seconds=SECONDS)
     assert report.violations == []
     assert sum(report.faults.values()) >= 1, "on a busy machine there may be only one round"
+
+
+@pytest.mark.long
+def test_an_agent_that_waits_may_be_killed_at_any_stage(cluster: RayCluster, tmp_path: Path) -> None:
+    found = Stages(cluster, tmp_path, log=print).run(KINDS, seconds=10 * SECONDS)
+    assert found.violations == []
+    assert sum(found.faults.values()) >= 1
