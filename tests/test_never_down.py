@@ -268,7 +268,8 @@ def test_only_replicas_created_here_can_be_taken_back() -> None:
     takers = [(path.name, function, call.args) for path in SOURCES for function, call in calls(path, "take_back")]
     [(file, function, [argument])] = takers
     assert (file, function, ast.unparse(argument)) == ("attempt.py", "_await_grant", "created")
-    assert assigned_in_attempt("created") == {"_await_grant": ["self.created"], "_check": ["create(self.replica)"]}
+    assert assigned_in_attempt("created") == {
+        "_await_grant": ["self.created"], "_check": ["create(self.replica, self._context.view)"]}
     assert assigned_in_attempt("self.created") == {"__init__": ["None"], "_check": ["created"]}
 
 

@@ -46,7 +46,7 @@ def _before(owner, name, act, nth=1):
             act()
         return original(*args, **kwargs)
     setattr(owner, name, replaced)
-def _steal(replica, not_counted, sound=attempt.check):
+def _steal(replica, not_counted, view, sound=attempt.check):
     attempt.check = sound
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import MAX_SLOTS, Amounts, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
+from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeState, Replica, ReplicaMember
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
@@ -431,8 +431,7 @@ def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
         on_nodes: dict[str | None, int | None] = {}  # with the slot that the first of its members there reports
         for member in replica.members:
             if on_nodes.get(member.node_id) is None:
-                is_slot = member.slot is not None and 0 <= member.slot <= MAX_SLOTS  # a snapshot may say anything
-                on_nodes[member.node_id] = member.slot if is_slot else None
+                on_nodes[member.node_id] = member.slot
         for node_id, slot in on_nodes.items():
             if node_id is not None:
                 slots_on.setdefault(node_id, []).append(slot)
