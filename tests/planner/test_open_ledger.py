@@ -71,7 +71,7 @@ def test_reported_slots_stay_and_the_others_are_the_lowest_free() -> None:
     assert slots(3) == {3}
     assert slots(None, 0, None) == {0, 1, 2}
     assert slots(1, 1) == {0, 1}
-    assert slots(2, None, 2) == {0, 2}
+    assert slots(2, None, 2) == {0, 1, 2}
 
 
 def test_a_plan_with_odd_durations_is_not_mistaken_for_a_changed_one() -> None:
