@@ -46,7 +46,8 @@ def capacity_report(answer: Capacity) -> Report:
         Column("withNewNodes", "new nodes", numeric=True,
                terminal="always" if any(row.with_new_nodes for row in rows) else "never"),
         Column("atMost", "at most", numeric=True))
-    numbers = [(key, row.need, _number(row.now), _number(row.after_plan or row.now), _number(last), str(last.at_most))
+    numbers = [(key, row.need, _number(row.now), _number(row.after_plan or row.now), _number(last),
+                "-" if last.capped else str(last.at_most))
                for key, row, last in named]
     tables = [Table("capacity", "Capacity", columns, tuple(numbers), beside_from=BESIDE_FROM)] if rows else []
     if 0 < len(rows) <= DETAILS_SHOWN:

@@ -183,6 +183,13 @@ def test_prices_are_compared_and_shown_where_replicas_fit() -> None:
     assert "1 on 4xL4: b\n" in text
 
 
+def test_a_count_that_stopped_at_the_limit_is_no_bound() -> None:
+    stopped = room(100, capped=True, status="feasible", code=None, message="")
+    text = printed(capacity_report(capacity(CapacityRow(model="m", need="1 GPU", now=stopped))))
+    [row] = [line.split() for line in text.splitlines() if line.startswith("m ")]
+    assert row == ["m", "1", "GPU", "100+", "100+", "-"]
+
+
 def in_variants(key: str, *each: tuple[str, int, int], lost: int = 0, create: int = 5) -> ModelChange:
     same = counts(5, 0, create, 0)
     return ModelChange(key=key, before=same, after=same, lost=lost, variants=[
