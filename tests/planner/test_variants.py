@@ -249,3 +249,23 @@ def test_no_other_variant_has_more_than_asked_for_if_a_minimum_has_no_room(
     assert blocked["m"] == h100 - 1
     assert plan.certificate.placed == len(plan.actions) <= plan.certificate.upper_bound
     assert "quota" not in plan.certificate.method
+
+
+@pytest.mark.parametrize(("replicas", "live", "least", "reason"), [
+    (0, {}, 2, "create 2 for variants below their min: 0 of 0 live"),
+    (1, {"a100": 3}, 1, "create 1 for variants below their min: 3 of 1 live"),
+    (2, {"a100": 1}, 2, "create 2: 1 of 2 live"),
+    (1, {"h100": 3}, 2, "held: 2 beyond the target of 1, kept, 2 of 3 by the min of a variant"),
+    (1, {"a100": 3}, 0, "held: 2 beyond the target of 1, kept"),
+    (0, {}, 9, "create 8 for variants below their min: 0 of 0 live; 1 blocked: h100: needs 1 free GPU"),
+    (0, {"a100": 8}, 1, "1 blocked: h100: needs 1 free GPU"),
+])
+def test_the_row_of_a_model_says_what_minimums_ask_for(
+    replicas: int, live: dict[str, int], least: int, reason: str
+) -> None:
+    variants = [{"name": "h100", "gpus": 1, "min": least, "hash": "hh"}, {"name": "a100", "gpus": 2, "hash": "ha"}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": replicas, "variants": variants}]})
+    running = [{"model": "m", "id": number, "node": "n", "gpus": 1, "variant": name, "hash": f"h{name[0]}"}
+               for name, count in live.items() for number in range(count)]
+    [row] = plan_for(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 8}], "replicas": running})).models
+    assert row.reason.startswith(reason)
