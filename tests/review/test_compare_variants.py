@@ -201,3 +201,10 @@ def test_a_new_model_asks_for_the_minimums_of_its_variants_too(side: Sides) -> N
     [added] = diff.differences
     assert (added.effect, added.message) == ("additive", "a new model: up to 3 replicas may be created")
     assert (diff.before.replicas, diff.after.replicas) == (1, 4)
+
+
+def test_without_a_target_the_minimums_of_variants_are_left(side: Sides) -> None:
+    least = variant("a", ONE, min=2)
+    [difference] = found(side, of(least, B, replicas=3), of(least, B, replicas=0))
+    assert difference.message == (
+        "no target anymore: running replicas are kept, but only up to the min of each variant (2 in all) recreated")
