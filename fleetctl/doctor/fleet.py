@@ -120,9 +120,9 @@ def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> l
 
 
 def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
-    """Yield every member of every model with a target above 0."""
+    """Yield every member of every model of which the file wants replicas."""
     for model in fleet.models:
-        for group in (group for one in model.alternatives for group in one.workers) if model.replicas else ():
+        for group in (group for one in model.alternatives for group in one.workers) if model.is_wanted else ():
             for member in group.members:
                 yield model, member
 

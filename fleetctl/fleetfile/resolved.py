@@ -86,6 +86,11 @@ class ResolvedModel:
     variants: tuple[ResolvedModel, ...] = ()
 
     @property
+    def asked_for(self) -> int:
+        """How many replicas the file asks for: its target, or the minimums of its variants if these are more."""
+        return max(self.replicas, sum(one.least for one in self.variants))
+
+    @property
     def alternatives(self) -> tuple[ResolvedModel, ...]:
         """The ways to run it, preferred first: its variants, or itself if it has none."""
         return self.variants or (self,)

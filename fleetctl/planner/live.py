@@ -80,6 +80,10 @@ class ModelState:
         """Return how many replicas each variant lacks to its own minimum, preferred first."""
         return [max(0, one.least - have) for one, have in zip(model.variants, self.live_of_each(model), strict=True)]
 
+    def kept_by_minimum(self, model: ResolvedModel) -> int:
+        """Return how many live replicas the minimums of variants ask for."""
+        return sum(min(one.least, have) for one, have in zip(model.variants, self.live_of_each(model), strict=True))
+
     def live_of_each(self, model: ResolvedModel) -> list[int]:
         """Return how many live replicas each variant has, outdated ones included; none without variants.
 

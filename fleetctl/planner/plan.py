@@ -485,18 +485,21 @@ def _reason(
     updates = bool(model.surge and row.outdated and row.wanted and not left_out)
     notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
+    of_minimum = " for variants below their min" if row.live >= row.wanted else ""
     obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
     if updates:
         yield _update_reason(row, model, state) if row.create or row.after_pilot or not blocked else ""
         yield obstacle
         yield ", ".join(notes)
-    elif left_out or row.surplus or not row.wanted:
+    elif left_out or ((row.surplus or not row.wanted) and not (row.create or row.after_pilot or row.blocked)):
         held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
+        if held and model.variants and (asked := state.kept_by_minimum(model)):
+            held += f", {asked} of {row.live} by the min of a variant"
         yield left_out or held or "no target (replicas: 0)"
         yield ", ".join(notes)
     elif row.create or row.after_pilot or blocked:
         create = _number(row) if row.after_pilot else row.create
-        yield f"create {create}: {live}" if create else ""
+        yield f"create {create}{of_minimum}: {live}" if create else ""
         yield obstacle
         yield live if notes and not create else ""
     else:

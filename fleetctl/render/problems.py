@@ -151,6 +151,6 @@ def problems_conclusion(loaded: LoadedFleet) -> str:
     beside = f", {count_of(warnings, 'warning')}" if warnings else ""
     if loaded.fleet is None:
         return f"{count_of(len(loaded.errors), 'error')}{beside}"
-    replicas = sum(model.replicas for model in loaded.fleet.models)
+    replicas = sum(model.asked_for for model in loaded.fleet.models)
     return (f"fleet {loaded.fleet.name}: {count_of(len(loaded.fleet.models), 'model')}, "
             f"{count_of(replicas, 'replica')} wanted{beside}")

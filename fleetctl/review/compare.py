@@ -101,13 +101,14 @@ def written(side: Side) -> WrittenFleet | None:
 def _added(written: WrittenModel, former: str | None) -> Difference:
     """Return the difference of a new model; `former` = the key of a removed one with the same spec."""
     model = written.model
-    effect = f"up to {count_of(model.replicas, 'replica')} may be created" if model.replicas else "nothing is created"
+    asked_for = model.asked_for
+    effect = f"up to {count_of(asked_for, 'replica')} may be created" if asked_for else "nothing is created"
     if former is None:
-        message = f"a new model{'' if model.replicas else ' without a target'}: {effect}"
+        message = f"a new model{'' if asked_for else ' without a target'}: {effect}"
     else:
         message = (f"looks like a new name for {former}, with the same spec, but is a new model: "
                    f"{effect} beside the old ones")
-    return Difference(model=model.key, path="", kind="added", effect="additive" if model.replicas else "none",
+    return Difference(model=model.key, path="", kind="added", effect="additive" if asked_for else "none",
                       new=_size_text(model), new_source=model.source, message=message)
 
 
@@ -123,13 +124,13 @@ def _removed(written: WrittenModel, latter: str | None) -> Difference:
 def _size_text(model: ResolvedModel) -> str:
     """Return `2 replicas of 8 GPUs`."""
     gpus = gpus_of(model)
-    return count_of(model.replicas, "replica") + (f" of {amount_of(gpus, 'GPU')}" if gpus else "")
+    return count_of(model.asked_for, "replica") + (f" of {amount_of(gpus, 'GPU')}" if gpus else "")
 
 
 def _size(written: WrittenFleet | None) -> FleetSize:
     models = written.fleet.models if written else ()
-    return FleetSize(models=len(models), replicas=sum(model.replicas for model in models),
-                     gpus=sum(model.replicas * gpus_of(model) for model in models))
+    return FleetSize(models=len(models), replicas=sum(model.asked_for for model in models),
+                     gpus=sum(model.asked_for * gpus_of(model) for model in models))
 
 
 def _settings(written: WrittenFleet) -> Keyed:

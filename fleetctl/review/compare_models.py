@@ -55,7 +55,7 @@ _OTHERS = {"priority": f"decides which models are placed first when resources ar
 def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
     """Return the effect of a changed value of a model; `model` is that of the newer side."""
     if steps[0] in ("replicas", "min", "max"):
-        return _count(steps[0], old, new)
+        return _count(steps[0], old, new, model)
     if steps[4:] == ORIGINS:
         return "none", f"says where new replicas look for their files; {UNAFFECTED}"
     if steps[0] in SPEC_KEYS and steps[4:6] != STOP:
@@ -83,10 +83,10 @@ def _surge(model: ResolvedModel) -> str:
             "the old ones stay until they are evicted by name")
 
 
-def _count(key: str, old: object, new: object) -> tuple[Effect, str]:
+def _count(key: str, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
     """Return the effect of other `replicas`, or another `min` or `max` of a variant; no number = no limit."""
     if key == "replicas" and isinstance(old, int) and isinstance(new, int):
-        return _target(old, new)
+        return _target(old, new, model.asked_for)
     was, now = (value if isinstance(value, int) else math.inf for value in (old, new))
     if key == "min":
         return ("additive", f"at least {new} replicas of this variant are wanted") if now > was else (
@@ -95,11 +95,12 @@ def _count(key: str, old: object, new: object) -> tuple[Effect, str]:
         "held", "nothing is removed: running replicas of this variant beyond it are kept")
 
 
-def _target(old: int, new: int) -> tuple[Effect, str]:
+def _target(old: int, new: int, asked_for: int) -> tuple[Effect, str]:
     if new > old:
         return "additive", f"up to {count_of(new - old, 'more replica')} may be created"
     if new == 0:
-        return "held", "no target anymore: running replicas are kept, but not recreated"
+        left = f"only up to the min of each variant ({asked_for} in all)" if asked_for else "not"
+        return "held", f"no target anymore: running replicas are kept, but {left} recreated"
     surplus = "1 running replica is" if old - new == 1 else f"{old - new} running replicas are"
     return "held", f"nothing is removed: up to {surplus} kept beyond the target"
 

@@ -37,7 +37,7 @@ def running_beyond(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple
     """Return the running models that the file lacks, and the live counts above the file's; `seen` is complete."""
     own = (replica for replica in live_replicas(seen) if replica.fleet == fleet.name and not replica.draining)
     live = Counter(replica.model for replica in own)
-    written = {model.key: model.replicas for model in fleet.models}
+    written = {model.key: model.asked_for for model in fleet.models}
     absent = [replica for replica in seen.replicas if replica.fleet == fleet.name and replica.model not in written]
     draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, source.namespace)
     return draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted}

@@ -145,7 +145,7 @@ def _by_checkpoint(invocation: Invocation, model: str, chosen: Shown, seen: Inve
     Reports that no replica of a wanted model runs; raises FleetctlError for an unknown name.
     """
     fleet = chosen.fleet
-    wanted = {written.key: written.replicas for written in fleet.models} if fleet else {}
+    wanted = {written.key: written.asked_for for written in fleet.models} if fleet else {}
     model = with_key(model, {replica.model for replica in seen.replicas} | wanted.keys())
     chosen = replace(chosen, model=model)
     if chosen.of(seen):

@@ -12,6 +12,7 @@ from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from cluster_stand_in import ready as ready_row
 
 from fleetctl.agent.report import actor_name
+from fleetctl.doctor.fleet import members_of
 from fleetctl.fleetfile.load import load_fleet
 
 pytestmark = pytest.mark.slow  # whole updates, replica by replica
@@ -276,3 +277,13 @@ def test_the_rest_of_an_update_is_a_surge_of_the_model_whatever_the_variant(
     again = json.loads(cli("plan", "-f", file, "--format", "json").out)
     assert (again["actions"], again["exitCode"]) == ([], 0)
     assert full.running() == {0: "h100", 1: "h100", 2: "a100"}
+
+
+def test_a_model_with_minimums_alone_is_wanted(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    acting = Acting(cluster, h100=2)
+    file = fleet(tmp_path / "f.yaml", 0, h100={"min": 2}, a100={})
+    assert "no replica of m runs; the fleet file wants 2" in plain(cli("status", "m", "-f", file).err)
+    assert "1 model, 2 replicas wanted" in cli("validate", file).err
+    assert [member.engine.command[1] for _, member in members_of(load_fleet([str(file)]))] == ["h100", "a100"]
+    assert cli("apply", "-f", file, "--yes").code == 0
+    assert acting.running() == {0: "h100", 1: "h100"}

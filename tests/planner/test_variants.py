@@ -223,3 +223,23 @@ def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_fail
     assert plan.blocked[0].message.startswith("neither h100 (has just failed in this apply) nor a100 (needs 2 free")
     none = plan_for(fleet, inventory, held_back=frozenset({("m", "h100"), ("m", "a100")}))
     assert (none.actions, none.blocked[0].code) == ([], "COOLING_DOWN")
+
+
+@pytest.mark.parametrize(("replicas", "live", "least", "reason"), [
+    (0, {}, 2, "create 2 for variants below their min: 0 of 0 live"),
+    (1, {"a100": 3}, 1, "create 1 for variants below their min: 3 of 1 live"),
+    (2, {"a100": 1}, 2, "create 2: 1 of 2 live"),
+    (1, {"h100": 3}, 2, "held: 2 beyond the target of 1, kept, 2 of 3 by the min of a variant"),
+    (1, {"a100": 3}, 0, "held: 2 beyond the target of 1, kept"),
+    (0, {}, 9, "create 8 for variants below their min: 0 of 0 live; 1 blocked: h100: needs 1 free GPU"),
+    (0, {"a100": 8}, 1, "1 blocked: h100: needs 1 free GPU"),
+])
+def test_the_row_of_a_model_says_what_minimums_ask_for(
+    replicas: int, live: dict[str, int], least: int, reason: str
+) -> None:
+    variants = [{"name": "h100", "gpus": 1, "min": least, "hash": "hh"}, {"name": "a100", "gpus": 2, "hash": "ha"}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": replicas, "variants": variants}]})
+    running = [{"model": "m", "id": number, "node": "n", "gpus": 1, "variant": name, "hash": f"h{name[0]}"}
+               for name, count in live.items() for number in range(count)]
+    [row] = plan_for(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 8}], "replicas": running})).models
+    assert row.reason.startswith(reason)

@@ -193,3 +193,18 @@ def test_what_else_may_use_a_card_is_a_difference_without_effect(side: Sides) ->
     assert (one.old, one.new) == ("1Gi of any process", "2Gi of Xorg")
     [added] = found(side, fleet(model(workers=[ONE])), with_residents("[]"))
     assert (added.path, added.kind, added.effect) == ("nodes[0].residents", "added", "none")
+
+
+def test_a_new_model_asks_for_the_minimums_of_its_variants_too(side: Sides) -> None:
+    new = model("org/new", replicas=0, variants=[variant("a", ONE, min=2), variant("b", TWO, min=1)])
+    diff = compare(side(fleet(model("org/a")), name="old"), side(fleet(model("org/a"), new), name="new"))
+    [added] = diff.differences
+    assert (added.effect, added.message) == ("additive", "a new model: up to 3 replicas may be created")
+    assert (diff.before.replicas, diff.after.replicas) == (1, 4)
+
+
+def test_without_a_target_the_minimums_of_variants_are_left(side: Sides) -> None:
+    least = variant("a", ONE, min=2)
+    [difference] = found(side, of(least, B, replicas=3), of(least, B, replicas=0))
+    assert difference.message == (
+        "no target anymore: running replicas are kept, but only up to the min of each variant (2 in all) recreated")
