@@ -167,6 +167,10 @@ class Field:
         return ".".join(self.path)
 
 
+FEW = 3
+"""So many fields that mention an unknown name are listed beside the nearest one; a name in many is a common word."""
+
+
 def all_fields() -> list[Field]:
     """Return every field, parents before children; the first is the whole document."""
     schema = json_schema("fleet")
@@ -186,17 +190,20 @@ def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
     parent = _ending_in(fields, names[:known])[0] if known else None
     allowed = [field.path[-1] for field in (below(fields, parent) if parent else fields) if field.path]
     raise FleetctlError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
-                        hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
+                        hint=_hint(fields, unknown, parent, allowed))
 
 
-def _listed(fields: Sequence[Field], unknown: str, parent: Field | None, allowed: Sequence[str]) -> str:
-    """Return a hint for a name that resembles no field: the fields of its parent, or those that mention it."""
-    if parent and allowed:
-        return f"fields in {parent.text}: {', '.join(allowed)}"
-    word = re.compile(rf"(?i)\b{re.escape(unknown)}s?\b")
+def _hint(fields: Sequence[Field], unknown: str, parent: Field | None, allowed: Sequence[str]) -> str:
+    """Return the nearest name, and the fields that mention the unknown one; else the fields of its parent."""
+    nearest, word = did_you_mean(unknown, allowed), re.compile(rf"(?i)\b{re.escape(unknown)}s?\b")
     mention = [] if parent else list(dict.fromkeys(
         ".".join(field.path[-2:]) for field in fields if word.search(f"{field.about} {field.mapping}")))
-    return f"fields that mention it: {some(mention)}" if mention else "run `fleetctl explain` for the top-level fields"
+    if mention and (not nearest or len(mention) <= FEW):
+        return f"{f'{nearest} ' if nearest else ''}fields that mention it: {some(mention)}"
+    if nearest:
+        return nearest
+    return (f"fields in {parent.text}: {', '.join(allowed)}" if parent and allowed
+            else "run `fleetctl explain` for the top-level fields")
 
 
 def below(fields: Sequence[Field], parent: Field, *, all_levels: bool = False) -> list[Field]:

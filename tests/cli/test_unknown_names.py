@@ -42,6 +42,7 @@ UNKNOWN = {
     "model": ["describe nope", "describe hf:nope"], "weights": ["index nope"],
     "propose": [f"scale org/nope --replicas 2 {FLEET}"],
     "explain": ["nope", "models.nope", "FL999", "INSUFFICENT_GPU"], "schema": ["nope"],
+    "mcp": ["-f nope.yaml", f"{FLEET} --context nope"],
     "context": ["use nope", "show nope", "unset nope"],
     "show": ["nope.fleetplan"], "diff": ["nope.yaml fleet.yaml", f"nope {FLEET}"],
     "validate": ["nope.yaml"], "fmt": ["nope.yaml"], "render": ["nope.yaml"], "import": ["nope.yaml"],
