@@ -31,6 +31,7 @@ import yaml
 from tests.chaos.fault_kinds import KINDS, FaultTargets
 from tests.chaos.fleet import Actor, Fleet, Name, Watched, missing_replicas, wrong_now
 from tests.chaos.proxy import Proxy
+from tests.chaos.surroundings import Cards, Origin
 from tests.e2e.cluster import RayCluster, eventually, running_cluster
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0]}
@@ -151,6 +152,7 @@ class Loop:
         self._nodes: list[str] = []
         self._watchers: list[Watcher] = []
         self._proxy = Proxy(cluster.address)
+        self._cards, self._origin = Cards(folder / "cards"), Origin(folder / "origin")
         self._secret = folder / "secret"
         self._secret.write_text(SECRET)
 
@@ -164,13 +166,15 @@ class Loop:
             while self._watchers:
                 self._kill()
             self._proxy.close()
+            self._origin.close()
         self.seen.reads = self._proxy.reads
         return self.seen
 
     def _epoch(self, kills: int, ends: float) -> None:
         while len(self._nodes) < NODES:
             self._nodes.append(f"w{next(self._numbers)}")
-            self.cluster.add(names=self._nodes[-1:])
+            self.cluster.add(names=self._nodes[-1:], env=self._cards.env(self._nodes[-1]),
+                             disks=str(self._cards.folder))
         fleet = Fleet(f"loop-{self.seed}-{next(self._numbers)}", self.folder, SHAPES, varied="one",
                       policy={"pilot": {"replicas": 1, "over": 1}})
         watched = Watched(self.cluster, fleet, self.cluster.address)
