@@ -194,7 +194,7 @@ class Loop:
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         self._start(watched, repository)
         targets = FaultTargets(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched),
-                        nodes=self._nodes, numbers=lambda: next(self._numbers))
+                        self._cards, self._origin, nodes=self._nodes, numbers=lambda: next(self._numbers))
         counts = Counter[str]()
         for _ in range(min(KILLS_OF_ROUND, kills - self.seen.kills)):
             self._push(watched, repository)

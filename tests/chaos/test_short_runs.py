@@ -1,4 +1,4 @@
-"""Some rounds of the driver of faults, and of that of verbs; `make chaos` and `make life` run as many as requested."""
+"""Some rounds of each driver; `make chaos`, `make life` and `make loop` run as many as requested."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos.fault_kinds import SLOW
 from tests.chaos.life import Life
+from tests.chaos.loop import Loop
 from tests.chaos.rounds import Driver
 from tests.chaos.stages import KINDS, Stages
 from tests.e2e.cluster import RayCluster, running_cluster
@@ -53,3 +54,10 @@ def test_an_agent_that_waits_may_be_killed_at_any_stage(cluster: RayCluster, tmp
     found = Stages(cluster, tmp_path, log=print).run(KINDS, seconds=10 * SECONDS)
     assert found.violations == []
     assert sum(found.faults.values()) >= 1
+
+
+@pytest.mark.long
+def test_watches_that_are_killed_lose_and_double_nothing(cluster: RayCluster, tmp_path: Path) -> None:
+    found = Loop(cluster, tmp_path, seed=6, log=print).run(kills=4, seconds=SECONDS)
+    assert found.violations == []
+    assert found.kills >= 1
