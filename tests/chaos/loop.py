@@ -157,7 +157,8 @@ class Loop:
         self._secret.write_text(SECRET)
 
     def run(self, kills: int, seconds: float) -> Seen:
-        """Kill `kills` watchers, or stop after `seconds`; a round that has begun is finished."""
+        """Kill `kills` watchers, or stop `seconds` after all nodes have joined; a round that has begun is finished."""
+        self._renew_nodes()
         ends = time.monotonic() + seconds
         try:
             while self.seen.kills < kills and time.monotonic() < ends:
@@ -170,11 +171,14 @@ class Loop:
         self.seen.reads = self._proxy.reads
         return self.seen
 
-    def _epoch(self, kills: int, ends: float) -> None:
+    def _renew_nodes(self) -> None:
         while len(self._nodes) < NODES:
             self._nodes.append(f"w{next(self._numbers)}")
             self.cluster.add(names=self._nodes[-1:], env=self._cards.env(self._nodes[-1]),
                              disks=str(self._cards.folder))
+
+    def _epoch(self, kills: int, ends: float) -> None:
+        self._renew_nodes()
         fleet = Fleet(f"loop-{self.seed}-{next(self._numbers)}", self.folder, SHAPES, varied="one",
                       policy={"pilot": {"replicas": 1, "over": 1}})
         watched = Watched(self.cluster, fleet, self.cluster.address)
