@@ -244,11 +244,11 @@ class _Arguments:
         if base_path is None and self.base is not None and (between := parse_range(self.base)):
             return self._between(*between, files)
         if base_path is not None and self.head is None and not self.files:
-            return self._at("HEAD", paths), _on_disk(paths)
+            return self._at("HEAD", paths), on_disk(paths)
         if head_path is not None:
             new = _existing(head_path)
         else:
-            new = _on_disk(files) if self.head is None else self._at(self.head, files)
+            new = on_disk(files) if self.head is None else self._at(self.head, files)
         if base_path is not None:
             return _existing(base_path), new
         return self._at(self.base or "HEAD", files, new.revision.commit), new
@@ -296,7 +296,8 @@ def _existing(path: str) -> SideFiles:
     return SideFiles(Revision(name=path, files=[path]), DISK)
 
 
-def _on_disk(files: tuple[str, ...]) -> SideFiles:
+def on_disk(files: Sequence[str]) -> SideFiles:
+    """Return the side that has `files` as they are on disk."""
     return SideFiles(Revision(name=WORKING_TREE, files=list(files)), DISK)
 
 
@@ -311,15 +312,23 @@ def _exists(path: str) -> bool:
     return DISK.is_folder(path) or DISK.is_file(path)
 
 
-def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> Side:
-    """Return the fleet in `files` at `revision`; `REV...` is the merge base of REV and HEAD.
+def at_revision(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> SideFiles:
+    """Return the side that has `files` at `revision`; `REV...` is the merge base of REV and HEAD.
 
-    A fleet with errors is returned as its problems, as the purpose of a change may be to fix them. Raises RevisionError
-    for a revision that is not found, UsageError for text that is not a single revision.
+    Raises RevisionError for a revision that is not found, UsageError for text that is not a single revision.
     """
     refuse_empty(revision, "BASE")
     repository = repository_of(next((file for file in files if file != STDIN), "."), environ)
-    side = at_commit(_commit(repository, revision), repository, files)
+    return at_commit(_commit(repository, revision), repository, files)
+
+
+def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> Side:
+    """Return the fleet in `files` at `revision`; `REV...` is the merge base of REV and HEAD.
+
+    A fleet with errors is returned as its problems, as the purpose of a change may be to fix them. Raises as
+    `at_revision` does.
+    """
+    side = at_revision(files, revision, environ)
     try:
         return read_side(side)
     except FleetFileError as error:

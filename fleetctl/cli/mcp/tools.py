@@ -23,7 +23,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.documents.quantity import some
-from fleetctl.errors import FleetctlError, FleetFileError, RevisionError, UsageError
+from fleetctl.errors import FleetctlError, FleetFileError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.problem import as_utf8
 from fleetctl.render.report.model import Report
@@ -252,23 +252,13 @@ def what_if(asked: Asked, given: OfWhatIf) -> Found:
 
 def diff(asked: Asked, given: OfDiff) -> Found:
     """Answer with what changed in meaning between a revision and the files on disk."""
-    from fleetctl.documents.difference import Revision
-    from fleetctl.fleetfile.file_tree import DISK
     from fleetctl.render.report.of_diff import diff_report
     from fleetctl.review.compare import compare
-    from fleetctl.review.inputs import WORKING_TREE, SideFiles, load_base, read_side
+    from fleetctl.review.inputs import at_revision, on_disk, read_sides
 
-    files = asked.started.files
-    before = load_base(files, given.base, asked.invocation.environ)
-    try:
-        after = read_side(SideFiles(Revision(name=WORKING_TREE, files=files), DISK))
-    except FleetFileError as error:
-        raise FleetFileError((*before.problems, *error.problems)) from None
-    if before.problems:
-        raise FleetFileError(before.problems)
-    if not before.fleet and not after.fleet:
-        raise RevisionError(f"{', '.join(files)}: neither in {given.base} nor in {WORKING_TREE}")
-    difference = compare(before, after)
+    files, invocation = asked.started.files, asked.invocation
+    difference = compare(*read_sides(
+        at_revision(files, given.base, invocation.environ), on_disk(files), invocation.stdin))
     return Found(lambda: diff_report(difference), lambda: indented_json(difference))
 
 
