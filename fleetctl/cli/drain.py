@@ -40,11 +40,11 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
 from fleetctl.inventory.records import CORDON
-from fleetctl.planner.live import variant_of
+from fleetctl.planner.live import variant_name, variant_of
 from fleetctl.planner.options import PlanOptions, require_complete
 from fleetctl.render.replica_text import name_of
 from fleetctl.workflow.proposal import proposed_by_fleet
-from fleetctl.workflow.replace import kept_of_each, other_variants, serving_of, variant_name
+from fleetctl.workflow.replace import kept_of_each, other_variants, serving_of
 
 app = command_app(
     "fleetctl drain node-a -f fleets/prod.yaml   # lists what may be evicted",

@@ -39,6 +39,7 @@ from fleetctl.inventory.client import DashboardClient, ask_all
 from fleetctl.inventory.fetch import Bounds, Route
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.planner.failures import what_cools
+from fleetctl.planner.live import variant_name
 from fleetctl.render.endpoint_formats import FORMATS, endpoints_report, left_out
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
@@ -153,7 +154,7 @@ def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
 
 def _of_replica(replica: Replica, model: ResolvedModel | None, serving: Serving, names: Mapping[str, str]
                 ) -> Iterator[Endpoint]:
-    variant = model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant
+    variant = variant_name(model, replica)
     weight = next((one.weight for one in model.variants if one.variant == variant), None) if model else None
     for member in replica.members:
         is_serving = member.rank == 0 and (serving.groups is None or member.group in serving.groups)

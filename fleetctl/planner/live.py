@@ -229,6 +229,14 @@ def variant_of(model: ResolvedModel, replica: Replica) -> int | None:
     return model.variant_of(replica.spec_hash, replica.variant) if model.variants else 0
 
 
+def variant_name(model: ResolvedModel | None, replica: Replica) -> str:
+    """Return the name of a replica's variant in the file, else the one in its mark; empty = none.
+
+    `model` = its model in the file, if there is one.
+    """
+    return model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant or ""
+
+
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     """Yield replicas by model and id; sorted per model, since comparing 50,000 names with each other is slow."""
     by_model = grouped((replica.model, replica) for replica in replicas)

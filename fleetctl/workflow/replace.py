@@ -13,7 +13,7 @@ from fleetctl.documents.plan import Action
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
-from fleetctl.planner.live import ModelState, is_outdated, sort_out, variant_of
+from fleetctl.planner.live import ModelState, is_outdated, sort_out, variant_name, variant_of
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.variants import room_of
 from fleetctl.workflow.proposal import require_allowed
@@ -273,12 +273,6 @@ def with_models(fleet: ResolvedFleet, models: Iterable[ResolvedModel]) -> Resolv
     """Return the fleet with these in place of its models of the same key."""
     changed = {model.key: model for model in models}
     return replace(fleet, models=tuple(changed.get(model.key, model) for model in fleet.models))
-
-
-def variant_name(model: ResolvedModel, replica: Replica) -> str:
-    """Return the name of a replica's variant in the file, else the one it was started with; empty = none."""
-    number = variant_of(model, replica)
-    return (replica.variant or "") if number is None else model.alternatives[number].variant
 
 
 def other_variants(model: ResolvedModel, replaced: Iterable[tuple[Replica, Action]], code: str) -> list[str]:

@@ -11,7 +11,7 @@ from fleetctl.documents.names import did_you_mean, with_key
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.failures import failed_lately, what_cools
-from fleetctl.planner.live import is_outdated
+from fleetctl.planner.live import is_outdated, variant_name
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import CardBytes, status_report
 from fleetctl.workflow.cluster import absent, read
@@ -74,14 +74,8 @@ class Shown:
                                      and (pause.model is None or self.has(pause.model))])
 
     def _variants(self) -> Callable[[Replica], str]:
-        """Return what names the variant of a replica: by its spec, and without a file by its mark."""
         models = {model.key: model for model in (self.fleet.models if self.fleet else ())}
-
-        def variant_of(replica: Replica) -> str:
-            model = models.get(replica.model)
-            return model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant or ""
-
-        return variant_of
+        return lambda replica: variant_name(models.get(replica.model), replica)
 
     def _on_cards(self, seen: Inventory) -> CardBytes:
         from fleetctl.planner.placement.card_use import CardUse  # for wide tables

@@ -138,8 +138,7 @@ def look_around(
     for replica, ours in running:
         model = models.get(replica.model) if ours else None
         counted = model is not None and replica.level == "HOT"
-        variant = model.variant_name(replica.spec_hash, replica.variant) if model and model.variants else (
-            "" if model else replica.variant or "")
+        variant = model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant or ""
         wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
         found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
                               model.priority if model else None, ours, counted, wanted, replica.level == "WARM",
