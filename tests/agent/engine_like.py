@@ -18,9 +18,10 @@ worker that is killed ends the front with exit code 0, as vLLM's headless ranks 
 GET  /health        200, or what was asked for
 GET  /metrics       requests running and waiting, under the names of `--like`
 GET  /state         {"pid", "workers": [pids], "segment": the name in /dev/shm, "running", "signals", "nice", "env"}
-GET  /work?for=S    a request that takes S seconds
+GET  /work?for=S    a request that takes S seconds, or without `for` until all are to be done
 POST /be?health=503 answer /health with this status from now on; `slow` = 200 after 12 seconds
 POST /be?waiting=2  report this many waiting requests
+POST /be?done=1     end the requests that run, with 200
 POST /be?exit=0     exit with this code at once, without ending the workers
 POST /be?kill=worker  kill the first worker
 """
@@ -76,7 +77,7 @@ class Front:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.health, self.waiting, self.running, self.signals = "200", 0, 0, 0
-        self.draining = threading.Event()
+        self.draining, self.done = threading.Event(), threading.Event()
         self.segment = self.segment_of(options) if options.segment else None
         self.workers = [self.fork_worker() for _ in range(options.workers)]
 
@@ -126,7 +127,7 @@ class Front:
         self.running += 1
         try:
             until = time.monotonic() + seconds
-            while time.monotonic() < until:
+            while time.monotonic() < until and not self.done.is_set():
                 time.sleep(0.01)
                 if self.worker_is_gone():
                     return 500, "worker is gone"
@@ -147,13 +148,15 @@ class Front:
                 "pid": os.getpid(), "workers": self.workers, "segment": self.segment and self.segment.name,
                 "running": self.running, "signals": self.signals, "nice": os.nice(0), "env": dict(os.environ)})
         if path == "/work":
-            return self.work(float(query.get("for", "0")))
+            return self.work(float(query.get("for", "inf")))
         if method == "POST" and path == "/be":
             self.health = query.get("health", self.health)
             self.waiting = int(query.get("waiting", self.waiting))
             if "exit" in query:
                 say(f"front: exiting with {query['exit']}")
                 os._exit(int(query["exit"]))
+            if "done" in query:
+                self.done.set()
             if "kill" in query:
                 os.kill(self.workers[0], signal.SIGKILL)
             return 200, "so be it"

@@ -61,7 +61,9 @@ class ActorStandIn:
 
     def fresh_folders(self) -> list[str]:
         """Return the working directories that were made for engines and still exist."""
-        return sorted(str(path.relative_to(self.temp)) for path in self.temp.rglob("fleetctl-engine-*"))
+        walked = os.walk(self.temp)  # rglob fails if a folder is being removed
+        return sorted(str(Path(parent, name).relative_to(self.temp)) for parent, folders, _ in walked
+                      for name in folders if name.startswith("fleetctl-engine-"))
 
 
 Run = Callable[..., ActorStandIn]
@@ -143,7 +145,7 @@ class EngineLike:
         return dict(json.loads(self.ask("/state")[1]))
 
     def be(self, **what: object) -> None:
-        """Let it be so: health, waiting, exit, kill."""
+        """Let it be so: health, waiting, done, exit, kill."""
         self.ask(f"/be?{urlencode(what)}", "POST")
 
     def await_serving(self) -> None:
@@ -158,24 +160,30 @@ class EngineLike:
         eventually(serves, "the engine serves")
 
     @contextlib.contextmanager
-    def working(self, seconds: float) -> Iterator[Callable[[], tuple[int, str]]]:
-        """Let a request run; yields a function that returns its answer."""
+    def working(self) -> Iterator[Callable[[], tuple[int, str]]]:
+        """Let a request run; yields a function that lets it be done, and returns its answer."""
         answers: list[tuple[int, str]] = []
 
         def ask() -> None:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                answers.append(self.ask(f"/work?for={seconds}"))
+                answers.append(self.ask("/work"))
 
         thread = threading.Thread(target=ask)
         thread.start()
         eventually(lambda: self.state()["running"], "the request runs")
 
         def answer() -> tuple[int, str]:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.be(done=1)
             thread.join(60)
             return answers[0]
 
-        yield answer
-        thread.join(60)
+        try:
+            yield answer
+        finally:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.be(done=1)
+            thread.join(60)
 
 
 def engine_like(*flags: str, port: int = 0) -> tuple[tuple[str, ...], EngineLike]:

@@ -27,7 +27,7 @@ def test_the_requests_of_an_engine_are_counted(kind: str) -> None:
         engine.await_serving()
         known = kind != "none"
         assert ending.requests_at("127.0.0.1", engine.port) == (0 if known else None)
-        with engine.working(0.5):
+        with engine.working():
             engine.be(waiting=2)
             assert ending.requests_at("127.0.0.1", engine.port) == (3 if known else None)
     finally:

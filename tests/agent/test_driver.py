@@ -202,12 +202,14 @@ def test_a_driver_that_hangs_at_one_card_has_told_of_those_before(use: Use, monk
     opened = nvml.nvmlDeviceGetHandleByIndex
     monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex",
                         lambda index: [index == 1 and over.wait(60), opened(index)][1])
-    monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
     use(nvml)
-    answer = query_driver({})
+    limit_s, answer = 0.1, CardReport([])
+    while set(answer.lost) != {"1"} and limit_s < 60:  # a busy machine may not even begin within the limit
+        monkeypatch.setattr(driver, "TIMEOUT_S", limit_s := 2 * limit_s)
+        answer = query_driver({})
     over.set()
     assert [card.uuid for card in answer.cards] == ["GPU-a"]
-    assert answer.trouble == "the NVIDIA driver did not answer within 0.1 s"
+    assert answer.trouble == f"the NVIDIA driver did not answer within {limit_s:g} s"
     assert answer.lost == {"1": "the driver does not answer"}
 
 

@@ -18,7 +18,7 @@ import pytest
 from engine_run import ENDS, Run, engine_like, server, unstamped
 from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked, parent_of
 
-from fleetctl.agent import guarded
+from fleetctl.agent import guarded, supervisor
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.messages import Engine, Probe
 from fleetctl.agent.report import StartFailed
@@ -174,8 +174,10 @@ def test_a_busy_engine_that_fails_its_liveness_may_end_its_requests_first(run: R
     actor = run(*command, readiness={"http": {"path": "/state", "port": engine.port}, "period": 0.05},
                 liveness={"http": {"path": "/health", "port": engine.port}, "period": 0.05})
     actor.read_report("ready")
-    with engine.working(4.0) as answer:  # longer than an engine without its actor would have
+    with engine.working() as answer:
         engine.be(health=503)
+        eventually(lambda: "signal" in actor.written(), "the engine was told")
+        time.sleep(supervisor.ALONE_S + 1.0)  # longer than an engine without its actor would have
         assert answer() == (200, "done")
     assert actor.read_report("down").startswith("liveness failed 3 times in a row")
     assert [line for line in actor.written().splitlines() if "signal" in line] == [

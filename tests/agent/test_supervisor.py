@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -399,9 +400,10 @@ def test_the_first_process_alone_gets_one_sigterm_and_finishes_its_requests(serv
     supervised, engine = serving("--workers", "2", stop=FOREVER)
     segment = Path("/dev/shm", engine.state()["segment"])
     assert segment.exists()
-    with engine.working(1.0) as answer:
+    with engine.working() as answer:
         os.kill(supervised.outer, signal.SIGTERM)
         os.kill(supervised.outer, signal.SIGTERM)  # another request to end, such as a second eviction
+        eventually(lambda: signals(supervised), "the engine was told")
         assert answer() == (200, "done")
     supervised.finish()
     assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", *["worker: signal 15"] * 2]
@@ -419,9 +421,10 @@ def test_an_engine_gets_the_signal_that_its_file_names(serving: Serving) -> None
 
 def test_what_a_shell_leaves_when_it_ends_early_has_the_rest_of_the_period(serving: Serving) -> None:
     supervised, engine = serving(before=("sh", "-c", '"$@" & wait', "sh"), stop=FOREVER)
-    with engine.working(3.0) as answer:  # longer than ALONE_S
+    with engine.working() as answer:
         os.kill(supervised.outer, signal.SIGTERM)
         eventually(lambda: signals(supervised), "the engine was told")
+        time.sleep(supervisor.ALONE_S + 1.0)
         assert answer() == (200, "done")
     supervised.finish()
     assert signals(supervised) == ["front: signal 15 number 1, 1 requests running", "worker: signal 15"]
@@ -431,7 +434,7 @@ def test_when_the_period_is_over_the_rest_can_still_clean_up(serving: Serving, m
     """The first process is killed, and Python's resource tracker, which ignores SIGTERM, removes the shared memory."""
     supervised, engine = serving(stop=Stop(grace=3.0))
     segment = Path("/dev/shm", engine.state()["segment"])
-    with engine.working(3600.0):
+    with engine.working():
         os.kill(supervised.outer, signal.SIGTERM)
         supervised.finish()
     assert signals(supervised)[0] == "front: signal 15 number 1, 1 requests running"
@@ -444,7 +447,7 @@ def test_a_guard_that_loses_its_parent_does_not_wait_for_the_period(
         start: Start, serving: Serving, mark: str, told_before: bool) -> None:
     """Also if the period had begun; the engine's first process gets one signal all the same."""
     supervised, engine = serving(stop=FOREVER)
-    with engine.working(3600.0):
+    with engine.working():
         if told_before:
             os.kill(supervised.outer, signal.SIGTERM)
             eventually(lambda: signals(supervised), "the engine was told")
@@ -456,7 +459,7 @@ def test_a_guard_that_loses_its_parent_does_not_wait_for_the_period(
 
 def test_a_guard_told_to_hurry_does_not_wait_for_the_period(serving: Serving, mark: str) -> None:
     supervised, engine = serving(stop=FOREVER)
-    with engine.working(3600.0):
+    with engine.working():
         os.kill(supervised.outer, supervisor.HURRY)
         assert supervised.finish()[1] == 128 + signal.SIGTERM
     assert marked(mark) == []

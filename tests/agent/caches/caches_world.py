@@ -47,7 +47,7 @@ class Fleet:
         return [(other.replica, offer) for other in self.running if other.replica != but
                 for offer in read_offers(told(other.caches.offers())) if offer.key == key.digest]
 
-    def start(self, number: int, node: str, engine: Engine = ENGINE, fleet: str = "lab", time_s: float = 30.0,
+    def start(self, number: int, node: str, engine: Engine = ENGINE, fleet: str = "lab", time_s: float = 180.0,
               namespace: str = "fleet", **more: Any) -> Running:
         """Take a seat on a node: the caches of its engine are there, as far as there are any."""
         root = self.tmp_path / node
@@ -88,13 +88,14 @@ class Running:
         return {str(path.relative_to(one.parent)): path.read_bytes() for one in self.folders
                 for path in sorted(one.rglob("*")) if path.is_file()}
 
-    def compile(self, text: str = "code", files: int = 3, pause_s: float = 0.0) -> dict[str, bytes]:
+    def compile(self, text: str = "code", files: int = 3, after_each: Callable[[], object] = lambda: None,
+                ) -> dict[str, bytes]:
         """Write as an engine that compiles does; returns what it finds then."""
         for number in range(files):
             path = self.folders[number % 2] / f"{number % 3}" / f"kernel-{number}.so"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(f"{text} {number} ".encode() * 1000)
-            time.sleep(pause_s)
+            after_each()
         return self.files()
 
     def watch(self, processes: Callable[[], list[int]] = list) -> Running:
@@ -118,7 +119,7 @@ class Running:
             self.caches._folder.release()
 
 
-def eventually(check: Callable[[], Any], within_s: float = 20.0) -> Any:
+def eventually(check: Callable[[], Any], within_s: float = 60.0) -> Any:
     """Return the first true result."""
     deadline = time.monotonic() + within_s
     while not (found := check()):

@@ -19,11 +19,11 @@ class Binding:
     NVMLError = NVMLError
 
     def __init__(self, old: bool = False, hangs: bool = False, fails: str = "") -> None:
-        self._old, self._hangs, self._fails, self.opened = old, hangs, fails, 0
+        self._old, self.hangs, self._fails, self.opened = old, hangs, fails, 0
 
     def nvmlInit(self) -> None:  # noqa: N802
         self.opened += 1
-        if self._hangs:
+        if self.hangs:
             time.sleep(5)
 
     def nvmlShutdown(self) -> None:  # noqa: N802
@@ -49,7 +49,7 @@ class Binding:
 def asked(monkeypatch: pytest.MonkeyPatch, binding: Any, uuids: list[str], *, devices: bool = True) -> Any:
     monkeypatch.setattr(hardware, "load_nvml", lambda: binding)
     monkeypatch.setattr(hardware, "has_devices", lambda: devices)
-    monkeypatch.setattr(hardware, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(hardware, "TIMEOUT_S", 0.2 if getattr(binding, "hangs", False) else 60.0)
     return hardware_of(uuids, has_cards=True)
 
 

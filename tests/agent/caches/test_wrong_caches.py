@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from caches_world import ENGINE, SECRET, Fleet, Running, eventually
@@ -24,22 +26,28 @@ def snapshot_of(running: Running) -> Path:
     return running.root / running.offered().artifact / "files"
 
 
-def test_a_growing_cache_is_offered_only_once_it_is_quiet(fleet: Fleet) -> None:
-    first = fleet.start(0, "a").watch()
-    seen: list[int] = []
-    done = threading.Event()
+def test_a_growing_cache_is_offered_only_once_it_is_quiet(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock moves by two thirds of QUIET_S after each file, and only once the file has been seen."""
+    first, now, scanned, scan = fleet.start(0, "a"), [100.0], list[int](), door.scan
 
-    def look() -> None:
-        while not done.wait(0.02):
-            seen.append(len(first.caches.offers()))
+    def counted(files: str) -> Any:
+        found = scan(files)
+        scanned.append(len(found))
+        return found
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    compiled = first.compile(files=12, pause_s=0.1)
-    done.set()
-    watcher.join()
-    assert not any(seen), "nothing is offered while it is being written"
-    first.offered()
+    def until_seen() -> None:
+        before = len(scanned)
+        eventually(lambda: len(scanned) > before + 2)  # the last one began after the file was there, and was judged
+        assert first.caches.offers() == [], "nothing is offered while it is being written"
+        now[0] += door.QUIET_S * 2 / 3
+
+    monkeypatch.setattr(door, "scan", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(door, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        first.watch()
+        compiled = first.compile(files=12, after_each=until_seen)
+        now[0] += door.QUIET_S
+        first.offered()
     assert fleet.start(1, "b").files() == compiled
 
 
@@ -234,9 +242,9 @@ def test_a_source_that_sends_too_much_or_hangs_is_given_up(fleet: Fleet, monkeyp
         offer = first.offered()._replace(port=silent.getsockname()[1])
         monkeypatch.setattr(door, "offers_for", lambda *_: [("m/0", offer)])
         begun = time.monotonic()
-        third = fleet.start(2, "c", time_s=6.0)
+        third = fleet.start(2, "c", time_s=12.0)
         assert third.files() == {}
-        assert time.monotonic() - begun < 5.0, "a third of what is left of the start, and a second"
+        assert time.monotonic() - begun < 12.0, "a third of what is left of the start, and a second"
         assert third.caches.got is not None
         assert third.caches.got.trouble
 

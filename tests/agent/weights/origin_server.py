@@ -47,13 +47,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(part[:served.stalls_after])
             part = part[served.stalls_after:]
         if self.path.endswith(".safetensors") and served.way in {"slow", "stalls"}:
-            for at in range(0, len(part), 512):
-                self.wfile.write(part[at:at + 512])
-                served.sent += 512
+            step = 512 if served.way == "slow" else 64
+            for at in range(0, len(part), step):
+                served.sent += step  # before it is sent: who has it may ask at once
+                self.wfile.write(part[at:at + step])
                 time.sleep(0.01)
             return
-        self.wfile.write(part)
         served.sent += len(part)
+        self.wfile.write(part)
 
     def log_message(self, *_: object) -> None:
         return

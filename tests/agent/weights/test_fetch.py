@@ -61,8 +61,9 @@ def test_a_folder_can_be_an_origin_and_a_link_out_of_it_is_not_followed(
 def test_a_bad_origin_is_reported_and_the_next_one_continues(
     tmp_path: Path, origin: Path, artifact: str, way: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_module, "WINDOW_S", 0.2)
-    monkeypatch.setattr(fetch_module, "LEAST_BYTES_S", 1e6)
+    if way == "slow":  # on a busy machine any other might be
+        monkeypatch.setattr(fetch_module, "WINDOW_S", 0.2)
+        monkeypatch.setattr(fetch_module, "LEAST_BYTES_S", 1e6)
     lines: list[str] = []
     with origin_over_http(origin, way) as bad, origin_over_http(origin) as good:
         got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], lines=lines)
