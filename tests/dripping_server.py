@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-GIVE_UP_S = 20.0
+GIVE_UP_S = 100.0
 
 
 @contextmanager

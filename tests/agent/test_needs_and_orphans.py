@@ -19,10 +19,11 @@ import pytest
 from engine_run import engine_like
 from marked_processes import end, eventually
 
-from fleetctl.agent import examine, leftovers, ports, processes, supervisor
+from fleetctl.agent import examine, leftovers, processes, supervisor
 from fleetctl.agent.guarded import FRESH
 from fleetctl.agent.report import MARKED
 from fleetctl.agent.run_messages import Need, Orphan
+from fleetctl.demo.lifecycle import free_port
 
 pytestmark = pytest.mark.slow
 MARK = {**dict.fromkeys(MARKED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
@@ -241,8 +242,7 @@ def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> No
 def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ports.reserve_port() as free:
-        number = free.getsockname()[1]
+    number = free_port()
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = examine.port(server.getsockname()[1])
         assert taken is not None

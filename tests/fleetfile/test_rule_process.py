@@ -36,6 +36,12 @@ spec:
 ENDLESS = "^([a-z]+)+$"
 
 
+@pytest.fixture(autouse=True)
+def _start_in_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the process may be slow to start; its own limit begins after that."""
+    monkeypatch.setattr(rule_schema, "GRACE_S", 120.0)
+
+
 def doubling(keyword: str, depth: int = 60) -> dict[str, Any]:
     """A schema of which each definition refers twice to the next one."""
     rules: dict[str, Any] = {f"a{depth}": {"type": "integer"}}
@@ -79,11 +85,13 @@ def test_rules_without_an_end_are_ended_and_named(schema: Any, at: str, monkeypa
 
 
 def test_the_results_of_the_files_before_it_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_schema, "LONGEST_S", 1.0)
     first = {"properties": {"spec": {"properties": {"models": {"maxItems": 0, "description": "no models"}}}}}
-    found = broken(first, of_name(pattern=ENDLESS))
+    limit_s, found = 0.5, list[str]()
+    while limit_s < 60 and len(found) < 2:  # a busy machine may not end the first file within the limit
+        monkeypatch.setattr(rule_schema, "LONGEST_S", limit_s := 2 * limit_s)
+        found = broken(first, of_name(pattern=ENDLESS))
     assert [one.split(" error ")[1].partition(";")[0] for one in found] == [
-        "FL087: the house rules were ended after 1 s, while this was checked", "FL038: no models"]
+        f"FL087: the house rules were ended after {limit_s:g} s, while this was checked", "FL038: no models"]
 
 
 def test_rules_that_need_too_much_memory_are_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack, suppress
 
 import pytest
 from fake_dashboard import FakeDashboard, cut_off, half_gzip, hang_up, once, serve, shortened, status
 
+from fleetctl.demo.lifecycle import free_port
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError, InventoryError
 from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import PASSING, RETRY_DELAYS_S, DashboardClient
@@ -97,8 +97,7 @@ def test_no_wait_goes_beyond_the_time_of_a_request(dashboard: FakeDashboard, fai
 
 
 def test_a_request_that_changes_something_is_sent_again_if_the_connection_was_refused():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     started: list[FakeDashboard] = []
     with ExitStack() as opened:
         def start(_: float) -> None:

@@ -24,6 +24,7 @@ from small_watcher import FLEET
 
 from fleetctl.cli import watch, watch_server
 from fleetctl.cli.watch_server import Served, serving
+from fleetctl.demo.lifecycle import free_port
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.watch import pushes as pushes_module
 from fleetctl.watch.pushes import KEPT, MAX_BODY, SKEW_S, Pushes
@@ -157,16 +158,15 @@ def test_a_body_that_does_not_come_ends_after_the_time_of_a_request(
         assert slow.recv(100) == b""
 
 
-def test_slow_bodies_of_strangers_keep_no_webhook_out(served: Served) -> None:
+def test_slow_bodies_of_strangers_keep_no_webhook_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_server, "REQUEST_S", 3600.0)
     host, port = served.url.removeprefix("http://").split(":")
     with ExitStack() as opened:
         for number in range(2 * watch_server.MAX_CONNECTIONS):
             slow = socket.create_connection((host, int(port)), 30, (f"127.0.0.{2 + number % 8}", 0))
             opened.enter_context(slow).sendall(
                 b"POST /push HTTP/1.1\r\nX-Hub-Signature-256: sha256=0\r\nContent-Length: 900\r\n\r\n{")
-        begun = time.monotonic()
         assert post(served.url, of_github(BODY, SECRET)) == 202
-        assert time.monotonic() - begun < watch_server.REQUEST_S / 2
 
 
 def test_a_large_body_is_not_kept(served: Served) -> None:
@@ -203,15 +203,14 @@ def test_a_flood_of_pushes_leads_to_a_look_a_pause(pushes: Pushes, monkeypatch: 
 
     thread = threading.Thread(target=flood)
     thread.start()
-    begun, looks = time.monotonic(), 0
-    while time.monotonic() - begun < 1.5:
-        looks += pushes.wait(5)
+    begun = time.monotonic()
+    assert [pushes.wait(60) for _ in range(6)] == [True] * 6
+    assert time.monotonic() - begun >= 5 * 0.2
     ends.set()
     thread.join()
-    assert 2 <= looks <= 9
 
 
-def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 20) -> float:
+def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 200) -> float:
     begun = time.monotonic()
     watch._rest(watcher, pushes, lambda: None, seconds)
     return time.monotonic() - begun
@@ -220,7 +219,7 @@ def rested(watcher: Watcher, pushes: Pushes | None, seconds: float = 20) -> floa
 def test_a_push_ends_the_rest_and_the_next_one_goes_on(watcher: Watcher, pushes: Pushes) -> None:
     delivery = pushes.begin(of_gitlab(BODY, SECRET))
     pushes.take(delivery)
-    assert rested(watcher, pushes) < 5
+    assert rested(watcher, pushes) < 100
     assert rested(watcher, pushes, 0.3) >= 0.3
 
 
@@ -236,7 +235,7 @@ def test_a_rest_ends_when_a_replica_that_starts_goes_on(
     watcher.starts.begin("1" * 40, watcher.seen, [ReplicaOutcome(model="org/m", replica_id=0, outcome="starting")])
     assert watcher.starting()
     threading.Timer(0.4, lambda: cluster.actors[0].update(state="ALIVE")).start()
-    assert rested(watcher, pushes if with_pushes else None) < 10
+    assert rested(watcher, pushes if with_pushes else None) < 100
 
 
 def test_a_cluster_that_does_not_answer_leaves_the_rest_as_it_is(watcher: Watcher, cluster: ClusterStandIn) -> None:
@@ -252,9 +251,7 @@ def test_a_cluster_that_does_not_answer_leaves_the_rest_as_it_is(watcher: Watche
 def watching(cluster: ClusterStandIn, folder: Path, *flags: str) -> Iterator[tuple[str, Callable[[str], bool]]]:
     """Run a watch of a repository; yields the address of its server, and a test for what it has printed."""
     (folder / "secret").write_text(f"{SECRET}\n")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    log = folder / "log"
+    port, log = free_port(), folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "fleetctl", "watch", "--repo", str(folder / "repo.git"), "--path", "fleet.yaml",
@@ -262,7 +259,7 @@ def watching(cluster: ClusterStandIn, folder: Path, *flags: str) -> Iterator[tup
              "--listen", f"127.0.0.1:{port}", "--push-secret-file", str(folder / "secret"), *flags],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
-    def printed(text: str, seconds: float = 40) -> bool:
+    def printed(text: str, seconds: float = 120) -> bool:
         until = time.monotonic() + seconds
         while text not in log.read_text():
             if time.monotonic() > until or process.poll() is not None:
@@ -274,7 +271,7 @@ def watching(cluster: ClusterStandIn, folder: Path, *flags: str) -> Iterator[tup
         yield f"http://127.0.0.1:{port}", printed
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def git(folder: Path, *arguments: str) -> str:

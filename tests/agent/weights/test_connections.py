@@ -29,6 +29,7 @@ from fleetctl.agent.weights.connections import (
 )
 from fleetctl.agent.weights.protocol import NONCE_PATH, connect, new_nonce
 from fleetctl.agent.weights.sources import SourceFailed
+from fleetctl.demo.lifecycle import free_port
 
 SERVER_THREADS = {"fleetctl-weights", "fleetctl-send"}
 Served = tuple[dict[str, Any], Path]
@@ -326,8 +327,7 @@ def test_a_source_whose_threads_cannot_start_frees_its_port(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     source = serve.Source(str(tmp_path / "a"), fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), SECRET)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     start = threading.Thread.start
 
     def none_left(self: threading.Thread) -> None:
@@ -352,9 +352,8 @@ def test_a_port_of_the_range_is_used_and_a_full_range_is_an_error() -> None:
         return Silent()
 
     with contextlib.ExitStack() as opened:
-        taken, free = (opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
-        ports = [one.getsockname()[1] for one in (taken, free)]
-        free.close()
+        taken = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        ports = [taken.getsockname()[1], free_port()]
         first = Listener("127.0.0.1", ports, begin)
         opened.callback(first.stop)
         assert first.address == ("127.0.0.1", ports[1])
