@@ -101,7 +101,7 @@ def test_a_saved_plan_expires_by_the_clusters_time(
 @SKEWS
 def test_ages_are_counted_by_the_clusters_time(cli, cluster: ClusterStandIn, ahead_h: int) -> None:
     cluster.ahead_s = ahead_h * 3600
-    up_ms = int(time_there(cluster, -600).timestamp() * 1000)
+    up_ms = int(time_there(cluster, -630).timestamp() * 1000)
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], up_ms=(up_ms, up_ms))
     [row] = [line for line in cli("status").out.splitlines() if "org/one/0" in line]
     assert " 10m" in row

@@ -203,7 +203,8 @@ def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> Non
             assert row.lost == row.replaced + row.missing + row.surplus
 
 
-@settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=cases(15), deadline=None,
+          suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(planning_inputs(exact=True) | planning_inputs(exact=True, variants=True))
 def test_each_node_agrees_with_losing_that_node(inputs: PlanningInputs) -> None:
     drawn, inventory = inputs

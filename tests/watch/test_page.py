@@ -60,9 +60,13 @@ def text_of(html: str) -> str:
 
 
 def read_event(stream: http.client.HTTPResponse) -> list[str]:
-    lines = []
-    while line := stream.readline().decode().rstrip("\n"):
-        lines.append(line)
+    """Return the lines of the next event; the heartbeats between events are skipped."""
+    lines: list[str] = []
+    for line in map(bytes.decode, stream):
+        if line == "\n" and lines:
+            break
+        if line != "\n" and not line.startswith(":"):
+            lines.append(line.rstrip("\n"))
     return lines
 
 
