@@ -119,7 +119,7 @@ def run_process(tmp_path: Path) -> RunCli:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "fleetctl", *map(str, arguments)], input=stdin, capture_output=True, text=True,
-            timeout=60, check=False, env={**home_of(tmp_path), **(env or {})})
+            timeout=300, check=False, env={**home_of(tmp_path), **(env or {})})
 
     return running
 

@@ -52,10 +52,10 @@ def running(log: Path, *command: str | Path) -> Iterator[subprocess.Popen[bytes]
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(300)
 
 
-def eventually(check: Callable[[], Any], what: str, log: Path, timeout_s: float = 60.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, log: Path, timeout_s: float = 180.0) -> Any:
     """Return the first true result of `check`, ignoring failed connections; a failure shows the program's log."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -188,7 +188,7 @@ def test_an_import_is_found_however_it_is_written(source: str, module: str, monk
 def modules_after(code: str, *arguments: str) -> set[str]:
     """The modules and packages that a fresh interpreter has loaded after `code` has run."""
     program = f"import sys, atexit\natexit.register(lambda: print('\\nMODULES', *sys.modules, file=sys.stderr))\n{code}"
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=300,
                           check=False)
     line = next(line for line in reversed(done.stderr.splitlines()) if line.startswith("MODULES"))
     return {part for name in line.split()[1:] for part in (name, name.split(".")[0])}

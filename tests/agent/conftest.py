@@ -30,7 +30,7 @@ def mark() -> Iterator[str]:
     value = uuid.uuid4().hex
     yield value
     try:
-        eventually(lambda: not marked(value), "every process of the engine is gone", timeout_s=60)
+        eventually(lambda: not marked(value), "every process of the engine is gone")
     finally:
         for pid in marked(value):
             end(pid)

@@ -99,7 +99,7 @@ def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
         for pid in [*children(actor.process.pid), actor.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        actor.process.wait(30)
+        actor.process.wait(300)
         assert actor.process.stdout is not None
         actor.process.stdout.close()
 

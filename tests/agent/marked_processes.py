@@ -84,7 +84,7 @@ def end(pid: int) -> None:
         return
 
 
-def eventually(check: Callable[[], Found], what: str, timeout_s: float = 30) -> Found:
+def eventually(check: Callable[[], Found], what: str, timeout_s: float = 120) -> Found:
     """Return the first true result of `check`; the generous timeout only keeps a failure from hanging."""
     deadline = time.monotonic() + timeout_s
     while not (answer := check()):

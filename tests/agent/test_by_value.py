@@ -57,8 +57,8 @@ print(there.rank, there.engine.env["B"].from_node, describe(replica, [place_of(t
 
 
 def test_code_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
-    sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
-    there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
+    sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=300).stdout
+    there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=300, check=False)
     assert there.stderr.decode() == ""
     names, values = there.stdout.decode().splitlines()
     assert names.split() == [

@@ -32,7 +32,7 @@ def test_the_requests_of_an_engine_are_counted(kind: str) -> None:
             assert ending.requests_at("127.0.0.1", engine.port) == (3 if known else None)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
     assert ending.requests_at("127.0.0.1", engine.port) is None
 
 

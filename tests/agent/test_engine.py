@@ -286,7 +286,7 @@ def test_whichever_process_is_killed_no_process_of_the_engine_is_left(
     os.kill({"actor": pid, "outer": outer, "inner": inner}[victim], signal.SIGKILL)
     eventually(lambda: not set(marked(mark)) - {actor.process.pid, pid}, "no process of the engine is left")
     eventually(lambda: not alive(outer) and not alive(inner), "no guard is left")
-    actor.process.wait(30)
+    actor.process.wait(300)
     assert actor.fresh_folders() == []
 
 

@@ -70,7 +70,7 @@ def test_a_marked_process_without_a_guard_is_an_orphan_and_only_an_orphan_is_end
     assert leftovers.end_orphans([orphan._replace(began=orphan.began + 1)]) == [""], "this process has ended"
     assert process.poll() is None, "another process than the confirmed one"
     assert leftovers.end_orphans([orphan]) == [""]
-    assert process.wait(30) == -15
+    assert process.wait(300) == -15
     assert other.poll() is None
 
 
@@ -131,7 +131,7 @@ def test_with_an_orphan_the_process_of_its_dead_actor_ends(monkeypatch: pytest.M
         monkeypatch.setattr(leftovers, "actor_pids_here", set)
         agreed = [one for one in leftovers.find_orphans() if one.pid == engine]
         assert leftovers.end_orphans(agreed) == [""]
-        assert above.wait(30) == -signal.SIGKILL
+        assert above.wait(300) == -signal.SIGKILL
 
 
 def test_what_is_an_orphan_for_a_moment_is_none(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_what_a_killed_engine_leaves_in_shared_memory_is_found(monkeypatch: pyte
     processes = [*supervisor.descendants(process.pid), process.pid]
     supervisor.signal_all(processes, signal.SIGSTOP)  # or the front may see its worker die, and clean up
     supervisor.signal_all(processes, signal.SIGKILL)
-    process.wait(30)
+    process.wait(300)
     try:
         eventually(lambda: state["segment"] in [one.name for one in examine.shared_memory().left], "it is found")
     finally:

@@ -64,7 +64,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
 
 
 def ended(reloading: Reloading) -> Json:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while reloading.state()["state"] == "reloading" and time.monotonic() < deadline:
         time.sleep(0.01)
     return reloading.state()
@@ -234,7 +234,7 @@ def test_a_failure_that_no_agent_has_read_is_the_reply_to_the_next_request(keys:
     steps = Steps("reload_engine")
     reloading = Reloading(REPLICA, PLACES, steps)
     reloading.begin(REQUEST)
-    assert reloading._busy.acquire(timeout=30)  # its reload has ended
+    assert reloading._busy.acquire(timeout=300)  # its reload has ended
     reloading._busy.release()
     reloading.begin(REQUEST._replace(runs=UNKNOWN_SPEC))
     assert ended(reloading)["state"] == "failed"

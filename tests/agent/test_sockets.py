@@ -78,4 +78,4 @@ def test_the_processes_below_another_are_found(mark: str) -> None:
     finally:
         for pid in marked(mark):
             end(pid)
-        engine.wait(30)
+        engine.wait(300)

@@ -57,7 +57,7 @@ class Supervised:
         """Wait for the end; return the reports since the last read, and the exit code."""
         assert self.process.stdout is not None
         reports = [line.decode().strip() for line in self.process.stdout]
-        return reports, self.process.wait(30)
+        return reports, self.process.wait(300)
 
 
 Start = Callable[..., Supervised]
@@ -90,7 +90,7 @@ def ending(supervised: Supervised) -> Iterator[None]:
     yield
     if supervised.process.poll() is None:
         supervised.process.kill()
-    supervised.process.wait(30)
+    supervised.process.wait(300)
     assert supervised.process.stdout is not None
     assert supervised.process.stdin is not None
     supervised.process.stdout.close()
@@ -310,7 +310,7 @@ def test_whichever_guard_is_killed_all_processes_end_and_the_folder_is_removed(
     guards = (supervised.outer, supervised.inner)
     os.kill(getattr(supervised, victim), signal.SIGKILL)
     eventually(lambda: not marked(mark), "no process of the engine is left")
-    supervised.process.wait(30)
+    supervised.process.wait(300)
     eventually(lambda: not any(map(alive, guards)), "no guard is left")
     assert not fresh.exists()
 

@@ -83,7 +83,7 @@ def ask_bash(folder: Path, line: str, wordbreaks: str) -> tuple[list[str], bool]
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["bash"],
                "WORDBREAKS": wordbreaks}
     done = subprocess.run(["bash", "--norc", "-c", DRIVER, "bash", line], cwd=folder, env=environ, check=True,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     *replies, nospace = done.stdout.removesuffix("\0").split("\0")
     return [reply for reply in replies if reply], nospace == "nospace=1"
@@ -165,7 +165,7 @@ def test_fish_offers_files_only_if_there_is_nothing_else(
     (folder / "answer").write_text(answer)
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder)}
     done = subprocess.run(["fish", "-c", f"{SCRIPTS['fish']}\ncomplete -C $argv[1]", line], cwd=folder, env=environ,
-                          check=True, capture_output=True, text=True, timeout=60)
+                          check=True, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == offered
 
 
@@ -193,7 +193,7 @@ def test_zsh_offers_files_only_if_there_is_nothing_else(
     (folder / "answer").write_text(answer)
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["zsh"]}
     done = subprocess.run(["zsh", "-f", "-c", ZSH_DRIVER, "zsh", *typed], cwd=folder, env=environ, check=True,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == offered
 
 
@@ -215,7 +215,7 @@ def test_an_unknown_shell_is_refused_with_the_known_ones(run_cli, arguments: tup
 
 @pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])
 def test_the_script_has_no_syntax_error_for_its_shell(shell: str) -> None:
-    done = subprocess.run([shell, "-n"], input=SCRIPTS[shell], text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([shell, "-n"], input=SCRIPTS[shell], text=True, capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -83,7 +83,7 @@ def is_closed(one: socket.socket) -> bool:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -156,7 +156,7 @@ def test_a_terminal_gets_no_control_sequences(running: ClusterStandIn, tmp_path:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "fleetctl", "logs", f"{MODEL}/3", "--address", running.url], stdout=terminal,
-            stdin=subprocess.DEVNULL, check=False, timeout=60, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+            stdin=subprocess.DEVNULL, check=False, timeout=300, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
         result = os.read(controller, 65536)
     finally:
         os.close(controller)

@@ -258,7 +258,7 @@ def test_following_ends_with_its_reader_or_a_signal(
         assert process.stdout is not None
         assert process.stdout.readline() == b"[0] first\n"
         leave(process)
-        assert process.wait(60) == code
+        assert process.wait(300) == code
 
 
 def test_lines_name_the_variant_that_a_replica_was_started_as(cli, cluster: ClusterStandIn) -> None:

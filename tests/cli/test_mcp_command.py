@@ -342,7 +342,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
     async def within_time() -> None:
-        with anyio.fail_after(120):
+        with anyio.fail_after(600):
             await main()
 
     anyio.run(within_time)
@@ -526,7 +526,7 @@ def test_a_client_that_goes_away_leaves_no_process_and_no_traceback(started: Sta
     process.stdin.write(f"{HELLO}\n{READY}\n{message(2, 'plan')}\n".encode())
     process.stdin.flush()
     assert b'"fleetctl"' in process.stdout.readline()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not answering(tmp_path) and time.monotonic() < until:
         time.sleep(0.05)
     assert answering(tmp_path)
@@ -535,7 +535,7 @@ def test_a_client_that_goes_away_leaves_no_process_and_no_traceback(started: Sta
     else:
         process.stdout.close()
         process.stdin.close()
-    assert process.wait(60) in code
+    assert process.wait(300) in code
     said = process.stderr.read()
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
@@ -549,7 +549,7 @@ def test_messages_that_are_none_are_survived(started: Started, tmp_path: Path):
     junk = "\n".join(["not JSON", "[]", "{}", "\x00\xff", "", '{"jsonrpc": "2.0", "id": 9, "method": "no/such"}',
                       "x" * (3 * server.MOST_LINE_BYTES)])
     out, err = process.communicate(
-        f"{HELLO}\n{READY}\n{junk}\n{message(2, 'status')}\n".encode(), timeout=60)
+        f"{HELLO}\n{READY}\n{junk}\n{message(2, 'status')}\n".encode(), timeout=300)
     answers = {one.get("id"): one for one in map(json.loads, out.splitlines())}
     assert answers[1]["result"]["serverInfo"]["name"] == "fleetctl"
     assert b"Traceback" not in err

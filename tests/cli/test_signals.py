@@ -44,7 +44,7 @@ def wait_until_it_runs(process: subprocess.Popen[str]) -> None:
 
 def outcome_of(process: subprocess.Popen[str], number: signal.Signals, shows: str = "Plan: ") -> str:
     """How the process ended; fail if it has neither the signal's exit code nor complete output."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert "Traceback" not in err
     assert "Exception ignored" not in err
     if process.returncode == CODES[number]:
@@ -131,7 +131,7 @@ entry._run_app = work
 entry.main()
 """
     with started(tmp_path, "plan", program=program) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (CODES[number], "whole True\n", "")
 
 
@@ -151,7 +151,7 @@ atexit.register(lambda: os.write(1, b"%a" % (signal.getitimer(signal.ITIMER_REAL
 entry.main()
 """
     with started(tmp_path, "plan", program=program) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "(0.0, 0.0)", ""), "a pending signal would still arrive"
 
 
@@ -171,7 +171,7 @@ entry._run_app = work
 entry.main()
 """
     with started(tmp_path, "plan", program=program) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (CODES[number], "", "")
 
 
@@ -185,7 +185,7 @@ def test_a_signal_ends_the_wait_for_a_silent_cluster_promptly(number: signal.Sig
             assert process.stderr is not None
             assert process.stderr.readline() == f"note: waiting for {address} to answer\n"
             process.send_signal(number)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (CODES[number], "")
 
 

@@ -67,7 +67,7 @@ def test_the_launcher_starts_the_engine_from_any_folder(home: DemoHome) -> None:
     home.prepare(sys.executable)
     done = subprocess.run(
         ["stub-engine", "--help"], env={"PATH": f"{home.launchers}:/usr/bin:/bin"}, cwd="/",
-        capture_output=True, text=True, check=True, timeout=30,
+        capture_output=True, text=True, check=True, timeout=300,
     )
     assert "--startup-delay" in done.stdout
 

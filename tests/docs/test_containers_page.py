@@ -86,7 +86,7 @@ def test_the_script_passes_the_stop_signal_on_and_waits_for_the_container(tied: 
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 7
+    assert process.wait(300) == 7
     assert process.stdout.read() == "stops\nstopped\n"
 
 

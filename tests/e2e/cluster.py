@@ -50,7 +50,7 @@ class RayCluster:
     def _answer(self) -> Any:
         line = self._reader.readline()
         if not line:
-            raise RuntimeError(f"the Ray keeper ended with code {self._process.wait(60)}")
+            raise RuntimeError(f"the Ray keeper ended with code {self._process.wait(300)}")
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
@@ -76,12 +76,12 @@ def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayClu
     try:
         with os.fdopen(to_keeper[1], "w") as writer, os.fdopen(from_keeper[0]) as reader:
             yield RayCluster(process, reader, writer, Path(session))
-        process.wait(60)
+        process.wait(300)
     finally:
         if process.poll() is None:
             for pid in (*tree_of(process.pid), process.pid):
                 end(pid)
-            process.wait(30)
+            process.wait(300)
         shutil.rmtree(session, ignore_errors=True)
 
 
@@ -129,7 +129,7 @@ def parent_of(pid: int) -> int:
     return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, timeout_s: float = 180.0) -> Any:
     """Return the first true result of `check`; the generous timeout only keeps a failure from hanging."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -42,7 +42,7 @@ def test_nodes_are_added_for_replicas_that_fit_nowhere_and_stay_while_they_run(
     assert [(row["code"], row["replicas"]) for row in plan["blocked"]] == [("WAITS_FOR_NODES", 3)]
     assert autoscaling_cluster.big_nodes() == [], "a plan requests no nodes"
 
-    done = world.apply("--wait-for-nodes", "90s", "--format", "jsonl")
+    done = world.apply("--wait-for-nodes", "240s", "--format", "jsonl")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 3, done.stderr
     assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})

@@ -185,7 +185,7 @@ def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_starts_on_other_n
     second = next(name for name in spare.names
                   if used_on(world, name) and world.cluster.node_id(name=name) != coordinator["node"])
     spare.kill(second)
-    out, messages = client.communicate(timeout=150)
+    out, messages = client.communicate(timeout=600)
     [row] = json.loads(out)["outcomes"]
     assert (client.returncode, row["outcome"]) == (0, "ready"), messages
     assert f"{second}: the node is dead or gone: planning again for 1 replica" in messages

@@ -81,7 +81,7 @@ def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_
     eventually(lambda: len(world.engines()) == 3, "all engines run, and the gang is not ready")
     before = set(world.cluster.classes(name="GangMember"))
     os.kill(sorted(before)[-1], signal.SIGKILL)
-    out, messages = client.communicate(timeout=100)
+    out, messages = client.communicate(timeout=600)
     [row] = json.loads(out)["outcomes"]
     assert (client.returncode, row["outcome"]) == (3, "failed"), messages
     assert " of group main died: " in row["message"]
@@ -96,7 +96,7 @@ def test_a_gang_whose_member_is_killed_before_its_engine_runs_fails_soon(world: 
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     members = eventually(lambda: world.cluster.classes(name="GangMember", starting=True), "a member is on its way")
     os.kill(members[0], signal.SIGKILL)
-    out, messages = client.communicate(timeout=100)
+    out, messages = client.communicate(timeout=600)
     [row] = json.loads(out)["outcomes"]
     assert (client.returncode, row["outcome"]) == (3, "failed"), messages
     assert world.actors() == {}

@@ -36,7 +36,7 @@ def test_logs_of_a_model_are_followed_through_a_restart_and_joined_by_a_new_repl
         assert world.apply_result()["exitCode"] == 0
         read_until(3)
         follow.send_signal(signal.SIGINT)
-        rest, errors = follow.communicate(timeout=60)
+        rest, errors = follow.communicate(timeout=600)
     finally:
         follow.kill()
     assert (follow.returncode, rest, errors) == (130, "", "")

@@ -71,7 +71,7 @@ def test_what_a_run_that_does_not_wait_leaves_the_next_apply_does_once_the_pilot
     second = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     eventually(lambda: len(world.jobs()) == 2, "it awaits the pilots")
     world.loaded.touch()
-    written, said = second.communicate(timeout=90)
+    written, said = second.communicate(timeout=600)
     assert second.returncode == 0, said
     created = {row["replicaId"] for row in json.loads(written)["outcomes"]}
     assert created >= {2, 3, 4}, "and the pilots, if it has seen them start"

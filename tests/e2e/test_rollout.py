@@ -128,7 +128,7 @@ def test_of_two_rollouts_at_a_time_the_second_waits_for_the_lock(world: World) -
     with sampling(world, 2):
         other: subprocess.Popen[str] = world.start("rollout", "-f", world.file, "--yes", "--format", "json")
         mine = roll_out(world)
-        out, errors = other.communicate(timeout=120)
+        out, errors = other.communicate(timeout=600)
     assert (mine["exitCode"], other.returncode) == (0, 0), (mine, out, errors)
     assert {key: len(ids) for key, ids in by_model(world, only_ready=False).items()} == {"m0": 1, "m1": 1}
     assert 0 not in set().union(*by_model(world).values())

@@ -124,7 +124,7 @@ def test_an_agent_that_is_killed_once_it_has_a_plan_doubles_nothing(
         done = world.apply("--parallelism", "1")
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert world.apply("--lock-timeout", "30s").returncode == 0
+    assert world.apply("--lock-timeout", "120s").returncode == 0
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
     assert len(world.engines()) == 2
     assert job in jobs_of(world)

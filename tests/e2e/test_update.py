@@ -41,7 +41,7 @@ def polling(world: World, key: str) -> Iterator[None]:
             poller.ended.set()
             poller.join()
         follower.terminate()
-        _, errors = follower.communicate(timeout=60)
+        _, errors = follower.communicate(timeout=600)
     assert "warning" not in errors
     assert [poller.failed for poller in pollers] == [[], []], errors
     assert all(poller.answered > 5 for poller in pollers)

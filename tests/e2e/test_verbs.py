@@ -21,7 +21,7 @@ def test_an_interrupt_skips_replicas_not_yet_begun_and_leaves_the_others_running
     client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "json")
     eventually(world.actors, "the first replica is being created")
     client.send_signal(signal.SIGINT)
-    shown, messages = client.communicate(timeout=120)
+    shown, messages = client.communicate(timeout=600)
     assert client.returncode == 130, messages
     assert "Traceback" not in messages
     summary = json.loads(shown)
@@ -33,7 +33,7 @@ def test_an_interrupt_skips_replicas_not_yet_begun_and_leaves_the_others_running
     eventually(lambda: {row["state"] for row in world.actors().values()} == {"ALIVE"}, "what was created goes on")
     assert set(world.actors()) == begun
 
-    assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
+    assert world.apply_result("--lock-timeout", "120s")["exitCode"] == 0
     assert len(world.actors()) == 5
 
 

@@ -32,7 +32,7 @@ def test_while_one_engine_loads_another_apply_and_an_eviction_go_ahead(world: Wo
     eventually(lambda: (world.actors().get("ModelActor:quick:0") or {}).get("state") == "ALIVE", "it is created again")
     world.loaded.touch()
     for client, code, quickly in ((first, 3, ("failed", "EVICTED")), (second, 0, ("ready", None))):
-        out, messages = client.communicate(timeout=120)
+        out, messages = client.communicate(timeout=600)
         assert client.returncode == code, messages
         assert {(row["model"], row["outcome"], row.get("code")) for row in json.loads(out)["outcomes"]} == {
             ("quick", *quickly), ("slow", "ready", None)}, "each apply tells of the replica that it made"
@@ -44,7 +44,7 @@ def test_parallelism_limits_creating_but_not_loading(world: World) -> None:
     eventually(lambda: len(world.engines()) == 3, "three engines load at the same time")
     assert {row["state"] for row in world.actors().values()} == {"PENDING_CREATION"}
     world.loaded.touch()
-    out, messages = client.communicate(timeout=120)
+    out, messages = client.communicate(timeout=600)
     assert client.returncode == 0, messages
     kinds = [json.loads(line)["type"] for line in out.splitlines()]
     assert kinds.index("lockReleased") < kinds.index("replicaReady")
@@ -115,7 +115,7 @@ def test_a_replica_whose_worker_is_slow_to_start_is_awaited_and_not_taken_back(w
         eventually(lambda: frozen and len(world.actors()) == 2, "both are created, and no worker moves")
         time.sleep(5)  # longer than the scheduling timeout, which must not apply here
         assert len(world.actors()) == 2
-    out, messages = client.communicate(timeout=120)
+    out, messages = client.communicate(timeout=600)
     assert client.returncode == 0, messages
     assert [(row["replicaId"], row["outcome"]) for row in json.loads(out)["outcomes"]] == [(0, "ready"), (1, "ready")]
     assert {row["restarts"] for row in world.actors().values()} == {0}

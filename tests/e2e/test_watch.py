@@ -60,7 +60,7 @@ class Watch:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=600)
         assert b"Traceback" not in errors
         return self.process.returncode
 

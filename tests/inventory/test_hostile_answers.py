@@ -54,7 +54,7 @@ except InventoryError as error:
     print(error.message)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", program, dashboard.url], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", program, dashboard.url], capture_output=True, text=True, timeout=300,
                           check=True)
     message, grown_kib = done.stdout.splitlines()
     assert "more than 8 MiB" in message

@@ -67,7 +67,7 @@ def test_a_trial_tells_which_mutants_a_test_kills_and_writes_no_file(tmp_path: P
     asked = {"file": "shop/till.py", "tests": ["test_till.py"],
              "mutants": [(one.function, one.applied(source.encode()).decode()) for one in mutants]}
     done = subprocess.run([sys.executable, "-m", "tests.mutants.trial"], input=json.dumps(asked), capture_output=True,
-                          text=True, check=True, cwd=tmp_path, timeout=120,
+                          text=True, check=True, cwd=tmp_path, timeout=300,
                           env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"})
     ends = dict(zip((one.name for one in mutants), done.stdout.split(), strict=True))
     assert (ends["price: count * 2 -> count + 2"], ends["price: 2 -> 3"]) == ("killed", "killed")

@@ -70,7 +70,7 @@ def test_nginx_forwards_and_reloads(engines: list[Engine], tmp_path: Path) -> No
     with nginx.serving():
         eventually(lambda: fetch(nginx.url) == first.port, "nginx forwards", nginx.log)
         nginx.upstreams.write_text(FORMATS["nginx"](served(first, second)))
-        subprocess.run(nginx.reload.split(), check=True, timeout=60, capture_output=True)
+        subprocess.run(nginx.reload.split(), check=True, timeout=300, capture_output=True)
         eventually(lambda: fetch(nginx.url) == second.port, "both engines receive requests", nginx.log)
 
 
@@ -82,7 +82,7 @@ def test_prometheus_loads_the_file_and_scrapes(engines: list[Engine], tmp_path: 
     job = {"job_name": "engines", "file_sd_configs": [{"files": [str(file)]}]}
     config.write_text(yaml.safe_dump({"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
                                       "scrape_configs": [job]}))
-    subprocess.run([promtool, "check", "config", config], check=True, timeout=60, capture_output=True)
+    subprocess.run([promtool, "check", "config", config], check=True, timeout=300, capture_output=True)
     url = f"http://127.0.0.1:{free_port()}"
 
     def up() -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def test_litellm_accepts_the_configuration(engines: list[Engine]) -> None:
     python = needed("FLEETCTL_LITELLM_PYTHON", "python-with-litellm",
                     "install `litellm[proxy]` in an environment of its own", in_ci=False)
     output = subprocess.run([python, "-c", LITELLM], input=FORMATS["litellm"](served(*engines)), check=True, text=True,
-                          timeout=120, stdout=subprocess.PIPE, env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"}).stdout
+                          timeout=300, stdout=subprocess.PIPE, env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"}).stdout
     assert json.loads(output.splitlines()[-1]) == [
         ["small", f"http://127.0.0.1:{engines[0].port}/v1", f"{KEY}/0/main/0"],
         ["small", f"http://127.0.0.1:{engines[1].port}/v1", f"{KEY}/1/main/0"],

@@ -58,7 +58,7 @@ def test_several_files_are_read_at_a_time_and_a_wrong_one_ends_all(tmp_path: Pat
 
     def together(asked: Asked) -> None:
         if asked.path.endswith(".safetensors") and asked.begin == 0:
-            both.wait(timeout=30)
+            both.wait(timeout=300)
         asked.send_file_of(tmp_path)
 
     with serving(together) as (url, _):
@@ -69,7 +69,7 @@ def test_several_files_are_read_at_a_time_and_a_wrong_one_ends_all(tmp_path: Pat
         if asked.path.endswith("00001-of-00002.safetensors"):
             asked.send(503)
         elif asked.path.endswith(".safetensors"):
-            is_over.wait(timeout=30)
+            is_over.wait(timeout=300)
         else:
             asked.send_file_of(tmp_path)
 

@@ -158,7 +158,7 @@ def test_slow_readers_leave_room_for_probes(watcher: Watcher) -> None:
         page.readers.release()
         for _ in range(3):
             assert fetch(page, "/").status == 200
-            assert page.readers.acquire(timeout=30), "its reader is free again once the page was sent"
+            assert page.readers.acquire(timeout=300), "its reader is free again once the page was sent"
             page.readers.release()
 
 

@@ -271,7 +271,7 @@ def watching(cluster: ClusterStandIn, folder: Path, *flags: str) -> Iterator[tup
         yield f"http://127.0.0.1:{port}", printed
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -68,7 +68,7 @@ def test_a_file_that_is_open_for_writing_is_waited_for(fleet: Fleet) -> None:
         held.stdin.flush()
         first.offered()  # the lock is still open: it is empty
     finally:
-        held.communicate(b"\n", timeout=30)
+        held.communicate(b"\n", timeout=300)
     assert fleet.start(1, "b").files()["VLLM_CACHE_ROOT/half.so"] == b"half whole"
 
 

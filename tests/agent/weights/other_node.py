@@ -41,7 +41,7 @@ class Node:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(300)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

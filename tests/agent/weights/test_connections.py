@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import resource
 import socket
 import struct
@@ -290,10 +291,14 @@ def test_a_process_without_a_free_file_accepts_nothing_and_frees_what_strangers_
     described, _ = served
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = described["address"].rpartition(":")
-    with strangers(described, 8) as made, contextlib.ExitStack() as opened:
-        eventually(lambda: open_ones(made) == 8)
+    nonce = f"GET {NONCE_PATH}{new_nonce()} HTTP/1.1\r\n\r\n".encode()
+    with strangers(described, 8, nonce) as made, contextlib.ExitStack() as opened:
+        assert all(one.recv(1 << 16) for one in made), "each is accepted"
         later = [opened.enter_context(socket.socket()) for _ in range(20)]
         used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+        while (filled := os.dup(later[0].fileno())) < used:  # numbers that are free in between
+            opened.callback(os.close, filled)
+        os.close(filled)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (used, before[1]))
             for one in later:

@@ -79,7 +79,7 @@ def test_new_weights_are_reported_to_the_sources_they_came_from(
     first = fetched(artifact, origin)
     address = f"127.0.0.1:{served(first).port}"
     served(fetched(second, tmp_path / "second"), first)
-    assert [reported.get(timeout=30) for _ in range(2)] == [(artifact, address), (second, address)]
+    assert [reported.get(timeout=300) for _ in range(2)] == [(artifact, address), (second, address)]
 
 
 def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(

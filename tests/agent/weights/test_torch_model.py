@@ -35,7 +35,7 @@ SHARD = {"shard": {"rules": [{"match": r"^0\.", "dim": 0}, {"match": r"2\.weight
 
 def answers(python: str, *arguments: str, folders: tuple[str, ...] = ()) -> Any:
     env = {"FLEETCTL_MODEL_DIR": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
-    return json.loads(subprocess.run([python, "-c", ENGINE, *arguments], check=True, text=True, timeout=120, env=env,
+    return json.loads(subprocess.run([python, "-c", ENGINE, *arguments], check=True, text=True, timeout=300, env=env,
                                      stdout=subprocess.PIPE).stdout)
 
 

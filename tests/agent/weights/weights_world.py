@@ -111,7 +111,7 @@ def status_and_body(address: str, path: str, method: str = "GET", body: bytes = 
 
 def eventually(check: Callable[[], Any]) -> None:
     """Wait until `check` is true."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.01)
