@@ -8,6 +8,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Type, TypeVar, Union, get
 
 PART = 64 << 10
 """Ray keeps arguments below 100 KiB each with an actor, 10 MiB in all."""
+LARGEST = 1 << 63
+"""JSON may have integers for which there is no float."""
 Value = TypeVar("Value")
 
 
@@ -64,7 +66,7 @@ def _read(kind: Any, value: Any, path: str) -> Any:
         return {str(key): _read(inner[1], part, f"{path}.{key}") for key, part in value.items()}
     if origin is not None and not issubclass(origin, Mapping) and isinstance(value, (list, tuple)):
         return tuple(_read(inner[0], part, f"{path}[{index}]") for index, part in enumerate(value))
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < LARGEST:
         return float(value)
     if kind is Any or type(value) is kind:
         return value

@@ -89,11 +89,18 @@ def _once_each(names: list[str], *, code: str, what: str) -> list[str]:
     return names
 
 
+_CACHE_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_NO_FOLDER = ("(PATH|PYTHONPATH|PYTHONHOME|LD_PRELOAD|LD_LIBRARY_PATH|CUDA_DEVICE_ORDER|ONEAPI_DEVICE_SELECTOR|"
+              "[A-Z_]+_VISIBLE_(DEVICES|MODULES|CORES|CHIPS))")
+"""The variables with which an engine finds its cards, programs and libraries: with a folder there it does not start."""
 CacheName = Annotated[
-    str, full_match(r"(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
-                    "any name that does not begin with FLEETCTL_"),
-    full_match(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "bad_cache_name", "{found} is not {allowed}",
-               "the name of an environment variable: letters, digits and _")]
+    str, full_match(_CACHE_NAME, "bad_cache_name", "{found} is not {allowed}",
+                    "the name of an environment variable: letters, digits and _"),
+    full_match(r"(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
+               "any name that does not begin with FLEETCTL_"),
+    full_match(rf"(?!{_NO_FOLDER}$).*", "no_cache_name", "{found} names no folder of caches: an engine finds its "
+               "cards, programs or libraries with it", "the variable of a cache, such as VLLM_CACHE_ROOT"),
+    Field(json_schema_extra={"pattern": f"^(?!FLEETCTL_)(?!{_NO_FOLDER}$){_CACHE_NAME}$"})]
 """It is the name of a folder, too."""
 
 

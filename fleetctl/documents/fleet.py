@@ -333,8 +333,13 @@ def _one_of_kinds(schema: dict[str, Any], model: type[Model] | type[Variant]) ->
     """Require exactly one of KINDS: who is read with a shape has the workers of it."""
     schema["required"] = [key for key in schema["required"] if key != "workers"]
     schema["properties"]["workers"].pop("default", None)
-    schema["anyOf"] = [{"required": [kind]} for kind in model.KINDS]
-    schema["not"] = {"anyOf": [{"required": list(pair)} for pair in combinations(model.KINDS, 2)]}
+    schema["anyOf"] = [_with_values(kind) for kind in model.KINDS]
+    schema["not"] = {"anyOf": [_with_values(*pair) for pair in combinations(model.KINDS, 2)]}
+
+
+def _with_values(*keys: str) -> dict[str, Any]:
+    """Return the schema of an object with these keys; one without a value is not set."""
+    return {"required": list(keys), "properties": {key: {"not": {"type": "null"}} for key in keys}}
 
 
 MAX_VARIANTS = 16

@@ -81,7 +81,8 @@ def test_the_agent_reads_what_replicas_describe_and_nothing_else() -> None:
     assert mark is not None
     assert (mark.fleet, mark.level, mark.members) == ("lab", None, (PLACE._replace(gpu_indices=(1,),
                                                                                    gpu_uuids=("GPU-aa",)),))
-    for text in ("", "ForeignActor(3)", "[1]", '{"v":1,"members":[{"port":"7001"}]}', "[" * 100_000):
+    for text in ("", "ForeignActor(3)", "[1]", '{"v":1,"members":[{"port":"7001"}]}', "[" * 100_000,
+                 '{"startedIn":1%s}' % ("0" * 400), '{"members":[{"caches":{"key":"","seconds":1%s}}]}' % ("0" * 400)):
         assert read_mark(text) is None
 
 

@@ -100,6 +100,7 @@ def test_the_inventory_schema_requires_what_the_model_requires() -> None:
     {"placement": {"sameLabel": "rack", "ranksPerNode": 2, "spread": None}}, {"key": "org/a:b#{c}"},
     of(nodeSelector={"ray.io/accelerator-type": " !in( L4,A10G) ", "zone": "a.b"}),
     of(engine={"command": ["a"], "readiness": {"http": {}, "tcp": None, "period": "2s"}, "liveness": None}),
+    of(engine={"command": ["a"], "caches": ["VLLM_CACHE_ROOT", "_a0"]}), {"shape": None, "variants": None},
 ])
 def test_valid_fleets_pass_the_schema(model: dict[str, Any]) -> None:
     assert errors("fleet", fleet(**model)) == []
@@ -112,6 +113,8 @@ def test_valid_fleets_pass_the_schema(model: dict[str, Any]) -> None:
     of(nodeSelector={"zone": "a|b"}), of(nodeSelector={"a b": "c"}), of(nodeSelector={"Zone.io/x": "c"}),
     of(engine={"command": ["a"], "readiness": {}}),
     of(engine={"command": ["a"], "readiness": {"http": {}, "tcp": {}}}),
+    *(of(engine={"command": ["a"], "caches": [name]}) for name in ("", "a b", "FLEETCTL_X", "PATH")),
+    {"shape": "s"}, {"variants": []},
 ])
 def test_invalid_fleets_fail_the_schema(model: dict[str, Any]) -> None:
     assert errors("fleet", fleet(**model)) != []

@@ -21,14 +21,14 @@ from ..node import engine_environment, expand, node_environment
 from ..ports import host_port
 from ..report import StartFailed, first_line, utc_now
 from ..weights.fetch import Fetch, Wanted, on_disk
-from ..weights.index import WeightsError
+from ..weights.index import Index, WeightsError
 from ..weights.serve import Source, WeightsServer, serve_weights
 from ..weights.store import Entry, cache_root
 from .folder import OwnFolder, Snapshot, take_folder
 from .hardware import Hardware, hardware_of
 from .key import FORM, CacheKey, hashed, line_of, of_node
 from .offers import ARTIFACT, Offer, offers_for
-from .snapshot import MOST_BYTES, CacheError, Growing, States, fill, scan, take, written_now
+from .snapshot import MOST_BYTES, CacheError, Growing, States, fill, require_bounded, scan, take, written_now
 from .software import Software, software_of
 
 FETCH_S, SHARE_OF_START = 300.0, 3
@@ -36,12 +36,19 @@ FETCH_S, SHARE_OF_START = 300.0, 3
 LATE_S = 2.0
 QUIET_S, POLL_S, IDLE_POLL_S, MOST_PAUSE_S = 10.0, 2.0, 30.0, 3600.0
 """A folder is quiet if nothing changes for this long. After each snapshot the next one waits twice as long."""
+SHARE_OF_CORE, MOST_POLL_S = 50, 60.0
+"""To look at a folder with many files takes no more than a 50th of a core: the actor answers probes meanwhile."""
 
 
 class _Limited(Fetch):
-    """A fetch of at most so many bytes, whatever a source sends."""
+    """A fetch of at most so many bytes and files, whatever a source sends."""
 
     left = MOST_BYTES
+
+    def _index(self) -> Index:
+        index = super()._index()
+        require_bounded(index)
+        return index
 
     def received(self, size: int, seconds: float) -> None:
         """Count received bytes."""
@@ -216,10 +223,15 @@ class MemberCaches:
 
     def _watch(self, processes: Callable[[], List[int]]) -> None:
         offered, before, said = self._filled, dict(self._filled), ""
-        since, pause_s, not_before = time.monotonic(), QUIET_S, 0.0
-        while not self._closed.wait(IDLE_POLL_S if before == offered and offered else POLL_S):
+        since, pause_s, not_before, took_s = time.monotonic(), QUIET_S, 0.0, 0.0
+        while not self._closed.wait(max(min(MOST_POLL_S, took_s * SHARE_OF_CORE),
+                                        IDLE_POLL_S if before == offered and offered else POLL_S)):
+            begun = time.thread_time()
             try:
-                found = scan(self._folder.files) if self._folder else {}
+                try:
+                    found = scan(self._folder.files) if self._folder else {}
+                finally:
+                    took_s = time.thread_time() - begun
                 now = time.monotonic()
                 if found != before:
                     before, since = found, now

@@ -11,6 +11,7 @@ No `from __future__ import annotations` here: `parse` reads the types of fields.
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from .key import CacheKey
 
 MANIFEST = "fleetctl-cache.json"
 """The file of a snapshot with its key, and with what an index does not tell of a file."""
-MOST_FILES, MOST_BYTES = 50_000, 16 << 30
+MOST_FILES, MOST_FOLDERS, MOST_BYTES = 50_000, 100_000, 16 << 30
 BLOCK, MOST_MANIFEST = 1 << 20, 64 << 20
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -54,8 +55,13 @@ States = Mapping[str, FileState]
 def scan(folder: str) -> Dict[str, FileState]:
     """Return the state of each file in a cache's folder; raises CacheError for what cannot be in a snapshot."""
     found: Dict[str, FileState] = {}
-    size = 0
+    size = folders = 0
     for path, status in _entries(folder, folder):
+        if stat.S_ISDIR(status.st_mode):
+            folders += 1
+            if folders > MOST_FOLDERS:
+                raise CacheError(f"it has more than {MOST_FOLDERS} folders")
+            continue
         if not stat.S_ISREG(status.st_mode):
             raise CacheError(f"{path} is a link, or no plain file")
         try:
@@ -70,15 +76,14 @@ def scan(folder: str) -> Dict[str, FileState]:
 
 
 def _entries(top: str, folder: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """Yield path and status of everything below a folder that is no folder itself; no link is followed."""
+    """Yield path and status of everything below a folder; no link is followed. Of one with too much in it, a part."""
     try:
         with os.scandir(folder) as entries:
-            rows = sorted(entries, key=lambda entry: entry.name)
+            rows = list(itertools.islice(entries, MOST_FILES + MOST_FOLDERS + 1))
         for entry in rows:
+            yield os.path.relpath(entry.path, top), entry.stat(follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False):
                 yield from _entries(top, entry.path)
-            else:
-                yield os.path.relpath(entry.path, top), entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # removed meanwhile
         raise Growing(f"{folder} changes while it is read") from None
     except (OSError, RecursionError) as error:
@@ -122,6 +127,8 @@ def take(root: str, folder: str, key: CacheKey, states: States, secret: bytes) -
             raise Growing("it changed while it was copied")
         manifest = Manifest(key, {path: (state.mtime, modes[path]) for path, state in states.items()})
         data = json.dumps(document_of(manifest), sort_keys=True, separators=(",", ":")).encode()
+        if len(data) > MOST_MANIFEST:
+            raise CacheError("the paths of its files are too long")
         os.makedirs(work, exist_ok=True)
         with open(os.path.join(work, MANIFEST), "wb") as written:
             written.write(data)
@@ -223,6 +230,7 @@ def fill(folder: str, entry: Entry, key: CacheKey, deadline: float, clock: Calla
     work = f"{folder}.new"
     shutil.rmtree(work, ignore_errors=True)
     try:
+        require_bounded(index)
         _require_room(os.path.dirname(folder), index.size)
         manifest = _manifest(entry, index)
         if manifest.key.canonical() != key.canonical():
@@ -240,10 +248,18 @@ def fill(folder: str, entry: Entry, key: CacheKey, deadline: float, clock: Calla
                 _put(entry, file, os.path.join(work, file.path), manifest.files[file.path])
         replace_folder(folder, work)
         return scan(folder)
-    except (OSError, WeightsError, ValueError, RecursionError, TypeError) as error:
+    except (OSError, WeightsError, ValueError, OverflowError, RecursionError, TypeError) as error:
         raise CacheError(f"it cannot be used: {error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def require_bounded(index: Index) -> None:
+    """Raise WeightsError for an index that is not that of a snapshot, since no snapshot is so large."""
+    if len(index.files) > MOST_FILES + 1 or index.size > MOST_BYTES:
+        raise WeightsError(f"it has more than {MOST_FILES} files, or more than {MOST_BYTES >> 30} GiB")
+    if any(file.size > MOST_MANIFEST for file in index.files if file.path == MANIFEST):
+        raise WeightsError(f"its manifest has more than {MOST_MANIFEST >> 20} MiB")
 
 
 def _manifest(entry: Entry, index: Index) -> Manifest:

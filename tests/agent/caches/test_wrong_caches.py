@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from test_keys import KEY
 from fleetctl.agent.caches import door, folder, snapshot
 from fleetctl.agent.caches.offers import read_offers, told
 from fleetctl.agent.caches.snapshot import MANIFEST, CacheError, Growing, fill, scan, take
+from fleetctl.agent.weights.index import File, Index
 
 
 def snapshot_of(running: Running) -> Path:
@@ -220,6 +223,106 @@ def test_weights_are_no_cache(tmp_path: Path) -> None:
     other.complete(index._replace(files=tuple(file for file in index.files if file.path != MANIFEST)))
     with pytest.raises(CacheError, match="no manifest"):
         fill(str(made), other, KEY, 1e18)
+
+
+MANIFEST_LIES = {
+    "beyond any clock": lambda told: {**told, "files": {path: [10**30, 0o644] for path in told["files"]}},
+    "a time that is no number": lambda told: {**told, "files": {path: [[], 1] for path in told["files"]}},
+    "no mode": lambda told: {**told, "files": {path: [1] for path in told["files"]}},
+    "a file above": lambda told: {**told, "files": {**told["files"], "../x": [1, 1]}},
+    "of another key": lambda told: {**told, "key": {**told["key"], "driver": "1"}},
+    "not even a mapping": lambda _: [],
+    "too long": lambda told: {**told, "more": "x" * 2_000},
+}
+
+
+@pytest.mark.parametrize("lie", MANIFEST_LIES)
+def test_a_manifest_that_lies_is_refused_and_its_snapshot_is_not_kept(
+    fleet: Fleet, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_MANIFEST", 1_900)
+    first = fleet.start(0, "a").watch()
+    first.compile()
+    good = snapshot_of(first)
+    made = fleet.tmp_path / "lying" / "files"
+    shutil.copytree(good, made)
+    told = json.loads((made / MANIFEST).read_text())
+    (made / MANIFEST).write_text(json.dumps(MANIFEST_LIES[lie](told)))
+    index = Index(tuple(sorted(hashed_file(made, path) for path in made.rglob("*") if path.is_file())))
+    root = str(first.root)
+    entry = snapshot._stored(root, str(made), index, SECRET)
+    first.caches._serve(entry)
+    second = fleet.start(1, "b")
+    assert second.files() == {}
+    assert second.caches.variables, "the engine compiles into its own folder"
+    assert second.caches.got is not None
+    assert second.caches.got.trouble
+    assert not list(second.root.glob(f"{entry.artifact}/files/*")), "nobody else finds it on this node"
+    entry.release()
+
+
+def hashed_file(folder: Path, path: Path) -> File:
+    return snapshot._file(str(path.relative_to(folder)), [path.read_bytes()])
+
+
+def test_a_snapshot_of_more_files_than_any_has_is_not_fetched(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fleet.start(0, "a").watch()
+    first.compile(files=6)
+    offer = first.offered()
+    monkeypatch.setattr(snapshot, "MOST_FILES", 5)
+    second = fleet.start(1, "b")
+    assert second.files() == {}
+    assert second.caches.got is not None
+    assert "more than 5 files" in (second.caches.got.trouble or "")
+    assert not list(second.root.glob(f"{offer.artifact}/files*/**/*.so")), "no file was asked for"
+
+
+@pytest.mark.parametrize("what", ["folders", "files"])
+def test_a_folder_with_a_million_entries_is_given_up_after_the_first_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_FILES", 20)
+    monkeypatch.setattr(snapshot, "MOST_FOLDERS", 20)
+    (tmp_path / "A").mkdir()
+    for number in range(100):
+        path = tmp_path / "A" / str(number)
+        path.mkdir() if what == "folders" else path.write_text("x")
+    seen = 0
+    entries = snapshot._entries
+
+    def counted(*given: str) -> object:
+        nonlocal seen
+        for row in entries(*given):
+            seen += 1
+            yield row
+
+    monkeypatch.setattr(snapshot, "_entries", counted)
+    with pytest.raises(CacheError, match=f"more than 20 {what}"):
+        scan(str(tmp_path))
+    assert seen < 60
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_to_look_at_a_large_folder_takes_little_of_a_core_also_if_it_can_never_be_offered(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    looks = 0
+
+    def slow(folder: str) -> dict[str, object]:
+        nonlocal looks
+        looks += 1
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        if fails:
+            raise CacheError("it has more than 50000 files, or more than 16 GiB")
+        return {"A/x": looks}
+
+    first = fleet.start(0, "a")
+    monkeypatch.setattr(door, "scan", slow)
+    first.watch()
+    time.sleep(2.5)
+    assert 2 <= looks <= 4, "a second between two looks of 0.02 s"
 
 
 def test_limits_hold(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
