@@ -7,14 +7,15 @@ of placements, so equal input gives equal plans on any machine.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from fleetctl.documents.quantity import grouped
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed
 from fleetctl.planner.placement.greedy import MAX_LIFTED, MovablePacking, place_some
+from fleetctl.planner.placement.ledger.candidates import Candidates
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Levels, levels_of, total_price
+from fleetctl.planner.placement.objective import CountedLevels, Levels
 
 FORGET = 16
 """Steps after which the list of nodes with free GPUs is computed again."""
@@ -40,16 +41,19 @@ class _Walk:
 
     def __init__(self, demands: Sequence[Demand], placer: Placer, packing: MovablePacking) -> None:
         self.demands, self.placer, self.packing = demands, placer, packing
-        self.missing = Missing(demands)
-        self.counts, self.price = Counter[Option](), 0
+        self.missing, self.reached = Missing(demands), CountedLevels(demands)
+        self.of_model = grouped((demand.place, number) for number, demand in enumerate(demands))
+        self.short = {number for number, demand in enumerate(demands) if demand.at_most}
+        """The demands with missing replicas."""
+        self.nodes_for: dict[Option, Candidates] = {}
         self._count([*packing.placed.values()], 1)
-        self.levels = self._levels()
+        self.levels = self.reached.levels
         self.gaps: dict[Selector, list[int]] = {}
         self.steps, self.age, self.state = 0, 0, 20_000_303
 
     def has_missing(self) -> bool:
         """Return whether any model still misses a replica."""
-        return any(map(self.missing.of, self.demands))
+        return bool(self.short)
 
     def step(self) -> None:
         """Lift the replicas on a few nodes and pack them again; keep the result unless it is worse."""
@@ -63,7 +67,7 @@ class _Walk:
             return
         self._count(lifted, -1)
         added = self._insert(target, lifted)
-        levels = self._levels()
+        levels = self.reached.levels
         if levels < self.levels:
             self._count(added, -1)
             self._count(lifted, 1)
@@ -73,14 +77,12 @@ class _Walk:
         self.packing.accept(lifted, added)
 
     def _count(self, replicas: Sequence[Placed], times: int) -> None:
-        if (prices := self.placer.ledger.prices) is not None:
-            self.price += times * total_price(replicas, prices)
+        self.reached.count(replicas, times, self.placer.ledger.prices)
         for replica in replicas:
-            self.counts[replica.demand.option] += times
             self.missing.take(replica.demand, times)
-
-    def _levels(self) -> Levels:
-        return levels_of(self.demands, self.counts, self.price)
+        for place in {replica.demand.place for replica in replicas}:
+            for number in self.of_model[place]:
+                (self.short.add if self.missing.of(self.demands[number]) else self.short.discard)(number)
 
     def _draw(self, below: int) -> int:
         """Return the next number of a fixed sequence, less than `below` (Lehmer 1951; Park and Miller's constants)."""
@@ -89,7 +91,7 @@ class _Walk:
 
     def _target(self) -> Demand:
         """Choose a model with missing replicas, more often one of high priority."""
-        missing = [demand for demand in self.demands if self.missing.of(demand)]
+        missing = [self.demands[number] for number in sorted(self.short)]
         return missing[min(self._draw(len(missing)), self._draw(len(missing)))]
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
@@ -113,8 +115,9 @@ class _Walk:
             self.gaps.clear()
         useful = self.placer.ledger.selected(selector)
         if selector not in self.gaps:
-            offer = self.placer.ledger.offer
-            self.gaps[selector] = [node for node in useful if offer(node).free_gpus > 0]
+            numbers, numbered = self.placer.ledger.numbers, self.placer.ledger.numbered
+            free = {number for number in set(numbers) if numbered(number).free_gpus > 0}
+            self.gaps[selector] = [node for node in useful if numbers[node] in free]
         return useful, self.gaps[selector]
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
@@ -128,16 +131,24 @@ class _Walk:
         added: list[Placed] = []
         for demand, count in order:
             missing = min(count, self.missing.of(demand))
-            new = list(place_some(demand, missing, self.placer)) if missing > 0 else []
+            new = list(place_some(demand, missing, self.placer)) if missing > 0 and self._may_fit(demand) else []
             self.steps += (len(new) + 1) * demand.shape.size
             self._count(new, 1)
             added += new
         return added
 
+    def _may_fit(self, demand: Demand) -> bool:
+        """Return False if no node has room: of the models tried in one step, few find any."""
+        if demand.shape.size > 1:
+            return True
+        if demand.option not in self.nodes_for:
+            self.nodes_for[demand.option] = self.placer.candidates(demand.shape.seats[0].kind)
+        return self.nodes_for[demand.option].best_fit() is not None
+
     def _order(self, target: Demand, lifted: set[int]) -> Iterator[tuple[Demand, int]]:
         yield target, 1
-        involved = [demand for demand in self.demands
-                    if demand.place in lifted or self.missing.of(demand)]
+        numbers = self.short.union(*(self.of_model[place] for place in lifted))
+        involved = [self.demands[number] for number in sorted(numbers)]
         ranks: list[Callable[[Demand], tuple[int, ...]]] = [
             lambda demand: (-demand.priority, -demand.shape.most_gpus),
             lambda demand: (-demand.shape.most_gpus, -demand.priority),
