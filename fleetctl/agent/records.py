@@ -60,6 +60,7 @@ class RunRecord(NamedTuple):
     """What later plans may need to know of a run, by the names of its job's metadata.
 
     `driver` = Ray's id of its process; `ending` = the replicas of an eviction to WARM that have begun to drain.
+    `variants` stays when the run has ended, for a `replace` that was killed after it.
     """
 
     verb: str
@@ -78,6 +79,7 @@ class RunRecord(NamedTuple):
     within: Optional[str] = None
     driver: Optional[str] = None
     ended: Optional[bool] = None
+    variants: Optional[str] = None
 
 
 class NoteRequest(NamedTuple):

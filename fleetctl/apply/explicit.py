@@ -15,7 +15,7 @@ from fleetctl.documents.engine import MAX_GRACE_S
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.inventory import Replica
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import REPLICAS
+from fleetctl.inventory.jobs import REPLICAS, VARIANTS
 from fleetctl.inventory.records import WITHIN
 from fleetctl.version import __version__
 
@@ -89,9 +89,12 @@ def run_explicit(
 
     An interrupt stops a restart. It stops an eviction only before its first replica ends; then nothing is ended.
     """
+    variants = {f"{replica.model}/{replica.replica_id}": replica.variant
+                for replica in order.replicas if replica.variant}
     metadata = {"fleet": order.fleet, "namespace": order.namespace,
                 REPLICAS: json.dumps([f"{replica.model}/{replica.replica_id}" for replica in order.replicas]),
                 WITHIN: str(round(order.longest_s)), **({"level": order.level} if order.level else {}),
+                **({VARIANTS: json.dumps(variants)} if variants and starter.command == "replace" else {}),
                 **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
                 metadata=metadata, follow_up=STATUS_HINT)

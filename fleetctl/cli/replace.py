@@ -28,12 +28,13 @@ from fleetctl.documents.quantity import some
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.inventory.records import read_records
 from fleetctl.planner.live import PAUSED, resume_command
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, refuse_by_policy
-from fleetctl.workflow.replace import Round, Serving, rounds_of, with_models
+from fleetctl.workflow.replace import Round, Serving, ended_before, rounds_of, with_models
 from fleetctl.workflow.scaling import look_up, model_of
 
 app = command_app(
@@ -146,6 +147,13 @@ class ModelUpdate:
             rounds, waited_s = self.read(keys), waited_s + PAUSE_S
         return rounds
 
+    def ended_before(self, now: Round) -> list[Replica]:
+        """Return what an earlier update in place has ended without having created a new one for it."""
+        if not now.missing or not now.model.variants or now.model.surge:
+            return []
+        with on_cluster(self.invocation, self.where, now.fleet) as here:
+            return ended_before(now, read_records(here.source.client).runs, here.source.namespace)
+
     def planned(self, models: Sequence[ResolvedModel]) -> AbstractContextManager[Proposal]:
         """Plan what these models lack."""
         options = dataclasses.replace(self.options, targets=tuple(model.key for model in models))
@@ -210,14 +218,15 @@ class _Replacement:
         refuse_protected(now.fleet, now.outdated)
         if paused := paused_outcome(now):
             return self._show([paused], PARTIAL)
-        agreed = {replica.actor_id for replica in now.outdated}
+        agreed, ended = {replica.actor_id for replica in now.outdated}, update.ended_before(now)
         if not now.creates:
             now.next_to_end(agreed, now.least(allow_outage=self.allow_outage), update.options)
-        elif (code := self._create(now, only_check=True)) != 0:
+        elif (code := self._create(now, ended, only_check=True)) != 0:
             return self._show(update.outcomes, code)
 
         def act() -> int:
-            code = update.run(lambda: self._rounds(agreed, limit=4 * (len(now.outdated) + now.model.replicas) + 4))
+            limit = 4 * (len(now.outdated) + now.model.replicas) + 4
+            code = update.run(lambda: self._rounds(agreed, ended, limit))
             say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                         + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
             return self._show(update.outcomes, code)
@@ -240,8 +249,8 @@ class _Replacement:
     def _settled(self) -> Round:
         return self.update.settled([self.model])[self.model]
 
-    def _rounds(self, agreed: set[str | None], limit: int) -> int:
-        update, ended = self.update, list[Replica]()
+    def _rounds(self, agreed: set[str | None], ended: list[Replica], limit: int) -> int:
+        update = self.update
         for _ in range(limit):
             now = self._settled()
             if paused := paused_outcome(now):

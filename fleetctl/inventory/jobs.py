@@ -18,6 +18,9 @@ JOBS_PATH = "/api/jobs/"
 REPLICAS = "replicas"
 """The metadata key under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
+VARIANTS = "variants"
+"""The key under which a step of `replace` names the variants of what it ends, as a JSON object by `<model>/<id>`."""
+
 AGENT = "agent"
 """The metadata key under which a job has the SHA-256 of the agent's zip file that it was submitted with."""
 
@@ -119,6 +122,14 @@ def noted_list(metadata: Mapping[str, str], key: str) -> list[Any]:
         return list_of(parse_text(metadata.get(key, "[]")))
     except ValueError:
         return []
+
+
+def noted_object(metadata: Mapping[str, str], key: str) -> Mapping[str, Any]:
+    """Return the JSON object that a run has noted under a key; any program may have written it."""
+    try:
+        return object_of(parse_text(metadata.get(key, "{}")))
+    except ValueError:
+        return {}
 
 
 def named_replicas(metadata: Mapping[str, str]) -> list[str]:

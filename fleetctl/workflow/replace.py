@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from fleetctl.apply.explicit import KeptVariant
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.documents.plan import Action
-from fleetctl.documents.quantity import grouped
+from fleetctl.documents.quantity import grouped, number_in
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
+from fleetctl.inventory.jobs import VARIANTS, Job, noted_object
 from fleetctl.planner.live import ModelState, is_outdated, sort_out, variant_name, variant_of
 from fleetctl.planner.options import PlanFacts, PlanOptions, require_complete
 from fleetctl.planner.variants import room_of
@@ -56,7 +58,12 @@ class Round:
         """Whether a current replica must be created or awaited before an outdated one is ended."""
         starting = (replica.state in STARTING_STATES and not is_outdated(replica, self.model)
                     for replica in self.state.live)
-        return self.state.to_create(self.model) > 0 or any(starting) or self._needs_own_variant
+        return self.missing > 0 or any(starting) or self._needs_own_variant
+
+    @property
+    def missing(self) -> int:
+        """How many replicas are to be created before the next one is ended."""
+        return self.state.to_create(self.model)
 
     @property
     def leaving(self) -> list[Replica]:
@@ -106,8 +113,8 @@ class Round:
         """Return the model for the plan of what is missing, in the ways to try: the first of which nothing is blocked.
 
         First the new replicas are of the variants of the outdated ones that they replace, in place of those just
-        `ended`; then of any variant with room. If only a new one of their own variant lets an outdated one end, as its
-        `min` would not be kept, the plan is for one of that variant alone.
+        `ended`; then of any variant with room, first of those below their `min` in the file. If only a new one of their
+        own variant lets an outdated one end, as its `min` would not be kept, the plan is for one of that variant alone.
         """
         if not self.model.variants:
             return [self.model]
@@ -115,7 +122,9 @@ class Round:
             own = (self._variant(replica) for replica in self.outdated)
             return [self._one_more(number) for number in dict.fromkeys(own) if number is not None]
         alike = self._alike(Counter(self._variant(replica) for replica in ended))
-        return [alike, self.model] if alike else [self.model]
+        in_file = next(model for model in self.fleet.models if model.key == self.model.key)
+        lacks = bool(self.missing) and in_file.variants != self.model.variants
+        return [*([alike] if alike else ()), *([in_file] if lacks else ()), self.model]
 
     def replaced_by(self, actions: Iterable[Action], ended: Sequence[Replica] = ()) -> list[tuple[Replica, Action]]:
         """Return which outdated replica would end for each of these new ones of the model, if one would.
@@ -267,6 +276,28 @@ class Round:
                 why = why or plan.blocked[0].message
         raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in place of an outdated one: "
                             f"{why}", hint="nothing was ended")
+
+
+def ended_before(now: Round, runs: Sequence[Job], namespace: str) -> list[Replica]:
+    """Return the replica that an earlier `replace` in place has ended, if no new one has come since: it was killed.
+
+    `runs`, oldest first, have recorded its variant before its end. Nothing is returned if that run did not end it, if
+    a current replica became ready later, or if the file no longer has the variant.
+    """
+    model, live = now.model, {f"{now.model.key}/{replica.replica_id}" for replica in now.state.live}
+    in_file = [one.variant for one in model.variants]
+    ready_at = [as_datetime(replica.ready_at).timestamp() for replica in now.state.live
+                if replica.ready_at and not is_outdated(replica, model)]
+    for run in reversed(runs):
+        of_fleet = (run.metadata.get("verb"), run.metadata.get("fleet")) == ("evict", now.fleet.name)
+        if not of_fleet or run.metadata.get("namespace", namespace) != namespace:
+            continue
+        for name, variant in noted_object(run.metadata, VARIANTS).items():
+            key, _, number = name.rpartition("/")
+            if key == model.key and variant in in_file:
+                answered = name in live or any(moment > run.start_time_ms / 1000 for moment in ready_at)
+                return [] if answered else [Replica(model=key, replica_id=number_in(number), variant=variant)]
+    return []
 
 
 def with_models(fleet: ResolvedFleet, models: Iterable[ResolvedModel]) -> ResolvedFleet:

@@ -157,15 +157,17 @@ def test_a_row_has_at_most_so_many_bytes(keys: Keys, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_is_recorded_with_its_driver_until_its_end(keys: Keys) -> None:
-    add_job(keys, "fleetctl-evict-1", "RUNNING", verb="evict", fleet="lab", replicas='["m/0"]', secret="x")
+    add_job(keys, "fleetctl-evict-1", "RUNNING", verb="evict", fleet="lab", replicas='["m/0"]', secret="x",
+            variants='{"m/0": "a100"}')
     records.begin_run("fleetctl-evict-1")
     records.mark_ending("fleetctl-evict-1", ["m/0"])
     assert in_row(keys, "run") == {"fleetctl-evict-1": {
-        "verb": "evict", "fleet": "lab", "replicas": '["m/0"]', "driver": "2c010000", "ending": '["m/0"]'}}
+        "verb": "evict", "fleet": "lab", "replicas": '["m/0"]', "driver": "2c010000", "ending": '["m/0"]',
+        "variants": '{"m/0": "a100"}'}}
     assert json.loads(row(keys, "run")["metadata"]["records"])[0]["at"] == "2026-03-04T12:00:00.123Z"
     records.end_run("fleetctl-evict-1")
     assert in_row(keys, "run") == {"fleetctl-evict-1": {
-        "verb": "evict", "fleet": "lab", "driver": "2c010000", "ended": True}}
+        "verb": "evict", "fleet": "lab", "driver": "2c010000", "ended": True, "variants": '{"m/0": "a100"}'}}
 
 
 def test_a_run_that_was_killed_is_recorded_as_ended_by_the_next_one(keys: Keys) -> None:

@@ -12,6 +12,7 @@ from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from cluster_stand_in import ready as ready_row
 
 from fleetctl.agent.report import actor_name
+from fleetctl.cli import replace as replace_module
 from fleetctl.doctor.fleet import members_of
 from fleetctl.fleetfile.load import load_fleet
 
@@ -287,3 +288,52 @@ def test_a_model_with_minimums_alone_is_wanted(cli, cluster: ClusterStandIn, tmp
     assert [member.engine.command[1] for _, member in members_of(load_fleet([str(file)]))] == ["h100", "a100"]
     assert cli("apply", "-f", file, "--yes").code == 0
     assert acting.running() == {0: "h100", 1: "h100"}
+
+
+def replace_killed(cli, full: Acting, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a replace in place whose process ends after it has ended a replica, and before it creates one."""
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replace_module.ModelUpdate, "create", killed)
+        assert cli("replace", "m", "-f", file, "--yes", "--in-place").code == 130
+    assert full.running() == {1: "h100"}
+    full.stand_in.jobs[next(job for job in full.stand_in.jobs if "evict" in job)].start_time = 4102444800000
+
+
+def test_a_replace_in_place_that_was_killed_is_continued_with_the_variant_that_had_ended(
+        cli, full: Acting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = fleet(tmp_path / "f.yaml", 2, a100={}, h100={})
+    replace_killed(cli, full, file, monkeypatch)
+    result = cli("replace", "m", "-f", file, "--yes", "--in-place")
+    assert (result.code, full.running()) == (0, {2: "h100", 3: "h100"}), result.err
+
+
+def test_an_apply_after_a_killed_replace_fills_up_by_the_preference_of_the_file(
+        cli, full: Acting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = fleet(tmp_path / "f.yaml", 2, a100={}, h100={})
+    replace_killed(cli, full, file, monkeypatch)
+    assert cli("apply", "-f", file, "--yes").code == 0
+    assert full.running() == {1: "h100", 2: "a100"}
+
+
+def test_an_end_that_a_new_replica_has_answered_says_nothing_about_a_later_loss(
+        cli, full: Acting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replacement has run since, and another replica is gone for another reason."""
+    file = fleet(tmp_path / "f.yaml", 2, a100={}, h100={})
+    replace_killed(cli, full, file, monkeypatch)
+    full.stand_in.jobs[next(job for job in full.stand_in.jobs if "evict" in job)].start_time = 1
+    full.add(2, "h100", load_fleet([str(file)]).models[0].variants[1].spec_hash)
+    full.stand_in.actors = [actor for actor in full.stand_in.actors if actor["name"] != "ModelActor:m:1"]
+    assert cli("replace", "m", "-f", file, "--yes", "--in-place").code == 0
+    assert full.running() == {2: "h100", 3: "a100"}
+
+
+def test_without_its_record_the_minimum_of_the_file_is_filled_first(
+        cli, full: Acting, tmp_path: Path) -> None:
+    """A replica of the variant with a `min` is gone: what serves when the update begins is no longer its measure."""
+    full.stand_in.actors = full.stand_in.actors[1:]
+    file = fleet(tmp_path / "f.yaml", 2, a100={}, h100={"min": 2})
+    assert cli("replace", "m", "-f", file, "--yes", "--in-place").code == 0
+    assert full.running() == {2: "h100", 3: "h100"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,10 +19,11 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.inventory.jobs import Job
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.planner.questions.changes import without_replica
-from fleetctl.workflow.replace import Round, rounds_of, with_models
+from fleetctl.workflow.replace import Round, ended_before, rounds_of, with_models
 
 KINDS = {"h100": 1, "a100": 2, "l4": 1}
 
@@ -243,3 +245,28 @@ def test_a_model_without_variants_is_replaced_as_before() -> None:
     now = one.round()
     assert (now.to_plan(), now.kept_of_each(now.least())) == ([now.model], [])
     assert replace(now.model) == fleet.models[0]
+
+
+def run_of(start_ms: int = 1_000_000, **metadata: str) -> Job:
+    return Job("fleetctl-evict-1", "STOPPED", {"verb": "evict", "fleet": "lab", "namespace": "fleet", **metadata},
+               start_time_ms=start_ms)
+
+
+@pytest.mark.parametrize("variants", [
+    "", "[]", "{", "null", '{"m/0": null}', '{"m/0": ["a100"]}', '{"m/0": "gone"}', '{"n/0": "a100"}', '{"m": "a100"}',
+    '{"m/1": "a100"}', "[" * 100_000])
+def test_what_a_record_of_an_end_may_not_say_is_ignored(variants: str) -> None:
+    made = update({"h100": 4, "a100": 4}, [old("a100", 1)], 2, of_kind("h100"), of_kind("a100"), surge=0)
+    assert ended_before(made.round(), [run_of(variants=variants)], "fleet") == []
+
+
+def test_the_newest_end_of_the_model_in_this_fleet_and_namespace_counts() -> None:
+    made = update({"h100": 4, "a100": 4}, [old("a100", 1)], 2, of_kind("h100"), of_kind("a100"), surge=0)
+    ended = run_of(variants='{"m/0": "a100"}')
+    others = [run_of(variants='{"n/0": "h100"}'), run_of(variants='{"m/0": "h100"}', fleet="other"),
+              run_of(variants='{"m/0": "h100"}', namespace="other"), run_of(variants='{"m/0": "h100"}', verb="apply")]
+    [found] = ended_before(made.round(), [run_of(variants='{"m/0": "h100"}'), ended, *others], "fleet")
+    assert (found.replica_id, found.variant) == (0, "a100")
+    long = run_of(variants=json.dumps({f"m/{'9' * 5000}": "a100"}))
+    assert [one.variant for one in ended_before(made.round(), [long], "fleet")] == ["a100"]
+    assert [one.variants[1].most for one in made.round().to_plan([found])][:1] == [2]
