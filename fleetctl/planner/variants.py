@@ -182,7 +182,7 @@ def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replic
         return [Expected(shapes[0], missing, max(model.replicas, len(state.live)))]
     live = state.live_of_each(model)
     others = sum(live[1:])
-    first = Expected(shapes[0], missing, max(model.replicas, len(state.live)) - others)
+    first = Expected(shapes[0], missing, max(model.asked_for, len(state.live)) - others)
     return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
 
 

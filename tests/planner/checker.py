@@ -149,7 +149,9 @@ def _of_variant(one: ResolvedModel, model: ResolvedModel, live: list[Spec]) -> l
 def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int) -> int:
     """Check the new replicas of each variant against its limits; returns how many replicas lack, whichever they are."""
     actions = [action for action in plan.actions if action.model == model.key]
-    target = max(0, min(model.replicas - (len(live) - old), model.replicas + model.surge - len(live)))
+    kept = sum(min(one.least, len(_of_variant(one, model, live))) for one in model.variants)
+    floor = max(model.replicas, kept)
+    target = max(0, min(floor - (len(live) - old), floor + model.surge - len(live)))
     lacking = 0
     for one, row in zip(model.variants, next(row for row in plan.models if row.key == model.key).variants, strict=True):
         mine, new = _of_variant(one, model, live), sum(action.variant == one.variant for action in actions)
@@ -180,9 +182,12 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[Spec]])
             short = _check_variants(plan, model, live.get(model.key, []), old)
             assert blocked.get(model.key, 0) == (0 if left_out else short), f"{model.key}: {short} missing"
             assert all(have + created <= action.wanted for action in plan.actions if action.model == model.key)
-            surplus = max(0, have - model.replicas)
+            asked = max(model.replicas, sum(one.least for one in model.variants))
+            kept = sum(min(one.least, len(_of_variant(one, model, live.get(model.key, [])))) for one in model.variants)
+            surplus = max(0, have - max(model.replicas, kept))
+            assert holds.get(model.key) == ((have - surplus, have, surplus) if surplus else None)
             assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \
-                (model.replicas, have, created, blocked.get(model.key, 0), surplus)
+                (asked, have, created, blocked.get(model.key, 0), surplus)
             continue
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
         assert {action.wanted for action in plan.actions if action.model == model.key} <= \
