@@ -152,7 +152,7 @@ def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int
     kept = sum(min(one.least, len(_of_variant(one, model, live))) for one in model.variants)
     floor = max(model.replicas, kept)
     target = max(0, min(floor - (len(live) - old), floor + model.surge - len(live)))
-    lacking = 0
+    lacking = beyond = 0
     for one, row in zip(model.variants, next(row for row in plan.models if row.key == model.key).variants, strict=True):
         mine, new = _of_variant(one, model, live), sum(action.variant == one.variant for action in actions)
         have, old_ones = len(mine), sum(spec[0] not in (None, one.spec_hash) for spec in mine)
@@ -161,6 +161,8 @@ def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int
         assert new <= max(target, one.least - have, 0), "a variant has more than target and minimum ask for"
         assert one.most is None or new <= max(0, one.most - have + min(model.surge, old_ones))
         lacking += max(0, one.least - have - new)
+        beyond += new > max(0, one.least - have)
+    assert not beyond or len(actions) <= target, "a minimum without room is no reason for more of another variant"
     return max(target - len(actions), lacking)
 
 

@@ -300,3 +300,41 @@ def test_what_is_in_the_way_is_never_one_that_the_minimum_of_its_variant_needs(
     [blocked] = plan.blocked
     surplus = [one.replica for one in blocked.make_room if one.surplus]
     assert surplus == ([named] if named else [])
+
+
+POOLS = [{"name": "h", "gpus": 1, "labels": {"pool": "h"}}, {"name": "a", "gpus": 8, "labels": {"pool": "a"}}]
+
+
+def with_minimums(h100: int, a100: int, replicas: int) -> dict[str, Any]:
+    return {"models": [{"key": "m", "replicas": replicas, "variants": [
+        {**VARIANTS[0], "min": h100}, {**VARIANTS[1], "min": a100}]},
+        {"key": "later", "replicas": 4, "gpus": 2, "priority": -1}]}
+
+
+@pytest.mark.parametrize(("h100", "a100", "replicas", "created"), [
+    (2, 1, 2, (1, 1)), (3, 1, 2, (1, 1)), (2, 2, 1, (1, 2)), (3, 1, 3, (1, 2)), (2, 0, 1, (1, 0)), (5, 2, 4, (1, 3)),
+])
+def test_no_other_variant_has_more_than_asked_for_if_a_minimum_has_no_room(
+    h100: int, a100: int, replicas: int, created: tuple[int, int]
+) -> None:
+    """The H100s take one replica; what is lacking there is reported, and other models use the room of the rest."""
+    plan = plan_for(short_fleet(with_minimums(h100, a100, replicas)), short_inventory({"nodes": POOLS}))
+    counts = Counter((action.model, action.variant) for action in plan.actions)
+    assert (counts["m", "h100"], counts["m", "a100"]) == created
+    assert counts["later", None] == 4 - created[1]
+    blocked = {row.model: row.replicas for row in plan.blocked}
+    assert blocked["m"] == h100 - 1
+    assert plan.certificate.placed == plan.certificate.upper_bound == len(plan.actions)
+
+
+@pytest.mark.parametrize(("running", "after"), [
+    ([], (1, 1)), (["h100"], (1, 1)), (["a100"], (1, 1)), (["a100", "h100"], (1, 1)), (["h100", "h100"], (2, 1))])
+def test_what_one_apply_creates_does_not_depend_on_what_ran_before(running: list[str], after: tuple[int, int]) -> None:
+    """`replicas: 2` and a minimum of 3 a100, one of which has room: one of each, or what ran if that is more."""
+    nodes = [{"name": "h", "gpus": 8, "labels": {"pool": "h"}}, {"name": "a", "gpus": 3, "labels": {"pool": "a"}}]
+    model = {"key": "m", "replicas": 2, "variants": [VARIANTS[0], {**VARIANTS[1], "min": 3}]}
+    live = [{"model": "m", "id": number, "node": name[0], "gpus": 1 if name == "h100" else 2, "hash": f"h{name[0]}",
+             "variant": name} for number, name in enumerate(running)]
+    plan = plan_for(short_fleet({"models": [model]}), short_inventory({"nodes": nodes, "replicas": live}))
+    counts = Counter([*running, *(one.variant or "" for one in plan.actions)])
+    assert (counts["h100"], counts["a100"]) == after
