@@ -357,7 +357,7 @@ def _afterwards(
                        if one.least > of_each[place]}
             again = max(model.replicas - len(stay), sum(lacking.values()))
             minimum = f", {some([f'{count} as {name}' for name, count in lacking.items()])} for its minimum"
-            yield (f"{model.key}: the fleet file wants {model.replicas}, {len(stay)} stay"
+            yield (f"{model.key}: the fleet file wants {model.asked_for}, {len(stay)} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
                    + (minimum if lacking else "")
                    + (", and promotes a WARM one if possible" if again > 0 and wanted.level == "WARM" else ""))

@@ -225,7 +225,7 @@ class _Replacement:
             return self._show(update.outcomes, code)
 
         def act() -> int:
-            limit = 4 * (len(now.outdated) + now.model.replicas) + 4
+            limit = 4 * (len(now.outdated) + now.model.asked_for) + 4
             code = update.run(lambda: self._rounds(agreed, ended, limit))
             say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                         + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
@@ -302,6 +302,6 @@ class _Replacement:
             yield (f"{self.model}: {now.progress}; at most {now.model.surge} beyond the target at a time, and each is "
                    "ready before an outdated one ends")
         else:
-            least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
+            least = now.model.asked_for - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
-                   f"{now.model.replicas} serve until the new one is ready")
+                   f"{now.model.asked_for} serve until the new one is ready")

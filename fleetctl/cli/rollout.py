@@ -158,7 +158,7 @@ class _Rollout:
 
         def act() -> int:
             code = update.run(lambda: self._turns(
-                order, limit=4 * sum(len(rounds[key].outdated) + rounds[key].model.replicas for key in order)))
+                order, limit=4 * sum(len(rounds[key].outdated) + rounds[key].model.asked_for for key in order)))
             if code != 0:
                 say("note", "live replicas stay, and the same command continues from here")
             return self.output.end(update.outcomes, code)

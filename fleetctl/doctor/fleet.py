@@ -98,7 +98,7 @@ def check_memory(evidence: Evidence) -> Iterator[Diagnosed]:
         yield Diagnosed(code=note.code, severity="warning", area="fleet", subject=note.model or "",
                         message=f"it runs {note.message}", advice=RUNS_LARGE)
     idle = [(one, group) for model in fleet.models for one in model.alternatives for group in one.workers
-            if one.description and one.replicas and (one.key, one.variant, group.name) not in running]
+            if one.description and model.is_wanted and (one.key, one.variant, group.name) not in running]
     for model, group in idle:
         may = candidates(fleet, first_member(group), seen.nodes)
         fits = [fit_of(model, group, kinds[node.id], kinds.values()) for node in may if node.id in kinds]

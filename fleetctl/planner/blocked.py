@@ -111,12 +111,12 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
 
     This does not check whether the new spec would fit in the place of an outdated replica.
     """
-    outdated, live = state.outdated(model), len(state.live)
-    if (not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN
+    outdated, live, floor = state.outdated(model), len(state.live), state.floor(model)
+    if (not outdated or live + created < floor or blocked.code == COOLING_DOWN
             or state.below_target(model) <= created):  # only the minimum of a variant is not reached
         return blocked
     serving = max(0, sum(map(serves, state.live)) - 1)
     return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
         f"no room beside the {outdated} outdated, which keep serving ({state.outdated_names(model)}): "
-        f"{blocked.message}; without one of them {serving} of {model.replicas} would serve "
+        f"{blocked.message}; without one of them {serving} of {floor} would serve "
         "(fleetctl replace --in-place)")})

@@ -17,7 +17,7 @@ from fleetctl.planner.breaker import IMAGE_MISSING, Cooled, Cooling, find_cooled
 from fleetctl.planner.failures import cooling_text, missing_image_text
 from fleetctl.planner.live import ModelState, variant_of
 from fleetctl.planner.placement.claims import Avoided
-from fleetctl.planner.placement.demand import Demand, Option, Placed
+from fleetctl.planner.placement.demand import Demand, Missing, Option, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 
@@ -133,17 +133,15 @@ def try_nodes(
 
     `asked` = the demands that the breaker allows, before they are narrowed.
     """
-    tries, have, ledger = Tries(), Counter(one.demand.place for one in placed), placer.ledger
-    of_each = Counter(one.demand.option for one in placed)
+    tries, missing, ledger = Tries(), Missing(asked, placed=placed), placer.ledger
     tried = {option: frozenset(nodes) for option, nodes in limits.tried.items()}
     narrowed = {demand.option: limits.narrowed(demand) for demand in asked}
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     for node_id in limits.tries:
         for demand in sorted(asked, key=lambda one: (
-                -one.priority, one.live + have[one.place] > 0, one.place, one.variant)):
+                -one.priority, one.live > 0 or not missing.misses_all(one), one.place, one.variant)):
             own = demand.option
-            if (node_id not in tried.get(own, ()) or have[demand.place] >= demand.missing
-                    or (demand.most is not None and of_each[own] >= demand.most)):
+            if node_id not in tried.get(own, ()) or not missing.of(demand):
                 continue
             mark, seats = ledger.mark(), demand.shape.seats
             number = ledger.numbers[places[node_id]]
@@ -160,8 +158,7 @@ def try_nodes(
                 ledger.undo(mark)
             else:
                 tries.placed.append(new)
-                have[demand.place] += 1
-                of_each[own] += 1
+                missing.take(demand, 1)
                 if node_id in limits.single_try:
                     for nodes in tries.no_room.values():
                         nodes.discard(node_id)

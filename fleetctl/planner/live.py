@@ -71,10 +71,23 @@ class ModelState:
         below = self.below_target(model)
         return max(below, sum(self.below_minimum(model))) if model.variants else below
 
+    def floor(self, model: ResolvedModel) -> int:
+        """Return how many live replicas are wanted: the target, or those that minimums ask for if these are more.
+
+        Live ones beyond that are surplus. `ResolvedModel.asked_for` also has those that minimums still lack.
+        """
+        return max(model.replicas, self.kept_by_minimum(model)) if model.variants else model.replicas
+
     def below_target(self, model: ResolvedModel) -> int:
-        """Return the number of replicas that the target still asks for, of whichever variant."""
-        outdated = self.outdated(model) if model.surge else 0  # without surge every live replica counts
-        return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
+        """Return the number of replicas that the target still asks for, of whichever variant.
+
+        In an update, outdated ones do not count, up to `model.surge` beyond the target. Ending one outdated replica
+        after each such apply never leaves fewer live replicas than wanted.
+        """
+        floor, live = self.floor(model), len(self.live)
+        if not model.surge:
+            return max(0, floor - live)
+        return max(0, min(floor - (live - self.outdated(model)), floor + model.surge - live))
 
     def below_minimum(self, model: ResolvedModel) -> list[int]:
         """Return how many replicas each variant lacks to its own minimum, preferred first."""
@@ -102,7 +115,7 @@ class ModelState:
 
         Or more, if variants are below their own minimum.
         """
-        most = model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
+        most = self.floor(model) + (min(model.surge, self.outdated(model)) if model.surge else 0)
         return max(most, len(self.live) + sum(self.below_minimum(model))) if model.variants else most
 
     @property
@@ -205,15 +218,6 @@ def resume_command(pause: Pause) -> str:
     """Return the command that ends a pause."""
     return command_line("fleetctl resume", [] if pause.model is None else [pause.model],
                         f"--fleet {quote(pause.fleet)}")
-
-
-def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
-    """Return how many replicas a model lacks: outdated ones do not count, up to `surge` beyond the target.
-
-    With surge 0 every live replica counts. Ending one outdated replica after each such apply never leaves fewer live
-    replicas than wanted.
-    """
-    return max(0, min(wanted - current, wanted + surge - (current + outdated)))
 
 
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:

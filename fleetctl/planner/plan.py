@@ -347,8 +347,8 @@ def _write(draft: _Draft, facts: PlanFacts) -> Plan:
     running = sum(len(model.live) for model in state.models.values())
     drift = find_drift(fleet.models, draft.shapes, state.models, draft.ledger.nodes,
                        {reload["reload"]["actorId"] for reload in reloads}) if running else []
-    holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
-             for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    holds = [Hold(model=row.key, wanted=row.live - row.surplus, live=row.live, surplus=row.surplus)
+             for row in rows if row.surplus]
     acted_on = {(action["model"], action["specHash"]) for action in (*actions, *later)}
     waiting = Counter(replica.demand.shape.key for replica in draft.waiting)
     policy = policy_findings(fleet, Doing(
@@ -461,14 +461,15 @@ def model_row(
     `ready_in` = when its new replicas will be ready; `avoided` = which nodes the breaker keeps its new replicas off.
     """
     row = ModelRow(
-        key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
+        key=model.key, wanted=model.asked_for if model.variants else model.replicas, live=len(state.live),
+        starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
         not_ready=sum(replica.not_ready_since is not None for replica in state.live),
         restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, after_pilot=after_pilot, reload=reload,
         blocked=blocked.replicas if blocked else 0,
-        surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s,
+        surplus=max(0, len(state.live) - state.floor(model)), startup_timeout=model.startup_timeout_s,
         startup_bytes=model.loaded_bytes, longest_start=model.longest_start_s, reason="-",
         labels=dict(model.labels), source=model.source, variants=list(variants),
     )
@@ -485,16 +486,17 @@ def _reason(
     updates = bool(model.surge and row.outdated and row.wanted and not left_out)
     notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
-    of_minimum = " for variants below their min" if row.live >= row.wanted else ""
+    beyond_target = model.variants and row.create + row.after_pilot > state.below_target(model)
+    of_minimum = " for variants below their min" if beyond_target else ""
     obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
     if updates:
         yield _update_reason(row, model, state) if row.create or row.after_pilot or not blocked else ""
         yield obstacle
         yield ", ".join(notes)
     elif left_out or ((row.surplus or not row.wanted) and not (row.create or row.after_pilot or row.blocked)):
-        held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
-        if held and model.variants and (asked := state.kept_by_minimum(model)):
-            held += f", {asked} of {row.live} by the min of a variant"
+        wanted = row.live - row.surplus
+        of = f"the target of {wanted}" if wanted == model.replicas else f"the {wanted} that minimums ask for"
+        held = f"held: {row.surplus} beyond {of}, kept" if row.surplus else ""
         yield left_out or held or "no target (replicas: 0)"
         yield ", ".join(notes)
     elif row.create or row.after_pilot or blocked:
@@ -564,7 +566,7 @@ def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> st
         count = f"{_number(row)}," if row.after_pilot else row.create
         return f"create {count} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
     kept = kept_for_minimum(model, state) if model.variants else {}
-    left, beyond = row.outdated - sum(kept.values()), max(0, row.live - row.starting - row.not_ready - row.wanted)
+    left, beyond = row.outdated - sum(kept.values()), max(0, row.surplus - row.starting - row.not_ready)
     if beyond and not left:
         variants = ", ".join(model.variants[number].variant for number in kept)
         return f"{progress}; {row.outdated} outdated, kept for the minimum of {variants}: {names} (fleetctl replace)"

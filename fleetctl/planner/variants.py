@@ -54,14 +54,16 @@ def demands_of_each(
 
     `lacking` = what each variant lacks to its own minimum, `first` = how many it gets first if not as many, `room` =
     how many new ones its maximum allows. A variant gets replicas beyond its own minimum only as far as the target asks
-    for them: what another variant lacks to its minimum is no reason for more of this one.
+    for them: what another variant lacks to its minimum is no reason for more of this one, also if it has no room.
     """
+    target = below if below < sum(lacking) else None
     found, first = list[Demand](), lacking if first is None else first
     for number, (one, shape) in enumerate(zip(model.variants, shapes, strict=True)):
         limit = max(below, lacking[number]) if one.most is None else min(room[number], max(below, lacking[number]))
         found.append(Demand(
             shape, missing, live, model.priority, place, variant=number, least=min(first[number], limit),
-            most=None if limit >= missing else limit, counted_units=shapes[0].gpu_units if number else None))
+            most=None if limit >= missing else limit, counted_units=shapes[0].gpu_units if number else None,
+            target=target))
     return found
 
 
@@ -116,6 +118,7 @@ def left_of(demands: Sequence[Demand], created: Counter[Option]) -> list[Demand]
     return [replace(
         demand, missing=demand.missing - of_model[demand.place], live=demand.live + of_model[demand.place],
         least=max(0, demand.least - created[demand.option]),
+        target=None if demand.target is None else max(0, demand.target - of_model[demand.place]),
         most=None if demand.most is None else max(0, demand.most - created[demand.option])) for demand in demands]
 
 
@@ -182,7 +185,7 @@ def expected_of(model: ResolvedModel, state: ModelState, shapes: Sequence[Replic
         return [Expected(shapes[0], missing, max(model.replicas, len(state.live)))]
     live = state.live_of_each(model)
     others = sum(live[1:])
-    first = Expected(shapes[0], missing, max(model.replicas, len(state.live)) - others)
+    first = Expected(shapes[0], missing, max(model.asked_for, len(state.live)) - others)
     return [first, *(Expected(shape, 0, count) for shape, count in zip(shapes[1:], live[1:], strict=True) if count)]
 
 

@@ -72,14 +72,14 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
 
 def update_effect(model: ResolvedModel) -> str:
     """Return the effect of a changed spec with `update.mode: surge`; "" with keep."""
-    return f"update: {_surge(model)}" if model.surge and model.replicas else ""
+    return f"update: {_surge(model)}" if model.surge and (model.is_wanted or model.least) else ""
 
 
 def _surge(model: ResolvedModel) -> str:
     if model.variant:
         return (f"as many replicas as run of this variant will be created beside them, {model.surge} at a time; the "
                 "old ones stay until they are evicted by name")
-    return (f"{count_of(model.replicas, 'replica')} will be created beside the running ones, {model.surge} at a time; "
+    return (f"{count_of(model.asked_for, 'replica')} will be created beside the running ones, {model.surge} at a time; "
             "the old ones stay until they are evicted by name")
 
 

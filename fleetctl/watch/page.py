@@ -131,7 +131,7 @@ def _running(watcher: Watcher) -> Iterator[Table]:
     report = status_report(
         [replica for replica in seen.replicas if replica.fleet == fleet.name],
         {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
-        [item for item in drift if item.is_outdated], {model.key: model.replicas for model in fleet.models},
+        [item for item in drift if item.is_outdated], fleet.models,
         observed_at=None,  # ages would change the digest each time
         failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
         pauses=[pause for pause in seen.pauses if pause.fleet == fleet.name],

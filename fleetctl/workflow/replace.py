@@ -74,12 +74,12 @@ class Round:
     def progress(self) -> str:
         """Return the progress of the update, in words."""
         live, outdated = len(self.state.live), len(self.outdated)
-        return f"{live - outdated} current of {self.model.replicas}, {outdated} outdated"
+        return f"{live - outdated} current of {self.model.asked_for}, {outdated} outdated"
 
     @property
     def shrinks(self) -> str:
         """Return how many replicas are left of a model with more than its update needs, in words; else empty."""
-        live, wanted = len(self.state.live), self.model.replicas
+        live, wanted = len(self.state.live), self.state.floor(self.model)
         outdated = self.state.outdated_of_each(self.model)
         own = sum(max(0, one.least - (count - old)) for one, count, old in zip(
             self.model.variants, self.state.live_of_each(self.model), outdated, strict=True)) if outdated else 0
@@ -102,7 +102,7 @@ class Round:
 
         In place that is one fewer.
         """
-        least = min(self.model.replicas, self.before.total)
+        least = min(self.model.asked_for, self.before.total)
         of_each = [one.least for one in self.model.variants]  # no more than before
         if self.model.surge:
             return Serving(least, tuple(of_each))
@@ -135,7 +135,7 @@ class Round:
         if not self.model.surge:
             return list(zip(ended, new, strict=False))
         left, pairs, least = self.outdated, list[tuple[Replica, Action]](), self.least()
-        for action in new[max(0, self.model.replicas - len(self.state.live)):]:
+        for action in new[max(0, self.model.asked_for - len(self.state.live)):]:
             gone = Counter(self._variant(replica) for replica, _ in pairs)
             come = Counter(self._number_of(one.variant) for one in new)
             come.subtract(gone)
@@ -210,7 +210,7 @@ class Round:
         """The variants of the newest current replicas, as many as are live beyond the target: each replaces one."""
         current = [replica for replica in self.state.live if not is_outdated(replica, self.model)]
         newest = sorted(current, key=lambda replica: -1 if replica.replica_id is None else replica.replica_id)
-        beyond = max(0, len(self.state.live) - self.model.replicas)
+        beyond = max(0, len(self.state.live) - self.model.asked_for)
         return [self._variant(replica) for replica in newest[max(0, len(newest) - beyond):]]
 
     def _in_order(self, outdated: Iterable[Replica], new: Sequence[int | None]) -> list[Replica]:
@@ -249,7 +249,7 @@ class Round:
             left, kept = self.serving.of_each[number or 0] - 1, least.of_each[number or 0]
             raise FleetctlError(f"{name} stays: {left} of variant {self.name_of(candidates[0])} would serve without "
                                 f"it, and {kept} must", hint="run this again when more of it are ready")
-        has_room = self.model.surge or len(self.state.live) > self.model.replicas
+        has_room = self.model.surge or len(self.state.live) > self.model.asked_for
         replica = free[0] if has_room else self._making_room(free[:TRIED], options)
         left = self.serving_without(replica)
         if _serves(replica) and left < least.total:

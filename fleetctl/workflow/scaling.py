@@ -80,4 +80,4 @@ def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Whe
     require_complete(seen)
     state = sort_out(seen, fleet.name, [in_file.key]).models[in_file.key]
     of_each = state.live_of_each(in_file) if in_file.variants else ()
-    return Scaling(loaded, in_file.key, in_file.replicas, len(state.live), of_each)
+    return Scaling(loaded, in_file.key, in_file.asked_for, len(state.live), of_each)

@@ -57,10 +57,10 @@ class Shown:
         models = self.fleet.models if self.fleet else ()
         in_variants = any(model.variants and self.has(model.key) for model in models) if self.fleet else any(
             replica.variant for replica in seen.replicas if self.has(replica.model))
-        wanted = {model.key: model.replicas for model in models if self.has(model.key)} if self.fleet else None
+        shown = [model for model in models if self.has(model.key)] if self.fleet else None
         hidden = {model.key for model in models if not self.has(model.key)}
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
-                             outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
+                             outdated, shown, observed_at=seen.observed_at, wide=self.wide, differences=differences,
                              files=self.files, on_cards=self._on_cards(seen) if self.wide else None,
                              variant_of=self._variants() if in_variants else None,
                              failed=[failure for failure in failed_lately(seen, self.fleet.name if self.fleet else None)

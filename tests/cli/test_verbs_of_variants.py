@@ -179,7 +179,7 @@ def test_a_model_that_wants_only_the_minimum_of_a_variant_is_replaced(
     file = fleet(tmp_path / "f.yaml", 0, h100={}, a100={"min": 1})
     result = cli(*words, "-f", file, "--yes")
     assert result.code == 0, result.err
-    assert "m: 3 replicas run and the file wants 0: 1 are left after the update" in plain(result.err)
+    assert "m: 3 replicas run and the file wants 1: 1 are left after the update" in plain(result.err)
     assert list(acting.running().values()) == ["a100"]
     assert acting.running() != {0: "a100"}
 

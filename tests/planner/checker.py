@@ -149,8 +149,10 @@ def _of_variant(one: ResolvedModel, model: ResolvedModel, live: list[Spec]) -> l
 def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int) -> int:
     """Check the new replicas of each variant against its limits; returns how many replicas lack, whichever they are."""
     actions = [action for action in plan.actions if action.model == model.key]
-    target = max(0, min(model.replicas - (len(live) - old), model.replicas + model.surge - len(live)))
-    lacking = 0
+    kept = sum(min(one.least, len(_of_variant(one, model, live))) for one in model.variants)
+    floor = max(model.replicas, kept)
+    target = max(0, min(floor - (len(live) - old), floor + model.surge - len(live)))
+    lacking = beyond = 0
     for one, row in zip(model.variants, next(row for row in plan.models if row.key == model.key).variants, strict=True):
         mine, new = _of_variant(one, model, live), sum(action.variant == one.variant for action in actions)
         have, old_ones = len(mine), sum(spec[0] not in (None, one.spec_hash) for spec in mine)
@@ -159,6 +161,8 @@ def _check_variants(plan: Plan, model: ResolvedModel, live: list[Spec], old: int
         assert new <= max(target, one.least - have, 0), "a variant has more than target and minimum ask for"
         assert one.most is None or new <= max(0, one.most - have + min(model.surge, old_ones))
         lacking += max(0, one.least - have - new)
+        beyond += new > max(0, one.least - have)
+    assert not beyond or len(actions) <= target, "a minimum without room is no reason for more of another variant"
     return max(target - len(actions), lacking)
 
 
@@ -180,9 +184,12 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[Spec]])
             short = _check_variants(plan, model, live.get(model.key, []), old)
             assert blocked.get(model.key, 0) == (0 if left_out else short), f"{model.key}: {short} missing"
             assert all(have + created <= action.wanted for action in plan.actions if action.model == model.key)
-            surplus = max(0, have - model.replicas)
+            asked = max(model.replicas, sum(one.least for one in model.variants))
+            kept = sum(min(one.least, len(_of_variant(one, model, live.get(model.key, [])))) for one in model.variants)
+            surplus = max(0, have - max(model.replicas, kept))
+            assert holds.get(model.key) == ((have - surplus, have, surplus) if surplus else None)
             assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \
-                (model.replicas, have, created, blocked.get(model.key, 0), surplus)
+                (asked, have, created, blocked.get(model.key, 0), surplus)
             continue
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
         assert {action.wanted for action in plan.actions if action.model == model.key} <= \

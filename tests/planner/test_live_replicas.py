@@ -16,7 +16,6 @@ from fleetctl.planner.live import (
     in_fixed_order,
     is_outdated,
     sort_out,
-    to_create,
 )
 from fleetctl.planner.promote import is_warm_with
 
@@ -204,7 +203,8 @@ def test_a_replica_of_an_unknown_spec_is_current() -> None:
 def test_outdated_replicas_are_replaced_up_to_the_surge(
     wanted: int, current: int, outdated: int, surge: int, missing: int
 ) -> None:
-    assert to_create(wanted, current, outdated, surge) == missing
+    live = [{"id": number, "hash": "new" if number < current else "old"} for number in range(current + outdated)]
+    assert sort_m(*live).to_create(model(wanted, surge)) == missing
 
 
 def test_replicas_have_one_order_whatever_rays_is() -> None:

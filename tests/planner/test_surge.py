@@ -10,19 +10,26 @@ from checker import check_plan
 from hypothesis import HealthCheck, given, settings
 from planning_inputs import PlanningInputs, planning_inputs
 from random_cases import cases
-from short_forms import plan_for
+from short_forms import plan_for, short_fleet
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.live import ModelState, is_outdated, sort_out, to_create
+from fleetctl.planner.live import ModelState, is_outdated, sort_out
 from fleetctl.planner.questions.changes import without_replica
 
 MOST = 12
+[MODEL] = short_fleet({"models": [{"key": "m", "replicas": 0, "gpus": 1, "hash": "new"}]}).models
+[NEW, OLD] = [Replica(model="m", spec_hash=spec) for spec in ("new", "old")]
+MODELS = [[replace(MODEL, replicas=wanted, surge=surge) for surge in range(4)] for wanted in range(MOST)]
+
+
+def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
+    return ModelState(live=[NEW] * current + [OLD] * outdated).to_create(MODELS[wanted][surge])
 
 
 def test_updating_never_leaves_fewer_than_the_target_and_ends_with_all_current() -> None:
     draw = random.Random(12).randrange
-    for _ in range(200_000):
+    for _ in range(40_000):
         wanted, current, outdated, surge = draw(MOST), draw(MOST), draw(MOST), draw(1, 4)
         least = min(wanted, current + outdated)
         most = max(current + outdated, wanted + min(surge, outdated))

@@ -16,7 +16,7 @@ from short_forms import plan_for, short_fleet, short_inventory
 from test_promote import OTHER, WANTED, warm, with_weights
 
 from fleetctl.documents.fleet import HttpReload
-from fleetctl.documents.inventory import Replica
+from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel, in_variants
 from fleetctl.planner.failures import what_cools
@@ -226,12 +226,17 @@ def test_a_variant_that_has_just_failed_is_held_back_whatever_its_number_of_fail
 
 
 @pytest.mark.parametrize(("replicas", "live", "least", "reason"), [
-    (0, {}, 2, "create 2 for variants below their min: 0 of 0 live"),
+    (0, {}, 2, "create 2 for variants below their min: 0 of 2 live"),
     (1, {"a100": 3}, 1, "create 1 for variants below their min: 3 of 1 live"),
-    (2, {"a100": 1}, 2, "create 2: 1 of 2 live"),
-    (1, {"h100": 3}, 2, "held: 2 beyond the target of 1, kept, 2 of 3 by the min of a variant"),
+    (2, {"a100": 1}, 2, "create 2 for variants below their min: 1 of 2 live"),
+    (2, {"h100": 1}, 2, "create 1: 1 of 2 live"),
+    (1, {"h100": 2}, 2, "nothing to do: 2 of 2 live"),
+    (0, {"h100": 2}, 2, "nothing to do: 2 of 2 live"),
+    (1, {"h100": 3}, 2, "held: 1 beyond the 2 that minimums ask for, kept"),
+    (2, {"h100": 3}, 2, "held: 1 beyond the target of 2, kept"),
     (1, {"a100": 3}, 0, "held: 2 beyond the target of 1, kept"),
-    (0, {}, 9, "create 8 for variants below their min: 0 of 0 live; 1 blocked: h100: needs 1 free GPU"),
+    (0, {}, 0, "no target (replicas: 0)"),
+    (0, {}, 9, "create 8 for variants below their min: 0 of 9 live; 1 blocked: h100: needs 1 free GPU"),
     (0, {"a100": 8}, 1, "1 blocked: h100: needs 1 free GPU"),
 ])
 def test_the_row_of_a_model_says_what_minimums_ask_for(
@@ -243,3 +248,93 @@ def test_the_row_of_a_model_says_what_minimums_ask_for(
                for name, count in live.items() for number in range(count)]
     [row] = plan_for(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 8}], "replicas": running})).models
     assert row.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("replicas", "live", "least", "wanted", "surplus"), [
+    (1, {"h100": 2}, 2, 2, 0), (1, {"h100": 2, "a100": 1}, 2, 2, 1), (2, {"h100": 2, "a100": 1}, 2, 2, 1),
+    (2, {"a100": 3}, 9, 9, 1), (0, {"h100": 3}, 9, 9, 0), (0, {"a100": 2}, 1, 1, 2)])
+def test_live_replicas_that_minimums_ask_for_are_wanted(
+    replicas: int, live: dict[str, int], least: int, wanted: int, surplus: int
+) -> None:
+    """With 9 of h100 that find no room, one a100 beyond the target is surplus although 9 are wanted in all."""
+    plan = plan_for(*with_minimum(replicas, live, least))
+    [row] = plan.models
+    count = sum(live.values())
+    assert (row.wanted, row.surplus, plan.summary.wanted, plan.summary.hold) == (wanted, surplus, wanted, surplus)
+    assert [(one.wanted, one.surplus) for one in plan.holds] == ([(count - surplus, surplus)] if surplus else [])
+
+
+def with_minimum(replicas: int, live: dict[str, int], least: int) -> tuple[ResolvedFleet, Inventory]:
+    """A model on one node with three GPUs, `least` = the `min` of its first variant; `live` = what runs of each."""
+    variants = [{"name": "h100", "gpus": 1, "min": least, "hash": "hh"}, {"name": "a100", "gpus": 1, "hash": "ha"}]
+    running = [{"model": "m", "id": number, "node": "n", "gpus": 1, "variant": name, "hash": f"h{name[0]}"}
+               for number, name in enumerate(name for name, count in live.items() for _ in range(count))]
+    return (short_fleet({"models": [{"key": "m", "replicas": replicas, "variants": variants}]}),
+            short_inventory({"nodes": [{"name": "n", "gpus": 3}], "replicas": running}))
+
+
+def test_an_update_goes_on_in_a_model_that_minimums_alone_want() -> None:
+    h100 = {**VARIANTS[0], "hash": "h100-new", "min": 2}
+    model = {"key": "m", "replicas": 0, "surge": 1, "variants": [h100, {**VARIANTS[1], "hash": "a100-new"}]}
+    running = [{"model": "m", "id": number, "node": "h", "gpus": 1, "hash": "old", "variant": "h100"}
+               for number in (0, 1)]
+    plan = plan_for(short_fleet({"models": [model]}), short_inventory({"nodes": NODES, "replicas": running}))
+    assert [(one.variant, one.wanted) for one in plan.actions] == [("h100", 3)]
+    assert plan.models[0].reason.startswith(
+        "create 1 beside 2 outdated, which stay until they are evicted: 0 current of 2")
+
+
+@pytest.mark.parametrize(("replicas", "least", "named"), [
+    (1, 0, "m/1"), (1, 1, "m/0"), (1, 2, None), (0, 1, "m/0"), (0, 0, "m/0")])
+def test_what_is_in_the_way_is_never_one_that_the_minimum_of_its_variant_needs(
+    replicas: int, least: int, named: str | None
+) -> None:
+    """An a100 and then an h100 run, and `new` waits: the newest is surplus, unless a minimum keeps it."""
+    variants = [{"name": "h100", "gpus": 1, "min": min(least, 1), "hash": "hh"},
+                {"name": "a100", "gpus": 1, "min": max(0, least - 1), "hash": "ha"}]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": replicas, "priority": 9, "variants": variants},
+                                    {"key": "new", "replicas": 1, "gpus": 1, "priority": 5}]})
+    running = [{"model": "m", "id": number, "node": "n", "gpus": 1, "variant": name, "hash": spec, "cards": [number]}
+               for number, (name, spec) in enumerate((("a100", "ha"), ("h100", "hh")))]
+    plan = plan_for(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 2}], "replicas": running}))
+    [blocked] = plan.blocked
+    surplus = [one.replica for one in blocked.make_room if one.surplus]
+    assert surplus == ([named] if named else [])
+
+
+POOLS = [{"name": "h", "gpus": 1, "labels": {"pool": "h"}}, {"name": "a", "gpus": 8, "labels": {"pool": "a"}}]
+
+
+def with_minimums(h100: int, a100: int, replicas: int) -> dict[str, Any]:
+    return {"models": [{"key": "m", "replicas": replicas, "variants": [
+        {**VARIANTS[0], "min": h100}, {**VARIANTS[1], "min": a100}]},
+        {"key": "later", "replicas": 4, "gpus": 2, "priority": -1}]}
+
+
+@pytest.mark.parametrize(("h100", "a100", "replicas", "created"), [
+    (2, 1, 2, (1, 1)), (3, 1, 2, (1, 1)), (2, 2, 1, (1, 2)), (3, 1, 3, (1, 2)), (2, 0, 1, (1, 0)), (5, 2, 4, (1, 3)),
+])
+def test_no_other_variant_has_more_than_asked_for_if_a_minimum_has_no_room(
+    h100: int, a100: int, replicas: int, created: tuple[int, int]
+) -> None:
+    """The H100s take one replica; what is lacking there is reported, and other models use the room of the rest."""
+    plan = plan_for(short_fleet(with_minimums(h100, a100, replicas)), short_inventory({"nodes": POOLS}))
+    counts = Counter((action.model, action.variant) for action in plan.actions)
+    assert (counts["m", "h100"], counts["m", "a100"]) == created
+    assert counts["later", None] == 4 - created[1]
+    blocked = {row.model: row.replicas for row in plan.blocked}
+    assert blocked["m"] == h100 - 1
+    assert plan.certificate.placed == plan.certificate.upper_bound == len(plan.actions)
+
+
+@pytest.mark.parametrize(("running", "after"), [
+    ([], (1, 1)), (["h100"], (1, 1)), (["a100"], (1, 1)), (["a100", "h100"], (1, 1)), (["h100", "h100"], (2, 1))])
+def test_what_one_apply_creates_does_not_depend_on_what_ran_before(running: list[str], after: tuple[int, int]) -> None:
+    """`replicas: 2` and a minimum of 3 a100, one of which has room: one of each, or what ran if that is more."""
+    nodes = [{"name": "h", "gpus": 8, "labels": {"pool": "h"}}, {"name": "a", "gpus": 3, "labels": {"pool": "a"}}]
+    model = {"key": "m", "replicas": 2, "variants": [VARIANTS[0], {**VARIANTS[1], "min": 3}]}
+    live = [{"model": "m", "id": number, "node": name[0], "gpus": 1 if name == "h100" else 2, "hash": f"h{name[0]}",
+             "variant": name} for number, name in enumerate(running)]
+    plan = plan_for(short_fleet({"models": [model]}), short_inventory({"nodes": nodes, "replicas": live}))
+    counts = Counter([*running, *(one.variant or "" for one in plan.actions)])
+    assert (counts["h100"], counts["a100"]) == after

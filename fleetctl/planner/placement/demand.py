@@ -31,9 +31,10 @@ class Demand:
     """One model's demand for `missing` new replicas; `place` = the index of the model in the fleet file.
 
     A model with variants has one demand for each, at the same `place`: all share its `missing`, of which `variant`, by
-    its place in order of preference, takes at most `most`, and should get at least `least`. `counted_units` = what each
-    new replica counts in the objective, in 1/10000 of a card: the cards of the first variant, whichever is chosen; None
-    = its own.
+    its place in order of preference, takes at most `most`, and should get at least `least`. `target` = how many of
+    them the target of the model asks for, if what variants should get at least is more: either no variant gets more
+    than its `least`, or all together get no more than `target`. `counted_units` = what each new replica counts in the
+    objective, in 1/10000 of a card: the cards of the first variant, whichever is chosen; None = its own.
     """
 
     shape: ReplicaShape
@@ -45,6 +46,7 @@ class Demand:
     least: int = 0
     most: int | None = None
     counted_units: int | None = None
+    target: int | None = None
     option: Option = field(init=False, compare=False, repr=False)
     """Its model and variant; kept, since each count of replicas needs it."""
 
@@ -95,29 +97,44 @@ def cheapest_first(demand: Demand) -> tuple[int, int]:
 
 def count_missing(demands: Iterable[Demand]) -> int:
     """Return how many replicas are missing; all variants of a model share what it misses."""
-    most = Counter[int]()
-    missing = dict[int, int]()
+    most, least = Counter[int](), Counter[int]()
+    missing, target = dict[int, int](), dict[int, int]()
     for demand in demands:
         most[demand.place] += demand.at_most
         missing[demand.place] = demand.missing
+        if demand.target is not None:
+            target[demand.place] = demand.target
+            least[demand.place] += min(demand.least, demand.at_most)
+    for place, count in target.items():
+        most[place] = min(most[place], max(count, least[place]))
     return sum(min(count, most[place]) for place, count in missing.items())
 
 
 class Missing:
     """How many replicas are still missing, by model and by variant: all variants of a model share what it misses.
 
-    `most` = the most of each variant, instead of those of the demands.
+    `most` = the most of each variant, instead of those of the demands; `placed` = replicas that they took already.
     """
 
-    def __init__(self, demands: Iterable[Demand], most: Mapping[Option, int] | None = None) -> None:
+    def __init__(self, demands: Iterable[Demand], most: Mapping[Option, int] | None = None,
+                 placed: Iterable[Placed] = ()) -> None:
         demands = list(demands)
         self._of_model = {demand.place: demand.missing for demand in demands}
         self._of_variant = {demand.option: demand.at_most if most is None else most.get(demand.option, 0)
                             for demand in demands}
+        self._targets = {demand.place: demand.target for demand in demands if demand.target is not None}
+        self._least = {demand.option: demand.least for demand in demands if demand.place in self._targets}
+        """How many replicas each variant of a model with a target still lacks to its least; negative = it has more."""
+        for replica in placed:
+            if replica.demand.option in self._of_variant:
+                self.take(replica.demand, 1)
 
     def of(self, demand: Demand) -> int:
         """Return how many more replicas a demand may take."""
-        return max(0, min(self._of_model[demand.place], self._of_variant[demand.option]))
+        most = min(self._of_model[demand.place], self._of_variant[demand.option])
+        if demand.place in self._targets:
+            most = min(most, self._wanted(demand))
+        return max(0, most)
 
     def misses_all(self, demand: Demand) -> bool:
         """Return whether the model of a demand has no new replica."""
@@ -127,6 +144,15 @@ class Missing:
         """Note that a demand took `count` more replicas; negative = gave back."""
         self._of_model[demand.place] -= count
         self._of_variant[demand.option] -= count
+        if demand.place in self._targets:
+            self._targets[demand.place] -= count
+            self._least[demand.option] -= count
+
+    def _wanted(self, demand: Demand) -> int:
+        """Return how many more replicas the target asks for, or the least of this variant if no other has more."""
+        beyond = any(left < 0 for (place, _), left in self._least.items() if place == demand.place)
+        target = self._targets[demand.place]
+        return target if beyond else max(target, self._least[demand.option])
 
 
 class Expected(NamedTuple):

@@ -121,9 +121,7 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     Largest first, since small replicas would use up the gaps of large ones. A later placement can make room, by moving
     Ray's next choice to a card with more memory. Without this, the next plan might find more to place.
     """
-    missing = Missing(demands)
-    for replica in placed:
-        missing.take(replica.demand, 1)
+    missing = Missing(demands, placed=placed)
     progress = True
     while progress:
         progress = False

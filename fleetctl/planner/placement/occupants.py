@@ -6,13 +6,14 @@ is free; what would be free without some replica is computed from the inventory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from fleetctl.documents.inventory import Amounts, Gpu, Node, Replica, ReplicaMember, card_indices
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Placed
@@ -45,7 +46,7 @@ class Occupant(NamedTuple):
     counted: bool = True
     """It counts toward the target of a model in the file."""
     wanted: bool = True
-    """False = of this fleet, but beyond the target of its model or not in the file."""
+    """False = of this fleet, but beyond what its model wants or not in the file."""
     warm: bool = False
     """It holds only memory and serves nothing."""
     variant: str = ""
@@ -133,13 +134,13 @@ def look_around(
     """Return all replicas that run; `running` = live replicas in a fixed order, and whether each is of this fleet."""
     documents = {node.id: node for node in nodes}
     places = {node.id: place for place, node in enumerate(facts)}
-    beyond = _beyond_target(running, models)
+    surplus = _surplus(running, models)
     found = []
     for replica, ours in running:
         model = models.get(replica.model) if ours else None
         counted = model is not None and replica.level == "HOT"
         variant = model.variant_name(replica.spec_hash, replica.variant) if model else replica.variant or ""
-        wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
+        wanted = not ours or (counted and (replica.model, replica.replica_id) not in surplus)
         found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
                               model.priority if model else None, ours, counted, wanted, replica.level == "WARM",
                               variant,
@@ -147,13 +148,27 @@ def look_around(
     return Occupants([documents[node.id] for node in facts], facts, found)
 
 
-def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str, ResolvedModel]) -> dict[str, int]:
-    """Return the lowest id beyond the target of each model with a surplus."""
-    ids: dict[str, list[int]] = {}
-    for replica, ours in running:
-        if ours and replica.level == "HOT" and replica.model in models:
-            ids.setdefault(replica.model, []).append(replica.replica_id or 0)
-    return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
+def _surplus(
+    running: Iterable[tuple[Replica, bool]], models: Mapping[str, ResolvedModel]
+) -> set[tuple[str, int | None]]:
+    """Return the replicas beyond the target of their model, by model and id; each is the newest that no minimum needs.
+    """
+    found = set[tuple[str, int | None]]()
+    live = grouped((replica.model, replica) for replica, ours in running
+                   if ours and replica.level == "HOT" and replica.model in models)
+    for key, replicas in live.items():
+        model, of_each = models[key], Counter[int | None]()
+        if len(replicas) <= model.replicas:
+            continue
+        spare = list[int | None]()
+        for replica in sorted(replicas, key=lambda one: one.replica_id or 0):
+            number = model.variant_of(replica.spec_hash, replica.variant) if model.variants else None
+            of_each[number] += 1
+            if number is None or of_each[number] > model.variants[number].least:
+                spare.append(replica.replica_id)
+        kept = len(replicas) - len(spare)
+        found |= {(key, number) for number in spare[max(0, model.replicas - kept):]}
+    return found
 
 
 def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:

@@ -128,7 +128,7 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, room_pass: _Room
     of_model = Counter(replica.demand.place for replica in placed)
     before = score(placed, (), crowding(demand_of.values(), ledger), 0, ledger)
     ledger.undo(mark)
-    demands = [replace(demand, missing=of_model[demand.place], least=0,
+    demands = [replace(demand, missing=of_model[demand.place], least=0, target=None,
                        most=None if counts[option] == of_model[demand.place] else counts[option])
                for option, demand in demand_of.items()]
     again = room_pass.place(demands, by_value=True)

@@ -57,8 +57,8 @@ def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) ->
     supposed, made = changed(scenario, changes)
     after = supposed.plan() if changes else before
     waiting = [{one.model: one.on_new_nodes for one in plan.blocked} for plan in (before, after)]
-    rows = [_model(old, new, *(found.get(old.key, 0) for found in waiting))
-            for old, new in zip(before.models, after.models, strict=True)]
+    rows = [_model(old, new, model.replicas, *(found.get(old.key, 0) for found in waiting))
+            for old, new, model in zip(before.models, after.models, supposed.fleet.models, strict=True)]
     losses = lose_each(supposed, after) if each_node else None
     unplaced = losses is not None and any(model.missing for loss in losses for model in loss.models)
     return WhatIf(
@@ -73,15 +73,16 @@ def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) ->
     )
 
 
-def _model(old: ModelRow, new: ModelRow, old_on_new: int, new_on_new: int) -> ModelChange:
+def _model(old: ModelRow, new: ModelRow, target: int, old_on_new: int, new_on_new: int) -> ModelChange:
     """Return the fate of one model's lost replicas; replicas that `--scale` adds do not count as missing.
 
+    `target` = its `replicas` after the changes, without what the minimums of variants ask for beyond them.
     `old_on_new`, `new_on_new` = blocked replicas that would run on new nodes, before and after.
     """
     lost = max(0, old.live - new.live)
     each = list(zip(old.variants, new.variants, strict=True))
     of_minimums = sum(max(0, min(was.live - one.live, one.least - one.live)) for was, one in each)
-    needed = min(lost, max(0, new.wanted - new.live, of_minimums))
+    needed = min(lost, max(0, target - new.live, of_minimums))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
     if each and new.wanted == old.wanted:  # what lacked to a minimum before may count toward the target now
         more_blocked = max(more_blocked, needed - max(0, new.create - old.create))

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.base import age_text
 from fleetctl.documents.canonical import short_hash
 from fleetctl.documents.inventory import STARTING_STATES, Node, Pause, Replica, ReplicaMember, is_live
-from fleetctl.documents.quantity import format_bytes, format_share
+from fleetctl.documents.quantity import format_bytes, format_share, grouped
 from fleetctl.planner.failures import Failed
+from fleetctl.planner.live import ModelState
 from fleetctl.render.replica_text import name_of, node_text, note_text, state_text, status_word
 from fleetctl.render.report.model import MODEL, REPLICA, VARIANT, Cell, Column, Report, Table
 from fleetctl.render.report.of_weights import caches_text, served_text, wrong_weights
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
+    from fleetctl.fleetfile.resolved import ResolvedModel
 
 CardBytes = Callable[[Replica, ReplicaMember], tuple[int | None, int | None]]
 STATES = ("ready", "not ready", "starting", "restarting", "draining", "lost", "never constructed")
@@ -50,7 +52,7 @@ PAUSE_ROW = (Column("name", "model or fleet", name=True), Column("since", "pause
 
 def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
-    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
+    outdated: Sequence[Drift] = (), models: Sequence[ResolvedModel] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
     pauses: Sequence[Pause] = (), starting: Mapping[str, str] | None = None, files: Sequence[str] = (),
@@ -58,32 +60,35 @@ def status_report(
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
-    `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
-    since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
-    them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
+    `models` = those of the fleet file; None = there is none. `observed_at` = the time from which ages are counted;
+    None = show the time since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights,
+    nodes that lack them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
     `starting` = a note for the starting replicas of a model. `files` = the fleet files, as given with -f. `on_cards`
     returns what a member is estimated and was measured to take of a card, in bytes; None = unknown. `variant_of` names
     the variant of a replica; None = no model has any.
     """
     old = Counter(one.model for one in outdated)
-    live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
-    surplus = frozenset(key for key, count in (wanted or {}).items() if live[key] > count)
+    live = grouped((replica.model, replica) for replica in replicas if is_live(replica, dead_nodes))
     words = [status_word(replica, dead_nodes) for replica in replicas]
     counts = Counter(zip((replica.model for replica in replicas), words, strict=True))
-    models = []
-    for key, count in (wanted or {}).items():
-        others = [*(counts[key, state] for state in STATES[1:]), old[key], max(0, count - live[key]),
-                  max(0, live[key] - count)]
-        models.append((key, str(count), str(counts[key, "ready"]), *(str(number or "") for number in others)))
+    rows_of_models, surplus = list[tuple[str, ...]](), set[str]()
+    for model in models or ():
+        key, state = model.key, ModelState(live.get(model.key, []))
+        beyond = max(0, len(state.live) - state.floor(model))
+        missing = max(0, model.replicas - len(state.live), sum(state.below_minimum(model)))
+        others = [*(counts[key, word] for word in STATES[1:]), old[key], missing, beyond]
+        rows_of_models.append((key, str(model.asked_for), str(counts[key, "ready"]),
+                               *(str(number or "") for number in others)))
+        surplus |= {key} if beyond else set()
     summary = ", ".join(f"{count} {word}" for word, count in Counter(words).items()) or "none"
     levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
-                               of_one_fleet=wanted is not None, levels=levels, starting=starting or {},
+                               of_one_fleet=models is not None, levels=levels, starting=starting or {},
                                variant_of=variant_of))
     more = (*([LEVEL] if levels else []), *([VARIANT] if variant_of else []))
     columns = (REPLICA_ROW[0], *more, *REPLICA_ROW[1:]) if more else REPLICA_ROW
     tables = [
-        Table("model", "Models", MODEL_ROW, tuple(models)),
+        Table("model", "Models", MODEL_ROW, tuple(rows_of_models)),
         Table("replica", "Replicas", columns, rows, beside_from=0),
         Table("cold", "Weights on disks", COLD_ROW, tuple(cold)),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names, on_cards)) if wide else ()),

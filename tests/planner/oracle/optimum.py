@@ -194,7 +194,13 @@ def _state(model: Any, question: Question) -> tuple[list[_Counted], _Standing]:
 
 def _share(model: Any, question: Question, variants: list[_Counted]) -> None:
     """Limit what all variants of a model share: missing replicas, its first replica, slots, and values of a spread."""
-    model.add(sum(one.replicas for one in variants) <= variants[0].ask.together)
+    ask = variants[0].ask
+    model.add(sum(one.replicas for one in variants) <= ask.together)
+    if ask.together > ask.target:
+        only_minimums = model.new_bool_var("")
+        model.add(sum(one.replicas for one in variants) <= ask.target).only_enforce_if(~only_minimums)
+        for one in variants:
+            model.add(one.replicas <= one.ask.least).only_enforce_if(only_minimums)
     model.add(sum(one.served for one in variants) <= variants[0].ask.unserved)
     for place, node in enumerate(question.nodes):
         left = {one.ask: slots_left(node, one.ask.keys[0], wants_cards=one.ask.wants_cards) for one in variants}

@@ -69,6 +69,8 @@ class Ask:
     """What a replica counts, in 1/10000 of a card; None = what it takes."""
     together: int | None = None
     """The missing replicas of all variants of its model; None = the model has no variants."""
+    target: int = 0
+    """Of those, what the target asks for: what minimums ask for beyond it is no reason for more than these of any."""
     priced: bool = False
     """Its price counts: its model has a choice of variants, and each node that could hold a member has a price."""
 
@@ -193,7 +195,7 @@ def _variant_asks(
             label, room = _room(one, nodes, crowds)
             yield Ask((model.key,), model.priority, gangs, most, int(live == 0), _capped(one, gangs, nodes, missing),
                       label, room, _as_one(one), place, min(least[place], most),
-                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing)
+                      sum(_units(gang) for gang in _gangs(model.variants[0])), missing, below)
 
 
 def _units(gang: Gang) -> int:

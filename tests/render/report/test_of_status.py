@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
+from fleetctl.documents.fleet import Placement, Restart
 from fleetctl.documents.inventory import Replica
+from fleetctl.documents.position import Position
+from fleetctl.fleetfile.resolved import ResolvedModel, in_variants
 from fleetctl.render.report.of_status import status_report
 from fleetctl.render.report.terminal import print_report
 
 
 def replica(**more: Any) -> Replica:
     return Replica.model_validate({"model": "m", "replicaId": 0, "fleet": "lab", **more})
+
+
+def model(key: str, replicas: int) -> ResolvedModel:
+    return ResolvedModel(key, replicas, 0, 60, 60, Restart(), Placement(), (), "", Position(file="f", line=1, column=1))
 
 
 def printed(*replicas: Replica, dead: frozenset[str] = frozenset(), **more: Any) -> str:
@@ -42,13 +50,26 @@ def test_a_gang_is_one_row_with_its_nodes_gpus_and_leader_address() -> None:
 def test_a_model_has_a_row_with_its_wanted_and_actual_replicas() -> None:
     states = ["ALIVE", "RESTARTING", "PENDING_CREATION"]
     text = printed(*(replica(replicaId=number, state=state) for number, state in enumerate(states)),
-                 replica(replicaId=3, members=[{"nodeId": "a"}]), wanted={"m": 5, "n": 2}, dead=frozenset("a"))
+                   replica(replicaId=3, members=[{"nodeId": "a"}]), models=[model("m", 5), model("n", 2)],
+                   dead=frozenset("a"))
     head, one, two = (line.split() for line in text.splitlines()[:3])
     assert dict(zip(head, one, strict=True)) == {
         "MODEL": "m", "WANTED": "5", "READY": "1", "STARTING": "1", "RESTARTING": "1", "LOST": "1", "MISSING": "2"}
     assert two == ["n", "2", "-", "-", "-", "-", "2"]
-    assert "SURPLUS" in printed(replica(), replica(replicaId=1), wanted={"m": 1})
+    assert "SURPLUS" in printed(replica(), replica(replicaId=1), models=[model("m", 1)])
     assert "MODEL" not in printed(replica())
+
+
+def test_a_replica_that_the_minimum_of_its_variant_asks_for_is_not_surplus_and_one_below_it_is_missing() -> None:
+    first, second = (replace(model("m", 1), variant=name, spec_hash=name, least=least)
+                     for name, least in (("h100", 2), ("a100", 1)))
+    of_variants = in_variants([first, second], first.source)
+    text = printed(*(replica(replicaId=number, specHash="h100") for number in range(3)), models=[of_variants])
+    head, row = (line.split() for line in text.splitlines()[:2])
+    assert dict(zip(head, row, strict=True)) == {
+        "MODEL": "m", "WANTED": "3", "READY": "3", "MISSING": "1", "SURPLUS": "1"}
+    assert "SURPLUS" not in printed(replica(specHash="h100"), replica(replicaId=1, specHash="h100"),
+                                    models=[of_variants])
 
 
 def test_serving_members_have_addresses_and_wide_shows_all_members_with_their_cards() -> None:

@@ -478,7 +478,7 @@ def _maximum_with_moves(
     of_model = Counter[int]()
     for (place, _), count in lifted.items():
         of_model[place] += count
-    raised = [replace(demand, missing=demand.missing + of_model[demand.place], live=1, least=0,
+    raised = [replace(demand, missing=demand.missing + of_model[demand.place], live=1, least=0, target=None,
                       most=None if demand.most is None else max(0, demand.most) + lifted[demand.option])
               for demand in demands]
     raised = [demand for demand in raised if demand.at_most]

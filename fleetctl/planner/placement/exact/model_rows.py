@@ -277,6 +277,11 @@ class Relaxation:
         demand, columns = self.problem.demands[numbers[0]], [self.replicas[number] for number in numbers]
         total = self.model.column(min(demand.model_missing, sum(self.model.highs[column] for column in columns)))
         self.model.row([*((column, 1) for column in columns), (total, -1)], 0, 0)
+        if (target := demand.demands[0].target) is not None and (above := self.model.highs[total] - target) > 0:
+            # either all together are no more than the target, or none is beyond the least of its variant
+            only_least, least = self.model.column(1), [self.least[number] for number in numbers if number in self.least]
+            self.model.row([(total, 1), (only_least, -above)], -np.inf, target)
+            self.model.row([(total, 1), *((column, -1) for column in least), (only_least, target)], -np.inf, target)
         served = self._part_of(total, 1) if demand.unserved else total
         for number in numbers:
             self.totals[number], self.served[number] = total, served
