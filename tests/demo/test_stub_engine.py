@@ -36,7 +36,7 @@ class Running:
                 return error.code, json.load(error)
 
     def wait_for_health(self, status: int) -> dict:
-        deadline, last = time.monotonic() + 60, ""
+        deadline, last = time.monotonic() + 300, ""
         while time.monotonic() < deadline:
             try:
                 found, body = self.request("/health")
@@ -46,7 +46,7 @@ class Running:
             except OSError as error:
                 last = str(error)
             time.sleep(0.05)
-        raise AssertionError(f"/health was not {status} in 60 s: {last}; exit code {self.process.poll()}")
+        raise AssertionError(f"/health was not {status} in 300 s: {last}; exit code {self.process.poll()}")
 
 
 Start = Callable[..., Running]

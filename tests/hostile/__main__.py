@@ -30,16 +30,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=MAX_S, help="the longest time of a command, on a calm machine")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="hostile-"))
-    queue = [*([options.case] if options.case is not None else range(1, options.cases + 1))]
+    wanted = [options.case] if options.case is not None else range(1, options.cases + 1)
+    queue = iter(wanted)  # each job takes its next one: to look first whether there is one could be too late
 
     def work(job: int) -> Report:
         with driver(folder / f"job-{job}", options.seed, Limits(options.seconds, 4 * options.seconds),
                     lambda text: print(text, flush=True), scale=options.scale) as made:
-            while queue:
-                made.run(queue.pop(0), options.kind)
+            for number in queue:
+                made.run(number, options.kind)
             return made.report
 
-    jobs = min(options.jobs, len(queue))
+    jobs = min(options.jobs, len(wanted))
     with ThreadPoolExecutor(jobs) as pool:
         reports = list(pool.map(work, range(jobs)))
     print(json.dumps(_together(reports, options.seed)))
