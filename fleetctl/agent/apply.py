@@ -237,6 +237,8 @@ class ApplyRun(Run):
         models |= self._pilots.planned(models, plan)
         self._blocked = [*(row for row in self._blocked if row.model not in models), *plan.blocked]
         accepted = self._accept(answer.request)
+        if any(row.nodes for row in plan.growth):  # those that follow a pilot
+            self._rounds = ask_for_nodes(plan, self.events)
         kept = self._replaced(refused, accepted)
         self.tasks = [*(task for task in self.tasks if task not in refused or task in kept), *accepted]
         count = len(plan.starts)

@@ -26,6 +26,8 @@ class Pilots:
 
     def __init__(self, plan: Plan, may_follow: bool) -> None:
         self._waiting = _waiting_in(plan)
+        self._on_new_nodes = _on_new_nodes(plan)
+        """By model: how many wait until a pilot is ready and their nodes have joined. They are blocked meanwhile."""
         self._may_follow = may_follow
         self._why: Dict[str, str] = {}
         """By model: why nothing follows a pilot that is ready."""
@@ -45,11 +47,14 @@ class Pilots:
     @property
     def following(self) -> int:
         """How many replicas wait for the pilots that were asked about."""
-        return sum(count for spec, count in self._waiting.items() if any(_is_of(pilot, spec) for pilot in self.asked))
+        models = {pilot.model for pilot in self.asked}
+        return sum(count for spec, count in self._waiting.items() if any(_is_of(pilot, spec) for pilot in self.asked)
+                   ) + sum(count for model, count in self._on_new_nodes.items() if model in models)
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Ask about what waits for a pilot that is not among the `attempts`: its start has ended since the plan."""
-        for model, variant in self._waiting if self._may_follow else ():
+        specs: List[Spec] = [*self._waiting, *((model, None) for model in self._on_new_nodes)]
+        for model, variant in specs if self._may_follow else ():
             if not any(_is_of(one.replica, (model, variant)) for one in attempts):
                 self.ready.append(Outcome(model, "ready", variant=variant))
 
@@ -58,7 +63,7 @@ class Pilots:
         found = attempt.outcome
         if not (self._may_follow and found and found.outcome == "ready"):
             return False
-        follow = any(_is_of(found, spec) for spec in self._waiting)
+        follow = found.model in self._on_new_nodes or any(_is_of(found, spec) for spec in self._waiting)
         self.ready += [found] if follow else []
         return follow
 
@@ -72,6 +77,7 @@ class Pilots:
         found = {pilot.model for pilot in self.asked}
         others = {spec: count for spec, count in self._waiting.items() if spec[0] not in {*found, *models}}
         self._waiting, self.asked = Counter({**others, **_waiting_in(plan)}), []
+        self._on_new_nodes = {model: count for model, count in self._on_new_nodes.items() if model not in found}
         return found
 
     def not_planned(self, why: str) -> None:
@@ -105,6 +111,10 @@ class Pilots:
 
 def _waiting_in(plan: Plan) -> "Counter[Spec]":
     return Counter((row.model, row.variant) for row in plan.after_pilot)
+
+
+def _on_new_nodes(plan: Plan) -> Dict[str, int]:
+    return {row.model: row.after_pilot for row in plan.blocked if row.after_pilot}
 
 
 def _is_of(one: Union[Replica, Outcome], spec: Spec) -> bool:

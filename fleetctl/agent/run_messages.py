@@ -65,12 +65,14 @@ class PrefetchMember(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """Replicas of a model that were not placed."""
+    """Replicas of a model that were not placed; `after_pilot` = of them, those for whose nodes a pilot must be ready.
+    """
 
     model: str
     replicas: int
     code: str
     message: str
+    after_pilot: Optional[int] = None
 
 
 class AfterPilot(NamedTuple):

@@ -204,7 +204,7 @@ def _run_round(
     plan_now: PlanNow, check_policy: Callable[[Plan], None], output: ApplyOutput, run: Callable[[ApplyTask], int],
     shown: set[str], *, late: bool,
 ) -> tuple[int, str]:
-    """Plan, and apply if there is something to create or this is the last round.
+    """Plan, and apply if there is something to create, more nodes to request, or this is the last round.
 
     Returns the exit code, and the nodes it waits for. Each message of the autoscaler is shown once.
     """
@@ -215,7 +215,8 @@ def _run_round(
             if sentence not in shown:
                 say("note", sentence)
         shown.update(proposal.shown.autoscaler)
-        if plan.starts or late or not plan.waits_for_nodes:
+        asks_more = output.plan is None or plan.asks_more_than(output.plan)  # its pilots are ready
+        if plan.starts or late or asks_more or not plan.waits_for_nodes:
             if late and plan.waits_for_nodes:
                 say("warning", f"the time to wait for nodes is over; {STILL_REQUESTED}")
             check_policy(plan)

@@ -285,7 +285,8 @@ def show_proposal(
     if plan.summary.prefetch:
         steps.append(f"fetch weights onto {count_of(plan.summary.prefetch, 'node')}")
     if plan.new_nodes:
-        steps.append(f"request {plan.new_nodes} from the autoscaler")
+        follow = f", {plan.nodes_after_pilot} more once a pilot is ready" if plan.nodes_after_pilot else ""
+        steps.append(f"request {plan.new_nodes} from the autoscaler{follow}")
     question = " and ".join(steps)
     return f"{question[0].upper()}{question[1:]}?"
 

@@ -321,6 +321,8 @@ class Blocked(Stored):
     model: str
     replicas: int
     on_new_nodes: int = Field(0, description="of these: would run on nodes that the autoscaler may add")
+    after_pilot: int = Field(0, exclude_if=is_zero, description="of `onNewNodes`: start once a pilot is ready; their "
+                                                                "nodes are requested then")
     code: str = Field(description="such as INSUFFICIENT_GPU or QUOTA; docs/placement.md has all of them")
     message: str
     reasons: list[Reason] = Field(default_factory=list)
@@ -349,10 +351,17 @@ class Growth(Stored):
     keeps: list[str] = Field(description="ids of needed nodes of this type: those on which this fleet runs, or would "
                                          "run; all that are alive, if new ones are needed")
     nodes: int = Field(0, description="new nodes")
+    after_pilot: int = Field(0, exclude_if=is_zero, description="further new nodes, which are requested once a pilot "
+                                                                "is ready")
     price: int | None = Field(None, exclude_if=is_absent, description="what one new node costs an hour, in 1/10^6; "
                                                                       "absent = unknown")
     max: int = Field(description="the most nodes of this type, as the file says")
     replicas: list[GrowingModel] = Field(default_factory=list, description="what would run on the new nodes")
+
+    @property
+    def in_all(self) -> int:
+        """How many new nodes are needed, those that follow a pilot included."""
+        return self.nodes + self.after_pilot
 
 
 class Drift(Stored):
@@ -520,6 +529,18 @@ class Plan(Versioned):
     def new_nodes(self) -> str:
         """The new nodes that it waits for, in words; empty = they have joined, but their cards are unknown yet."""
         return ", ".join(count_of(growth.nodes, f"new {growth.name} node") for growth in self.growth if growth.nodes)
+
+    @property
+    def nodes_after_pilot(self) -> str:
+        """The further new nodes that are requested once a pilot is ready, in words; empty = there are none."""
+        return ", ".join(count_of(growth.after_pilot, f"{growth.name} node") for growth in self.growth
+                         if growth.after_pilot)
+
+    def asks_more_than(self, former: Plan) -> bool:
+        """Return whether it requests more nodes of a type than a former plan of the fleet."""
+        before = {growth.name: len(growth.keeps) + growth.nodes for growth in former.growth}
+        return any(growth.nodes and len(growth.keeps) + growth.nodes > before.get(growth.name, 0)
+                   for growth in self.growth)
 
     @property
     def outdated(self) -> list[str]:

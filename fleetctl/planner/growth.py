@@ -8,8 +8,8 @@ types have prices, those nodes are chosen that cost least.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.planner.breaker import seconds
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Demand, Option, Placed
 from fleetctl.planner.placement.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -34,6 +34,10 @@ AT_MAX = "MAX_NODES"
 REPORTED_S = 60.0
 """How long the cards of a node may be unknown after it joined: Ray queries the driver only every few seconds."""
 ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they have joined"
+
+
+StartNow = Callable[[Mapping[Option, int]], Mapping[Option, int]]
+"""Returns how many of the replicas that wait for nodes may start now, of each model or variant that needs a pilot."""
 
 
 class _OnNew(NamedTuple):
@@ -72,11 +76,12 @@ class Growing:
 
     def find(
         self, short: Sequence[Demand], quotas: Quotas, state: LiveState, placed: Sequence[Placed],
-        blocked: Sequence[Blocked],
+        blocked: Sequence[Blocked], start_now: StartNow | None = None,
     ) -> tuple[list[Growth], list[Blocked], list[Placed]]:
         """Return a row per type, the blocked replicas with updated reasons, and the replicas for new nodes.
 
-        `short` = the demands that found no room; `quotas` count all of `placed`.
+        `short` = the demands that found no room; `quotas` count all of `placed`. The nodes of replicas that may not
+        `start_now` are requested once their pilot is ready.
         """
         wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         joined = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
@@ -93,11 +98,16 @@ class Growing:
         totals = quotas.after(one.placed for one in on_new)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
-        rows = [self._row(at, used, short=counts[at], count=max(0, counts[at] - joined[at]), on_new=on_new)
-                for at in range(len(self.types))]
+        now, later = counts, Counter[str]()
+        if start_now is not None and on_new:
+            now, later = self._for_pilots(short, on_new, start_now, counts, joined)
+        rows = [self._row(at, used, short=counts[at], count=max(0, counts[at] - joined[at]),
+                          now=max(0, now[at] - joined[at]), on_new=on_new) for at in range(len(self.types))]
         demands = grouped((one.shape.key, one) for one in short)
         explained = [self._explained(row, demands[row.model], on_new, rows, totals) if row.model in demands else row
                      for row in blocked]
+        explained = [row.model_copy(update={"after_pilot": later[row.model]}) if later[row.model] else row
+                     for row in explained]
         return rows, explained, [one.placed for one in on_new]
 
     def most_on_new(self, short: Sequence[Demand]) -> Counter[str]:
@@ -113,9 +123,13 @@ class Growing:
         return [min(needed, max(0, kind.max - len(nodes)) + unreported_nodes)
                 for kind, nodes, unreported_nodes in zip(self.types, self._living, joined, strict=True)]
 
-    def _fewest(self, short: Sequence[Demand], joined: Sequence[int]) -> list[int]:
-        """Return the fewest nodes of each type, of the cheapest types, on which as much fits as on all of them."""
+    def _fewest(self, short: Sequence[Demand], joined: Sequence[int], limit: Sequence[int] = ()) -> list[int]:
+        """Return the fewest nodes of each type, of the cheapest types, on which as much fits as on all of them.
+
+        `limit` = no more than these of each type.
+        """
         most = self._at_most(short, joined)
+        most = [min(pair) for pair in zip(most, limit, strict=True)] if limit else most
         fitting = self._fitting(short, most)
 
         first = fewest(most, [0] * len(most), lambda counts: self._fitting(short, counts) == fitting, last_first=True)
@@ -132,6 +146,27 @@ class Growing:
         found = Search(kinds, needs, lambda counts: self._fitting(short, counts, usable) == fitting, first,
                        tries=max(LEAST_TRIED, MOST_TRIED - len(usable))).cheapest()
         return found if self._fitting(short, found) == fitting else first
+
+    def _for_pilots(
+        self, short: Sequence[Demand], on_new: Sequence[_OnNew], start_now: StartNow, counts: list[int],
+        joined: Sequence[int],
+    ) -> tuple[list[int], Counter[str]]:
+        """Return how many of these nodes of each type are needed for what may start now, and the others by model."""
+        waiting = Counter(one.placed.demand.option for one in on_new)
+        limits = start_now(waiting)
+        if not limits:
+            return counts, Counter()
+        first = {option: min(count, limits.get(option, count)) for option, count in waiting.items()}
+        keys = {one.option: one.shape.key for one in short}
+        later = Counter({keys[option]: 0 for option in waiting})
+        for option, count in waiting.items():
+            later[keys[option]] += count - first[option]
+        of_model = Counter[int]()
+        for (place, _), count in first.items():
+            of_model[place] += count
+        asked = [replace(one, missing=of_model[one.place], least=min(one.least, first.get(one.option, 0)),
+                         most=first.get(one.option, 0)) for one in short]
+        return self._fewest([one for one in asked if one.most], joined, counts), later
 
     def _usable(self, short: Sequence[Demand]) -> list[int]:
         """Return the existing nodes that can take a member of what is short: on most full clusters few."""
@@ -164,12 +199,16 @@ class Growing:
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
         return [one for one in packed if one.types]
 
-    def _row(self, at: int, used: Set[str | None], short: int, count: int, on_new: Sequence[_OnNew]) -> Growth:
-        """Return the row of a type that lacks `short` nodes, of which `count` have not joined."""
+    def _row(
+        self, at: int, used: Set[str | None], short: int, count: int, now: int, on_new: Sequence[_OnNew],
+    ) -> Growth:
+        """Return the row of a type that lacks `short` nodes, of which `count` have not joined; `now` = without those
+        that wait for a pilot.
+        """
         one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
         keeps = sorted(node.id for node in self._living[at] if short or node.id in used)
         return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
-                      nodes=count, max=one.max, price=self._prices[at],
+                      nodes=now, after_pilot=count - now, max=one.max, price=self._prices[at],
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
     def _explained(
@@ -197,9 +236,11 @@ class Growing:
                                       "no_remedy": ADVICE, **no_remedy})
 
     def _nodes_text(self, row: Growth, at: int) -> str:
-        if not row.nodes:
+        if not row.in_all:
             return f"{row.name} nodes that have just joined and do not report their cards yet"
-        return f"{count_of(row.nodes, f'new {row.name} node')} ({len(self._living[at]) + row.nodes} of {row.max})"
+        later = f", {row.after_pilot} of them once a pilot is ready" if row.nodes else ", once a pilot is ready"
+        return (f"{count_of(row.in_all, f'new {row.name} node')} ({len(self._living[at]) + row.in_all} of {row.max})"
+                + (later if row.after_pilot else ""))
 
     def _limits(self, demands: Sequence[Demand], rows: Sequence[Growth]) -> Iterator[str]:
         """Yield a sentence for each type whose nodes could take a replica if more of them were allowed."""
@@ -209,7 +250,7 @@ class Growing:
                 return Placer(new_only).place(shape) is not None
 
             if any(may_take(demand.shape) for demand in demands):
-                count = len(self._living[at]) + row.nodes
+                count = len(self._living[at]) + row.in_all
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({count} of {row.max})"
 
 

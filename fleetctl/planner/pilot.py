@@ -5,6 +5,7 @@ A spec ran if a replica of it is up, or the cluster remembers one that became re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fleetctl.documents.fleet import Pilot
@@ -42,6 +43,21 @@ def _apart(new: Sequence[WithId]) -> list[WithId]:
         (first if taken.isdisjoint(one[0].nodes) else others).append(one)
         taken |= one[0].nodes
     return [*first, *others]
+
+
+def may_start_now(
+    waiting: Mapping[Option, int], placed: Sequence[Placed], later: int, pilot: Pilot,
+    models: Sequence[ResolvedModel], states: Mapping[str, ModelState], inventory: Inventory,
+) -> dict[Option, int]:
+    """Return for how many of the replicas that need new nodes these are requested now, if not for all that wait.
+
+    The last `later` of those `placed` on the existing nodes wait for a pilot themselves.
+    """
+    new = Counter(one.demand.option for one in placed)
+    first = Counter(one.demand.option for one in placed[:len(placed) - later])
+    limits = _limits({option: new[option] + count for option, count in waiting.items()}, pilot, models, states,
+                     inventory)
+    return {option: max(0, most - first[option]) for option, most in limits.items()}
 
 
 def _limits(

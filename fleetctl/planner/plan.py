@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -252,13 +252,20 @@ def _explain(draft: _Draft) -> None:
 
 def _grow(draft: _Draft) -> None:
     """Find the nodes on which the autoscaler could make room for what found none."""
-    from fleetctl.planner.growth import Growing
+    from fleetctl.planner.growth import Growing, StartNow
 
     placed = [replica for replica, _ in draft.placed]
     short = left_of([demand for demand in draft.allowed if demand.place in draft.no_room], draft.created_of_each)
     growing = Growing(draft.fleet.cluster.grow, draft.fleet.policies, draft.inventory, draft.ledger)
     beside = draft.quotas.beside((replica.demand.shape.key, replica.gpus) for replica in placed)
-    draft.growth, draft.blocked, draft.waiting = growing.find(short, beside, draft.state, placed, draft.blocked)
+    first: StartNow | None = None
+    if pilot := draft.fleet.policy.pilot:
+        from fleetctl.planner.pilot import may_start_now  # for fleets with pilots
+
+        first = partial(may_start_now, placed=placed, later=draft.later, pilot=pilot, models=draft.fleet.models,
+                        states=draft.state.models, inventory=draft.inventory)
+    draft.growth, draft.blocked, draft.waiting = growing.find(
+        short, beside, draft.state, placed, draft.blocked, first)
     draft.certificate = draft.certificate.model_copy(update={"on_new_nodes": len(draft.waiting)})
 
 

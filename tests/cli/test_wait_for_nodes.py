@@ -209,3 +209,36 @@ def test_messages_of_the_autoscaler_are_shown_if_a_model_waits_for_nodes(
     assert waited.err.count("has reported nothing since") == 1
     cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
     assert json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"] == []
+
+
+def test_nodes_for_the_others_are_requested_once_their_pilot_is_ready(
+    cli, cluster: ClusterStandIn, growing: Path
+) -> None:
+    """The first node joins, the pilot starts there, and only then the other three are requested."""
+    document = yaml.safe_load(growing.read_text())
+    document["spec"]["policy"] = {"pilot": {"over": 2}}
+    document["spec"]["models"] = [{**document["spec"]["models"][-1], "replicas": 4}]
+    growing.write_text(yaml.safe_dump(document))
+    requests: list[dict[str, Any]] = []
+
+    def respond(request: dict[str, Any]) -> Steps:
+        requests.append(request["plan"])
+        for action in request["plan"]["actions"]:
+            for member in action["members"]:
+                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
+                                    spec_hash=action["specHash"])
+        for _ in range(sum(row["nodes"] for row in request["plan"]["growth"])):
+            cluster.add_node(f"new-{len(cluster.nodes)}", pool="big")
+        return all_ready(request)[-1:]
+
+    cluster.on_submit = respond
+    shown = " ".join(cli("plan", "-f", growing).out.split())
+    assert "1 new big node to request, 3 big nodes after a pilot" in shown
+    assert "big: 1 node, 3 more once a pilot is ready, at most 4; for 4 of org/big" in shown, shown
+    asked = cli("apply", "-f", growing, "--wait-for-nodes", "1m", typed="n\n")
+    question = "Request 1 new big node from the autoscaler, 3 big nodes more once a pilot is ready?"
+    assert question in asked.err + asked.out
+    result = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1m", "--format", "json")
+    assert result.code == 0, result.err
+    assert [(len(plan["actions"]), [(row["nodes"], row.get("afterPilot", 0)) for row in plan["growth"]])
+            for plan in requests] == [(0, [(1, 3)]), (1, [(0, 3)]), (0, [(3, 0)]), (3, [(0, 0)])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -165,3 +166,115 @@ def test_the_breaker_allows_no_more_than_its_own_try() -> None:
     inventory = short_inventory({"nodes": [{"name": name, "gpus": 4} for name in "abc"], "failures": failures})
     plan = plan_for(four({}), inventory)
     assert (len(plan.starts), plan.after_pilot, [one.code for one in plan.blocked]) == (1, [], ["COOLING_DOWN"])
+
+
+TYPE = {"name": "big", "node": {"gpus": 8, "cpus": 64, "memory": "64Gi", "labels": {"pool": "big"}}, "max": 6}
+
+
+def growing(replicas: int, pilot: dict[str, Any] | None, *models: dict[str, Any], **more: Any) -> ResolvedFleet:
+    return short_fleet({"policy": {"pilot": pilot} if pilot is not None else {}, "grow": [TYPE], **more, "models": [
+        {"key": "m", "replicas": replicas, "gpus": 1, "hash": "one"}, *models]})
+
+
+def requested(plan: Plan) -> list[tuple[int, int]]:
+    """Of each type: the nodes that are requested now, and those that follow once a pilot is ready."""
+    return [(one.nodes, one.after_pilot) for one in plan.growth]
+
+
+def on_cards(count: int, *replicas: dict[str, Any]) -> Inventory:
+    return short_inventory({"nodes": [{"name": "a", "gpus": count}] if count else [{"name": "head"}],
+                            "replicas": [{"model": "m", "node": "a", "hash": "one", "gpus": 1, **one}
+                                         for one in replicas]})
+
+
+def test_nodes_are_requested_for_the_pilot_first_and_for_the_others_once_it_is_ready() -> None:
+    fleet, without = growing(40, {}), growing(40, None)
+    plan = plan_for(fleet, on_cards(0))
+    assert requested(plan) == [(1, 4)]
+    [row] = plan.blocked
+    assert (row.code, row.on_new_nodes, row.message) == (
+        "WAITS_FOR_NODES", 40, "would run on 5 new big nodes (5 of 6), 4 of them once a pilot is ready")
+    assert requested(plan_for(without, on_cards(0))) == [(5, 0)]
+    assert requested(plan_for(fleet, on_cards(1))) == [(0, 5)], "the pilot has room"
+    assert requested(plan_for(fleet, on_cards(1, {"id": 0, "state": "PENDING_CREATION"}))) == [(0, 5)]
+    assert requested(plan_for(fleet, on_cards(1, {"id": 0}))) == [(5, 0)], "it is ready"
+    assert requested(plan_for(growing(3, {}), on_cards(0))) == [(1, 0)], "as many start without a pilot"
+    assert requested(plan_for(growing(4, {"over": 1}), on_cards(2))) == [(0, 1)]
+    assert requested(plan_for(growing(40, {"replicas": 9, "over": 9}), on_cards(0))) == [(2, 3)]
+    assert requested(plan_for(growing(60, {}), on_cards(0))) == [(1, 5)]
+    [row] = plan_for(growing(60, {}), on_cards(0)).blocked
+    assert "too few big nodes (6 of 6)" in row.message
+
+
+def test_the_nodes_of_a_model_that_ran_are_requested_at_once_beside_anothers_pilot() -> None:
+    other = {"key": "n", "replicas": 9, "gpus": 1, "hash": "two"}
+    fleet = growing(20, {}, other)
+    ran = short_inventory({"nodes": [{"name": "a", "gpus": 1}], "replicas": [
+        {"model": "n", "id": 0, "node": "a", "hash": "two", "gpus": 1}]})
+    assert requested(plan_for(fleet, ran)) == [(2, 2)], "8 of n and the pilot of m; then the other 19"
+
+
+def test_the_price_and_the_limits_of_a_plan_count_the_nodes_that_follow_a_pilot() -> None:
+    kind = {**TYPE, "price": 8}
+    limits = growing(40, {}, grow=[kind])
+    limits = replace(limits, policy=limits.policy.model_copy(update={"max_new_replicas": 39}))
+    plan = plan_for(limits, on_cards(0))
+    assert plan.price is not None
+    assert plan.price.new_nodes == 5 * 8 * 10 ** 6
+    assert [one.code for one in plan.policy] == ["MAX_NEW_REPLICAS"]
+
+
+def test_each_variant_grows_for_its_own_pilot() -> None:
+    small = {"name": "small", "node": {"gpus": 1, "cpus": 8, "memory": "8Gi", "labels": {"pool": "small"}}, "max": 9}
+    fleet = short_fleet({"policy": {"pilot": {}}, "grow": [TYPE, small], "models": [
+        {"key": "m", "replicas": 16, "variants": [
+            {"name": "a", "gpus": 1, "selector": {"pool": "big"}, "hash": "a", "max": 8},
+            {"name": "b", "gpus": 1, "selector": {"pool": "small"}, "hash": "b"}]}]})
+    assert requested(plan_for(fleet, on_cards(0))) == [(1, 0), (1, 7)]
+
+
+def _grown(inventory: Inventory, plan: Plan, kinds: list[dict[str, Any]], turn: int) -> Inventory:
+    """The inventory with the nodes that the plan requests now."""
+    joined = [{"name": f"{kind['name']}-{turn}-{number}", "gpus": kind["node"]["gpus"],
+               "labels": kind["node"]["labels"]}
+              for kind, row in zip(kinds, plan.growth, strict=True) for number in range(row.nodes)]
+    return inventory.model_copy(update={"nodes": [*inventory.nodes, *short_inventory({"nodes": joined}).nodes]})
+
+
+def test_a_fleet_that_grows_with_pilots_ends_as_without_and_never_starts_too_many_of_an_unknown_spec() -> None:
+    draw = random.Random("pilots that grow")
+    grew = 0
+    for number in range(cases(60)):
+        kinds = [{"name": name, "max": draw.randint(1, 6), "node": {
+            "gpus": gpus, "cpus": 64, "memory": "64Gi", "labels": {"pool": name}}}
+            for name, gpus in (("big", 8), ("mid", 4), ("small", 1))[:draw.randint(1, 3)]]
+        pilot = {"replicas": draw.randint(1, 2), "over": draw.randint(2, 4)}
+        models: list[dict[str, Any]] = [
+            {"key": "m", "replicas": draw.randint(0, 20), "gpus": draw.choice([1, 1, 2]), "hash": "one"},
+            {"key": "n", "replicas": draw.randint(0, 9), "hash": "two", "gang": {"gpus": 4, "workers": 1}},
+            {"key": "v", "replicas": draw.randint(0, 9), "variants": [
+                {"name": "a", "gpus": 2, "hash": "a", "max": draw.randint(1, 4)},
+                {"name": "b", "gpus": 1, "hash": "b", "selector": {"pool": draw.choice(["small", "big"])}}]}]
+        short = {"grow": kinds, "models": draw.sample(models, draw.randint(1, 3))}
+        fleet = short_fleet({**short, "policy": {"pilot": pilot}})
+        inventory = short_inventory({"nodes": [{"name": "a", "gpus": draw.choice([1, 4, 8])}]})
+        without = plan_for(short_fleet(short), inventory)
+        for turn in range(60):
+            plan = plan_for(fleet, inventory)
+            if not turn:
+                assert [one.in_all for one in plan.growth] == [one.nodes for one in without.growth], number
+                grew += any(one.after_pilot for one in plan.growth)
+            ran = that_ran(inventory)
+            for spec, count in specs(plan.starts).items():
+                assert spec in ran or count <= pilot["over"], (number, spec)
+            before = len(inventory.replicas)
+            if not plan.starts and not any(one.nodes for one in plan.growth):
+                assert not plan.after_pilot, number
+                assert not any(one.after_pilot for one in plan.growth), f"{number}: nothing would ever follow"
+                break
+            inventory = _grown(applied(plan, fleet, inventory, "ALIVE"), plan, kinds, turn)
+            assert len(inventory.replicas) == before + len(plan.starts)
+        else:
+            raise AssertionError(f"{number}: it does not end")
+        assert not any(row.on_new_nodes for row in plan.blocked), number
+    assert grew > cases(60) // 10

@@ -89,11 +89,11 @@ def plan_price(
                          for replica in live for member in replica.members if member.node_id in by_id)
     new, taken = _sum((nodes[assigned.node], assigned.seat.claim._replace(gpus=assigned.gpus))
                       for replica in placed for assigned in replica.assignments)
-    on_new = sum(row.nodes * (row.price or 0) for row in growth)
+    on_new = sum(row.in_all * (row.price or 0) for row in growth)
     unpriced = sorted((kept | taken).values())
     return PlanPrice(
         adds=round(new) + on_new, new_nodes=on_new, total=round(running + new) + on_new, examples=unpriced[:NAMED],
-        unpriced=len(unpriced) + sum(row.nodes for row in growth if row.price is None))
+        unpriced=len(unpriced) + sum(row.in_all for row in growth if row.price is None))
 
 
 def added_beyond(before: Plan | None, plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> int:
@@ -107,7 +107,7 @@ def added_beyond(before: Plan | None, plan: Plan, fleet: ResolvedFleet, inventor
             for one in {member.node_id for member in members}}
     without, _ = _sum((used[member.node_id], Claim(member.gpus, member.vram, member.cpus)) for member in members)
     now = {row.name: row.price for row in plan.growth}
-    return added - round(without) - sum(row.nodes * (now.get(row.name, row.price) or 0) for row in before.growth)
+    return added - round(without) - sum(row.in_all * (now.get(row.name, row.price) or 0) for row in before.growth)
 
 
 def _sum(members: Iterable[Taken]) -> tuple[Fraction, dict[str, str]]:

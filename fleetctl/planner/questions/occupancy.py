@@ -33,7 +33,7 @@ def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
     plan = scenario.plan() if plan is None and scenario.named else plan
     existing = {node.id for node in scenario.inventory.nodes}
     if plan and plan.growth:
-        scenario = with_new_nodes(scenario, {row.name: row.nodes for row in plan.growth})
+        scenario = with_new_nodes(scenario, {row.name: row.in_all for row in plan.growth})
     ledger, state = scenario.opened(), scenario.sorted_out()
     nodes = {node.id: node for node in scenario.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]

@@ -122,6 +122,7 @@ def totals_line(plan: Plan) -> str:
         ("starting", summary.starting), ("restarting", summary.restarting), ("no longer ready", summary.not_ready),
         ("outdated", summary.outdated)) if count]
     counts += [f"{plan.new_nodes} to request"] if plan.growth and plan.new_nodes else []
+    counts += [f"{plan.nodes_after_pilot} after a pilot"] if plan.growth and plan.nodes_after_pilot else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
     price = price_sentence(plan.price, plan.change) if plan.price else ""
     return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}{f'. {price}' if price else ''}"
@@ -402,14 +403,18 @@ def _models(plan: Plan) -> tuple[Table, Table, Table]:
 
 
 def growth_table(growth: Sequence[Growth]) -> Table:
-    """Return the new nodes that an apply requests, by type."""
-    needed = [one for one in growth if one.nodes]
+    """Return the new nodes that an apply requests, by type; some of them once a pilot is ready."""
+    needed = [one for one in growth if one.in_all]
+    later = any(one.after_pilot for one in needed)
     priced = any(one.price is not None for one in needed)
-    rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas),
+    rows = [(one.name, str(one.nodes), *([str(one.after_pilot)] if later else []), str(one.max),
+             ", ".join(f"{row.count} of {row.model}" for row in one.replicas),
              *(["?" if one.price is None else format_price(one.price)] if priced else [])) for one in needed]
-    columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
+    columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True),
+               *([Column("later", "after a pilot")] if later else []), Column("max", "at most"),
                Column("models", "for", name=True), *([Column("price", "an hour each")] if priced else []))
-    line = "{name}: {nodes}, at most {max}; for {models}" + ("; {price} an hour each" if priced else "")
+    line = "{name}: {nodes}" + (", {later} more once a pilot is ready" if later else "")
+    line += ", at most {max}; for {models}" + ("; {price} an hour each" if priced else "")
     return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), limit=LINES_SHOWN,
                  line=line)
 
