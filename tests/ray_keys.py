@@ -14,6 +14,8 @@ class Keys:
 
     def __init__(self) -> None:
         self.table: dict[tuple[bytes | None, bytes], bytes] = {}
+        self.pinned: dict[str, int] = {}
+        """Packages that Ray is to delete after so many seconds."""
         self._lock = threading.Lock()
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes | None = None) -> bool:
@@ -36,10 +38,14 @@ class Keys:
         with self._lock:
             return [key for space, key in self.table if space == namespace and key.startswith(prefix)]
 
+    def pin(self, uri: str, *, expiration_s: int) -> None:
+        self.pinned[uri] = expiration_s
+
     def install(self, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Keys:
         """Replace Ray's table with this one in modules of the agent."""
         calls: dict[str, Any] = {"_internal_kv_put": self.put, "_internal_kv_get": self.get,
-                                 "_internal_kv_del": self.delete, "_internal_kv_list": self.list}
+                                 "_internal_kv_del": self.delete, "_internal_kv_list": self.list,
+                                 "_pin_runtime_env_uri": self.pin}
         for module in modules:
             for name, stand_in in calls.items():
                 if hasattr(module, name):

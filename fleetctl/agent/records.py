@@ -14,13 +14,20 @@ No `from __future__ import annotations` here: `wire.parse` reads the types of fi
 
 import json
 import random
+import re
 import time
 from contextlib import suppress
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_JOB
-from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list, _internal_kv_put
+from ray.experimental.internal_kv import (
+    _internal_kv_del,
+    _internal_kv_get,
+    _internal_kv_list,
+    _internal_kv_put,
+    _pin_runtime_env_uri,
+)
 
 from . import cluster
 from .lock import Numbered
@@ -46,6 +53,10 @@ NOTE_VERBS = ("cordon", "uncordon", "slots", "pause", "resume")
 NO_RUNS = frozenset({"examine", "caches", *NOTE_VERBS})
 """The verbs that end nothing and create nothing: later plans need no record of the run."""
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+SENT, SENT_TO = "gcs://fleetctl-", re.compile(r"gcs://(fleetctl-[a-z]+-[0-9a-f]{12})-(request|plan|watch|replan-\d+)")
+"""What clients send to runs, in Ray's package table: the start of the keys, and the job and the name in a key."""
+MOST_SENT, SENT_S = 1000, 600
+"""How many are looked at, and how long Ray keeps one whose job does not exist yet."""
 
 
 class Record(NamedTuple):
@@ -209,12 +220,37 @@ def forget_dead_actors() -> None:
                     row[len(f"{ROW}{NOT_READY}."):])
 
 
+def forget_sent() -> None:
+    """Remove what was sent to runs that ended without reading it: plans have secrets, and a client may be killed.
+
+    A request comes before its job, so one of an unknown job is left to Ray.
+    """
+    for key in _internal_kv_list(SENT.encode())[:MOST_SENT]:
+        sent = SENT_TO.fullmatch(key.decode(errors="replace"))
+        if sent is None:
+            continue
+        found = _internal_kv_get(f"{JOB_KEY}{sent[1]}".encode(), namespace=KV_NAMESPACE_JOB)
+        if found is None and sent[2] == "request":
+            _pin_runtime_env_uri(sent[0], expiration_s=SENT_S)
+        elif found is None or _has_ended(found):
+            _internal_kv_del(key)
+
+
+def _has_ended(packed: bytes) -> bool:
+    """Return whether a row of Ray's job table says so; one that is not as we know it does not."""
+    with suppress(ValueError, TypeError, KeyError):
+        return json.loads(packed)["status"] in ENDED
+    return False
+
+
 def begin_run(job: str) -> None:
     """Record that this run begins, before it creates or ends anything."""
     adopt_old_notes()
     with suppress(Exception):
         _restore_rows()
         forget_dead_actors()
+    with suppress(Exception):
+        forget_sent()
     try:
         info, driver = _job(job), ray.get_runtime_context().get_job_id()
         run = parse(RunRecord, info.metadata)._replace(driver=driver)

@@ -56,38 +56,50 @@ def submit(
     """
     name = f"{job}-request"
     if not _has(client, agent_package()):
-        send(client, agent_package())
-    send(client, document(name, request))
+        _upload(client, agent_package())
+        if not _has(client, agent_package()):
+            raise ApplyError("sending the agent failed: the cluster did not store the package")
+    put(client, document(name, request))
     words = [AGENT_PACKAGE + "/start.sh", verb, name, namespace]
     body = {"entrypoint": f"sh {shlex.join(words)}", "runtime_env": {"working_dir": agent_package().uri}}
     _post(client, job, verb, {**metadata, AGENT: agent_package().sha256}, body, follow_up, patience or Patience())
 
 
-def send(client: DashboardClient, package: Package) -> None:
-    """Upload a package to Ray; raises ApplyError if Ray does not have it afterwards."""
-    if not put(client, package):
-        raise ApplyError("sending the agent failed: the cluster did not store the package")
+def put(client: DashboardClient, package: Package) -> None:
+    """Upload a document for an agent, which removes it on reading; raises ApplyError if Ray refuses it.
 
-
-def put(client: DashboardClient, package: Package) -> bool:
-    """Upload a package to Ray and return whether Ray has it; a running agent may have taken it already.
-
-    The GET after the upload makes Ray delete the package after ten minutes unless a job uses it.
+    The GET makes Ray delete it after ten minutes, if no agent has taken it; before the upload, as this process may be
+    killed after it.
     """
-    _require_ok(client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data), "sending the agent")
-    return _has(client, package)
+    _has(client, package)
+    _upload(client, package)
 
 
 def offer(client: DashboardClient, package: Package) -> bool:
-    """Upload a package; returns False only if the cluster has certainly not stored it."""
+    """Upload a document as `put` does; returns False only if the cluster has certainly not stored it."""
     try:
-        status = client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data).status_code
-        _has(client, package)  # makes Ray delete it after ten minutes, if no agent has taken it until then
+        _has(client, package)
+    except InventoryError:
+        return False
+    try:
+        return not 400 <= _uploaded(client, package).status_code < 500
     except ClusterRefused:
         return False
     except InventoryError:
         return True
-    return not 400 <= status < 500
+
+
+def withdraw(client: DashboardClient, name: str) -> None:
+    """Empty a document that no agent is to read anymore, if Ray still answers: its dashboard deletes none."""
+    offer(client, document(name, {}))
+
+
+def _upload(client: DashboardClient, package: Package) -> None:
+    _require_ok(_uploaded(client, package), "sending the agent")
+
+
+def _uploaded(client: DashboardClient, package: Package) -> Answer:
+    return client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data)
 
 
 def _has(client: DashboardClient, package: Package) -> bool:

@@ -78,8 +78,11 @@ def hand_over(
     if taken == "":
         why = _last_words(client, standby)
         patience.report(f"job {standby}, whose agent waited for a plan, has ended without it{why}")
+    if taken == ticket:
+        return True
+    jobs.withdraw(client, plan.name)
     if taken is not None:
-        return taken == ticket
+        return False
     patience.report(f"job {standby}, whose agent waited for a plan, does not take it and is ended")
     jobs.stop(client, standby)
     taken = _taken_by(client, standby, ENDED_S, patience, ended=True)

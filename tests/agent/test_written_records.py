@@ -182,6 +182,29 @@ def test_a_run_that_was_killed_is_recorded_as_ended_by_the_next_one(keys: Keys) 
         "0": False, "1": True, "2": True, "3": False}
 
 
+def test_what_was_sent_to_runs_that_have_ended_goes_with_the_next_run(keys: Keys) -> None:
+    """It has env values, and its client may have been killed."""
+    def sent(job: str, what: str) -> bytes:
+        key = f"gcs://fleetctl-{job}-{what}".encode()
+        keys.put(key, b"secret")
+        return key
+
+    add_job(keys, "fleetctl-apply-0000000000ab", "RUNNING", verb="standby")
+    add_job(keys, "fleetctl-apply-0000000000cd", "STOPPED", verb="standby")
+    add_job(keys, "fleetctl-evict-0000000000ef", "FAILED", verb="evict")
+    keys.put(f"{records.JOB_KEY}fleetctl-apply-0000000000dd".encode(), b"[]", namespace=JOBS)
+    stay = [sent("apply-0000000000ab", what) for what in ("request", "plan", "watch", "replan-0")]
+    stay += [sent("apply-0000000000cd", "of another"), sent("x", "plan"), sent("apply-0000000000dd", "plan")]
+    keys.put(b"gcs://_ray_pkg_00.zip", b"zip")
+    begins = sent("apply-000000000000", "request")
+    gone = [sent("apply-0000000000cd", what) for what in ("plan", "watch", "replan-0", "replan-11")]
+    gone += [sent("evict-0000000000ef", "request"), sent("apply-0000000000ee", "plan")]
+    records.begin_run("fleetctl-apply-0000000000ff")
+    assert [key for key in gone if keys.get(key)] == []
+    assert all(keys.get(key) for key in (*stay, begins, b"gcs://_ray_pkg_00.zip"))
+    assert keys.pinned == {begins.decode(): 600}, "its job may be about to be submitted; Ray deletes it later"
+
+
 def test_of_the_runs_the_newest_stay_and_those_that_run(
         keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "KEPT_RUNS", 2)

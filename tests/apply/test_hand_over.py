@@ -124,21 +124,27 @@ def test_a_plan_that_is_not_taken_is_nobodys_once_the_job_has_ended(
     assert (waiting.now > 25) is not is_up, "an agent that is being started has more time"
     assert "does not take it and is ended" in waiting.said[0]
     order = [request for request in cluster.writes() if WAITS in request[1] or request == ("POST", "/api/jobs/")]
-    assert order == [("PUT", f"/api/packages/gcs/{WAITS}-plan"), ("POST", f"/api/jobs/{WAITS}/stop"),
-                     ("POST", "/api/jobs/")]
+    offer = ("PUT", f"/api/packages/gcs/{WAITS}-plan")
+    assert order == [offer, offer, ("POST", f"/api/jobs/{WAITS}/stop"), ("POST", "/api/jobs/")]
+    assert cluster.document(f"{WAITS}-plan") == {}, "its env values do not stay in Ray's table"
 
 
 def test_a_plan_that_is_taken_at_the_last_moment_gets_no_second_job(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    job = add_standby(cluster)
+    job, read = add_standby(cluster), list[dict[str, Any]]()
+
+    def read_slowly() -> None:
+        if not read:
+            read.append(cluster.document(f"{WAITS}-plan"))
+            del cluster.packages[f"{WAITS}-plan"]
 
     def stop(_: StoredJob) -> None:
-        take(cluster, job)()
+        job.body["metadata"] |= {**read[0]["metadata"], "verb": "apply", TICKET: read[0]["ticket"]}
         job.steps = [("STOPPED", event(0, "version") + summary(1, interrupted=True))]
 
     cluster.on_stop = stop
-    assert apply(client).submission_id == WAITS
+    assert apply(client, Waiting(read_slowly)).submission_id == WAITS
     assert OWN not in cluster.jobs
 
 
@@ -151,6 +157,7 @@ def test_without_a_certain_end_there_is_no_second_job(
     with pytest.raises(ApplyError, match=WAITS):
         apply(client)
     assert OWN not in cluster.jobs
+    assert cluster.document(f"{WAITS}-plan") == {}, "the agent, should it go on, finds no plan"
 
 
 @pytest.mark.parametrize("status", ["FAILED", "SUCCEEDED", "STOPPED"])
@@ -163,6 +170,7 @@ def test_an_agent_that_dies_before_it_says_that_it_has_the_plan_did_nothing(
     assert apply(client, waiting).submission_id == OWN
     assert not job.stopped
     assert waiting.said == [f"job {WAITS}, whose agent waited for a plan, has ended without it: it was changed"]
+    assert cluster.document(f"{WAITS}-plan") == {}
 
 
 def test_of_two_plans_for_one_agent_the_other_gets_a_job(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -170,6 +178,20 @@ def test_of_two_plans_for_one_agent_the_other_gets_a_job(cluster: ClusterStandIn
     waiting = Waiting(lambda: job.body["metadata"].update({TICKET: "another's", "verb": "apply"}))
     assert apply(client, waiting).submission_id == OWN
     assert not job.stopped, "it is the run of the other plan"
+    assert cluster.document(f"{WAITS}-plan") == {}, "which has been read, so only this one is withdrawn"
+
+
+@pytest.mark.parametrize("fails", [(0, ""), (503, "")])
+def test_a_plan_that_cannot_be_withdrawn_comes_with_a_job_all_the_same(
+    cluster: ClusterStandIn, client: DashboardClient, fails: tuple[int, str]
+) -> None:
+    job = add_standby(cluster)
+
+    def end() -> None:
+        job.status = "FAILED"
+        cluster.refusals["PUT", f"/api/packages/gcs/{WAITS}-plan"] = [fails]
+
+    assert apply(client, Waiting(end)).submission_id == OWN
 
 
 def keeper(clock: Waiting) -> StandbyKeeper:

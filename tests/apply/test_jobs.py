@@ -75,6 +75,15 @@ def test_an_agent_package_that_the_cluster_has_is_not_sent_again(
     assert cluster.writes() == [("PUT", f"/api/packages/gcs/{JOB}-request"), ("POST", "/api/jobs/")]
 
 
+def test_ray_is_to_delete_a_document_before_it_has_it(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """A client that is killed right after an upload leaves nothing for ever: the GET before it starts Ray's clock."""
+    submit(client)
+    jobs.offer(client, jobs.document("j-plan", {}))
+    for name in (f"{JOB}-request", "j-plan"):
+        of_it = [method for method, path in cluster.requests if path == f"/api/packages/gcs/{name}"]
+        assert of_it[:2] == ["GET", "PUT"]
+
+
 def test_requests_carry_the_token_and_do_not_look_like_a_browsers(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
