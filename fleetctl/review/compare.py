@@ -130,7 +130,7 @@ def _size_text(model: ResolvedModel) -> str:
 def _size(written: WrittenFleet | None) -> FleetSize:
     models = written.fleet.models if written else ()
     return FleetSize(models=len(models), replicas=sum(model.asked_for for model in models),
-                     gpus=sum(model.asked_for * model.gpus for model in models))
+                     gpus=sum(model.gpus_asked_for for model in models))
 
 
 def _settings(written: WrittenFleet) -> Keyed:
