@@ -87,7 +87,7 @@ CODES: dict[str, str] = {
     "FL073": "a model that clients cannot request: its key cannot be a name in requests, and it has no other",
     "FL074": "a view with one rank for a member of several GPUs",
     "FL075": "a shape that no model uses",
-    "FL076": "a quota that matches no model",
+    "FL076": "a quota that matches no model, or that allows less than variants have as their min",
     "FL077": "a container that goes on running when its engine is ended",
     "FL078": "a reload of vLLM that leaves answers of the former weights in its prefix cache",
     "FL079": "a first cooldown that is longer than the maximum",

@@ -119,7 +119,7 @@ class ModelRow(Stored):
     """One row per model of the fleet file, even if there is nothing to do; `reason` is never empty."""
 
     key: str
-    wanted: int
+    wanted: int = Field(description="`replicas` of the file, or the sum of the `min` of its variants if that is more")
     live: int
     starting: int = Field(description="of the live ones: not ready, restarting ones included")
     restarting: int = Field(0, description="of the starting ones: ended, and being restarted by Ray")
@@ -134,7 +134,7 @@ class ModelRow(Stored):
                                            "spec is ready; docs/pilot.md")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
     blocked: int
-    surplus: int
+    surplus: int = Field(description="of the live ones: beyond `replicas`, and not asked for by the `min` of a variant")
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
     startup_bytes: int = Field(
         0, exclude_if=is_zero, description="size of the weights to load, for which `startupTimeout` is longer")
@@ -240,7 +240,7 @@ class Hold(Stored):
     """A model with more live replicas than wanted; all of them are kept."""
 
     model: str
-    wanted: int
+    wanted: int = Field(description="of the live ones: those that are not surplus")
     live: int
     surplus: int
 

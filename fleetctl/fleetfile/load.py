@@ -16,7 +16,7 @@ from fleetctl.fleetfile.extends import Bases, NamedFile, in_each_variant, join, 
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.nodes import Document, models, root, shapes_of
 from fleetctl.fleetfile.resolved import ResolvedFleet, resolve
-from fleetctl.fleetfile.rules import check_alike, check_fleet, check_model, check_whole
+from fleetctl.fleetfile.rules import check_alike, check_fleet, check_minimums, check_model, check_whole
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem
@@ -122,6 +122,8 @@ def _resolved(pairs: Sequence[tuple[Document, FleetDocument]], found: _Found, fi
     fleet = resolve(pairs, [source.about for source in files], house_rules, found.ordered(names), known)
     if any(model.variants for model in fleet.models):
         found.add(check_alike(documents, fleet))
+        found.add(check_minimums(documents, fleet))
+        fleet = replace(fleet, warnings=found.ordered(names))
     ordered = found.ordered(names)
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)

@@ -91,6 +91,18 @@ class ResolvedModel:
         return max(self.replicas, sum(one.least for one in self.variants))
 
     @property
+    def gpus_asked_for(self) -> int:
+        """The GPUs of these, in 1/10000: as many of each variant as its minimum, and the rest as the first one."""
+        least = sum(one.least for one in self.variants)
+        return sum(one.least * one.gpus for one in self.variants) + (self.asked_for - least) * self.gpus
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that one replica claims, in 1/10000; members that claim only VRAM count as 0."""
+        return sum(group.copies * (member.count or 1) * member.resources.gpus
+                   for group in self.workers for member in group.members)
+
+    @property
     def alternatives(self) -> tuple[ResolvedModel, ...]:
         """The ways to run it, preferred first: its variants, or itself if it has none."""
         return self.variants or (self,)

@@ -20,7 +20,16 @@ from fleetctl.documents.engine import Probe
 from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, Member, Resources, Role, matches_pattern
 from fleetctl.documents.names import nearest
 from fleetctl.documents.position import Path
-from fleetctl.documents.quantity import SHARE, count_of, parse_bytes, parse_duration, parse_gpus
+from fleetctl.documents.quantity import (
+    SHARE,
+    amount_of,
+    count_of,
+    format_share,
+    parse_bytes,
+    parse_duration,
+    parse_gpus,
+    some,
+)
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, matches, parse_requirement
 from fleetctl.documents.weights import regex_error
 from fleetctl.fleetfile.command_line import (
@@ -131,6 +140,26 @@ def _variants(model: Raw) -> Iterator[Problem]:
 def _number(value: Value) -> int | None:
     """Return a number of replicas; None if it is absent or invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def check_minimums(documents: Sequence[Document], fleet: ResolvedFleet) -> Iterator[Problem]:
+    """Yield the quotas of a valid fleet below what the minimums of variants ask for: these are never all met."""
+    policies = (root(document).child("spec").child("policy") for document in documents)
+    views = next((list(policy.items("quotas")) for policy in policies if policy.value), [])
+    for view, quota in zip(views, fleet.policy.quotas, strict=True):
+        asking = [model for model in fleet.models if matches(quota.selector, model.labels)
+                  and any(one.least for one in model.variants)]
+        ways = [one for model in asking for one in model.variants]
+        least, gpus = sum(one.least for one in ways), sum(one.least * one.gpus for one in ways)
+        names = some([model.key for model in asking])
+        if quota.replicas is not None and least > quota.replicas:
+            message = (f"the variants of {names} have a min of {count_of(least, 'replica')} in all, and this quota "
+                       f"allows {quota.replicas}")
+            yield view.problem("FL076", message, key="replicas")
+        if quota.gpus is not None and gpus > quota.gpus:
+            message = (f"the variants of {names} have a min of {amount_of(gpus, 'GPU')} in all, and this quota allows "
+                       f"{format_share(quota.gpus)}")
+            yield view.problem("FL076", message, key="gpus")
 
 
 def check_alike(documents: Sequence[Document], fleet: ResolvedFleet) -> Iterator[Problem]:

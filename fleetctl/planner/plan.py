@@ -63,6 +63,7 @@ from fleetctl.planner.variants import (
     kept_for_minimum,
     left_of,
     shapes_of,
+    still_missing,
     variant_rows,
     variants_text,
     would_help,
@@ -115,9 +116,17 @@ class _Draft:
         return self.placer.ledger
 
     @property
-    def created(self) -> Counter[int]:
-        """The number of new replicas, by the place of their model in the file."""
-        return Counter(replica.demand.place for replica, _ in self.placed)
+    def filled(self) -> Counter[int]:
+        """How many missing replicas are missing no more, by the place of their model in the file: the new ones.
+
+        With variants, a new one may take the place of one that their minimums would then ask for.
+        """
+        found = Counter(replica.demand.place for replica, _ in self.placed)
+        for place, demands in grouped((one.place, one) for one in self.wanted if one.target is not None).items():
+            model = self.fleet.models[place]
+            state = self.state.models[model.key]
+            found[place] = demands[0].missing - still_missing(demands, model, state, self.created_of_each)
+        return found
 
     @property
     def created_of_each(self) -> Counter[Option]:
@@ -240,12 +249,12 @@ def _explain(draft: _Draft) -> None:
     if draft.later:
         draft.certificate = draft.certificate.model_copy(update={"after_pilot": draft.later})
     if any(row.would_fit for row in draft.blocked):
-        def created_with(nodes: Sequence[Node]) -> Counter[int]:
+        def filled_with(nodes: Sequence[Node]) -> Counter[int]:
             grown = _compared(fleet, inventory.model_copy(update={"nodes": [*inventory.nodes, *nodes]}), draft.options)
             _place(grown)
-            return grown.created
+            return grown.filled
 
-        additions = Additions(inventory.nodes, count_missing(draft.demands), draft.created, created_with)
+        additions = Additions(inventory.nodes, count_missing(draft.demands), draft.filled, filled_with)
         draft.blocked = additions.tried(draft.blocked, {
             model.key: (place, model.priority) for place, model in enumerate(fleet.models)})
 

@@ -111,15 +111,21 @@ def still_missing(demands: Sequence[Demand], model: ResolvedModel, state: ModelS
 
 
 def left_of(demands: Sequence[Demand], created: Counter[Option]) -> list[Demand]:
-    """Return what is left of demands of which some replicas were created."""
-    of_model = Counter[int]()
+    """Return what is left of demands of which some replicas were created; what minimums still lack is all left."""
+    of_model, least = Counter[int](), Counter[int]()
     for (place, _), count in created.items():
         of_model[place] += count
-    return [replace(
-        demand, missing=demand.missing - of_model[demand.place], live=demand.live + of_model[demand.place],
-        least=max(0, demand.least - created[demand.option]),
-        target=None if demand.target is None else max(0, demand.target - of_model[demand.place]),
-        most=None if demand.most is None else max(0, demand.most - created[demand.option])) for demand in demands]
+    for demand in demands:
+        least[demand.place] += max(0, demand.least - created[demand.option])
+    found = list[Demand]()
+    for demand in demands:
+        new, lacking = of_model[demand.place], least[demand.place]
+        left = max(0, (demand.missing if demand.target is None else demand.target) - new)
+        found.append(replace(
+            demand, missing=max(left, lacking), live=demand.live + new, target=left if left < lacking else None,
+            least=max(0, demand.least - created[demand.option]),
+            most=None if demand.most is None else max(0, demand.most - created[demand.option])))
+    return found
 
 
 def would_help(demands: Sequence[Demand], model: ResolvedModel, state: ModelState, created: Counter[Option]

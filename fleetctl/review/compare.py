@@ -23,7 +23,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.access import without_secret
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.planner.policy import CHANGES
-from fleetctl.review.compare_models import UNAFFECTED, gpus_of, model_differences
+from fleetctl.review.compare_models import UNAFFECTED, model_differences
 from fleetctl.review.inputs import Side
 from fleetctl.review.meaning import (
     Keyed,
@@ -123,14 +123,14 @@ def _removed(written: WrittenModel, latter: str | None) -> Difference:
 
 def _size_text(model: ResolvedModel) -> str:
     """Return `2 replicas of 8 GPUs`."""
-    gpus = gpus_of(model)
+    gpus = model.gpus
     return count_of(model.asked_for, "replica") + (f" of {amount_of(gpus, 'GPU')}" if gpus else "")
 
 
 def _size(written: WrittenFleet | None) -> FleetSize:
     models = written.fleet.models if written else ()
     return FleetSize(models=len(models), replicas=sum(model.asked_for for model in models),
-                     gpus=sum(model.asked_for * gpus_of(model) for model in models))
+                     gpus=sum(model.gpus_asked_for for model in models))
 
 
 def _settings(written: WrittenFleet) -> Keyed:

@@ -228,7 +228,7 @@ def _new_variant(variant: ResolvedModel, place: int) -> str:
 
 def _variant_text(variant: ResolvedModel) -> str:
     """Return `h100, 8 GPUs, min 1, max 4, weight 2`."""
-    gpus = gpus_of(variant)
+    gpus = variant.gpus
     return ", ".join([variant.variant or "without variants", *([amount_of(gpus, "GPU")] if gpus else []),
                       *([f"min {variant.least}"] if variant.least else []),
                       *([f"max {variant.most}"] if variant.most is not None else []),
@@ -303,9 +303,3 @@ class _Pair:
                     model=self.new.model.key, path=self._path(steps), kind="changed", effect="drift",
                     message="; ".join(filter(None, (REORDERED, update_effect(self.new.model)))),
                     old=before, new=after, old_source=self.old.position(steps), new_source=self.new.position(steps))
-
-
-def gpus_of(model: ResolvedModel) -> int:
-    """Return the GPUs requested by one replica, in 1/10000; members that request only VRAM count as 0."""
-    return sum(group.copies * (member.count or 1) * member.resources.gpus
-               for group in model.workers for member in group.members)

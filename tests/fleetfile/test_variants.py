@@ -133,3 +133,19 @@ def test_a_variant_that_no_card_can_hold_is_a_warning_at_it_and_its_secrets_are_
     shown = render_fleet_yaml(join(loaded.documents), origins=True, show_env=False)
     assert "hunter2" not in shown
     assert shown.count("***") == 2
+
+
+@pytest.mark.parametrize(("quota", "found"), [
+    ("replicas: 3", []),
+    ("replicas: 2", ["the variants of m have a min of 3 replicas in all, and this quota allows 2"]),
+    ("gpus: 5", []), ("gpus: 4", ["the variants of m have a min of 5 GPUs in all, and this quota allows 4"]),
+    ("selector: {team: y}, replicas: 1", []), ("replicas: 2, gpus: 4", ["3 replicas", "5 GPUs"])])
+def test_a_quota_below_what_minimums_ask_for_is_a_warning(tmp_path: Path, quota: str, found: list[str]) -> None:
+    other = "  - {key: n, replicas: 9, labels: {team: y}, workers: " + ONE + "}\n"
+    text = fleet(f"{{name: a, workers: {ONE}, min: 1}}", f"{{name: b, workers: {TWO}, min: 2}}",
+                 spec=f"  policy: {{quotas: [{{{quota}}}]}}\n", model="    labels: {team: x}\n") + other
+    (tmp_path / "f.yaml").write_text(text)
+    inspected = inspect_fleet([str(tmp_path / "f.yaml")])
+    assert [problem.code for problem in inspected.problems] == ["FL076"] * len(found)
+    assert all(part in problem.message for part, problem in zip(found, inspected.problems, strict=True))
+    assert inspected.sound().warnings == inspected.problems

@@ -316,3 +316,36 @@ def test_replicas_of_a_changed_variant_become_outdated_and_others_do_not() -> No
         replica |= {"specHash": slim.fleet.models[0].spec_hash, "variant": None}
     kept = change(plain, fleet(two_ways(replicas=3, args=("--fast",))), Inventory.model_validate(seen))
     assert (kept.drift, effects(kept)["m"]) == (0, ("changed", "changed; no replica is affected now"))
+
+
+def in_two(least: int, replicas: int) -> str:
+    return fleet(model("m", replicas=replicas, variants=[
+        {"name": name, "workers": [group("main", member(engine=engine(args=[name])))],
+         **({"min": least} if name == "b" and least else {})} for name in "ab"]))
+
+
+@pytest.mark.parametrize(("replicas", "live", "was", "now", "created", "message"), [
+    (3, "aaa", 0, 2, "bb", "2 more to create (now 2 as b)"),
+    (3, "", 0, 2, "abb", "2 of 3 new replicas as b, instead of a"),
+    (3, "a", 0, 3, "bbb", "1 more to create (now 3 as b instead of 2 as a)"),
+    (3, "aaa", 0, 9, "bbbbb", "5 more to create (now 5 as b), 4 more blocked"),
+    (3, "aab", 1, 0, "", "changed; no replica is affected now"),
+    (1, "bb", 2, 1, "", "1 more held"),
+    (1, "bb", 1, 2, "", "1 fewer held"),
+    (2, "bb", 9, 0, "", "6 fewer to create, 1 fewer blocked"),
+])
+def test_a_change_of_a_minimum_alone_moves_nothing_and_creates_what_it_lacks(
+    replicas: int, live: str, was: int, now: int, created: str, message: str
+) -> None:
+    seen, head = inventory_of(nodes=1, live={"m": len(live)}).model_dump(by_alias=True), side(in_two(now, replicas))
+    assert head.fleet is not None
+    for replica, name in zip(seen["replicas"], live, strict=True):
+        replica |= {"specHash": head.fleet.models[0].variants["ab".index(name)].spec_hash, "variant": name}
+    world = Inventory.model_validate(seen)
+    plan = planned(head, world)
+    assert sorted(one.variant or "" for one in plan.actions) == list(created)
+    assert {one.op for one in plan.actions} <= {"create"}
+    found = change(in_two(was, replicas), in_two(now, replicas), world)
+    assert effects(found) == {"m": ("changed", message)}
+    assert [(one.path, one.effect) for one in found.differences] == [
+        ("variants.b.min", "additive" if now > was else "held")]

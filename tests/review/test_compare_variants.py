@@ -201,6 +201,7 @@ def test_a_new_model_asks_for_the_minimums_of_its_variants_too(side: Sides) -> N
     [added] = diff.differences
     assert (added.effect, added.message) == ("additive", "a new model: up to 3 replicas may be created")
     assert (diff.before.replicas, diff.after.replicas) == (1, 4)
+    assert diff.after.gpus - diff.before.gpus == 2 * 10_000 + 20_000
 
 
 def test_without_a_target_the_minimums_of_variants_are_left(side: Sides) -> None:

@@ -2,9 +2,10 @@
 
 For each priority, high to low: models with at least one live or placed replica, together with replicas that a variant
 has as its own minimum; GPU units placed; replicas placed. A replica of a model with variants counts the GPU units of
-the first one. Then, over all priorities: the fewest real GPU units, the lowest price, and the preferred variants, if
-any model has several; written spreads least crowded; fewest members on nodes that do not report all their cards; and
-fewest empty nodes broken. Scores compare as tuples.
+the first one. What minimums ask for beyond the target of a model is a rule, not a value: no variant gets it for another
+one (`Demand.target`). Then, over all priorities: the fewest real GPU units, the lowest price, and the preferred
+variants, if any model has several; written spreads least crowded; fewest members on nodes that do not report all their
+cards; and fewest empty nodes broken. Scores compare as tuples.
 
 The real units of a replica are what its members claim of cards. Members that claim VRAM alone count as 0, as in the
 levels: which share that is depends on the card. The price is that of replicas of models with a choice of variants, if

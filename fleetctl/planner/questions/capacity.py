@@ -187,7 +187,8 @@ class _Counter:
             fits=fits, at_most=at_most, method=method, capped=capped,
             status="optimal" if fits == at_most and not capped else "feasible",
             code=None if capped else next((code for code in codes if code not in COUNTS_LAST), codes[0]),
-            message="" if capped else together([(way.variant, room.message) for way, room in found]),
+            message="" if capped else together([
+                (way.variant, room.message) for way, room in sorted(found, key=lambda one: ways.index(one[0]))]),
             where=[place for _, room in found for place in room.where])
 
     def _in_turn(self, ways: Sequence[_Way]) -> list[tuple[_Way, Room]]:

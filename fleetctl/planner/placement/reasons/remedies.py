@@ -271,14 +271,14 @@ class Additions:
     An inquiry estimates it for one model alone. A plan also gives the nodes to models that come first, and places new
     replicas of lower priority elsewhere. One trial answers for all models that would use the same nodes.
 
-    `created` plans the fleet with more nodes and returns the new replicas by place of the model; `today` = those of
-    the plan itself; `missing` = the replicas it lacks.
+    `filled` plans the fleet with more nodes and returns how many replicas are missing no more, by place of the model;
+    `today` = those of the plan itself; `missing` = the replicas it lacks.
     """
 
     nodes: Sequence[Node]
     missing: int
     today: Counter[int]
-    created: Callable[[Sequence[Node]], Counter[int]]
+    filled: Callable[[Sequence[Node]], Counter[int]]
     _known: dict[str, Counter[int]] = field(default_factory=dict)
     _left: int = WORK
 
@@ -348,7 +348,7 @@ class Additions:
             self._left -= work
             taken = {text for node in self.nodes for text in (node.id, node.name)}
             names = (name for number in counting(1) if (name := f"new-{number}") not in taken)
-            self._known[key] = self.created([
+            self._known[key] = self.filled([
                 empty(model, next(names)) for one, number in zip(parts, counts, strict=True) if number
                 for model in [self._node(one)] * number])
         return self._known[key][place] - self.today[place] >= replicas
