@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -33,7 +34,7 @@ from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.load_process import inspect_in_subprocess
 from fleetctl.watch.plan_process import make_plan_in_subprocess
-from fleetctl.watch.pushes import Pushes
+from fleetctl.watch.pushes import ENCODED, Pushes
 from fleetctl.watch.source import Branch, Files, WatchedSource
 from fleetctl.watch.step import Event, Looked, MakePlan, Notify, Rest, StartApply, WatchState, step
 from fleetctl.watch.watcher import Watcher
@@ -138,9 +139,7 @@ class ListenFlags:
 
     def token(self) -> str | None:
         """Return the token that protects the page; raises UsageError for one that protects nothing."""
-        token = _line_in(self.token_file, "--listen-token-file") if self.token_file else None
-        if token == "":  # it would admit anyone
-            raise UsageError(f"--listen-token-file {self.token_file} is empty")
+        token = _secret_in(self.token_file, "--listen-token-file") if self.token_file else None
         if token and self.listen is None:
             raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
         return token
@@ -149,9 +148,7 @@ class ListenFlags:
         """Return the pushes that webhooks may tell of; raises UsageError for a secret that proves nothing."""
         if self.push_secret_file is None:
             return None
-        secret = _line_in(self.push_secret_file, "--push-secret-file")
-        if not secret:
-            raise UsageError(f"--push-secret-file {self.push_secret_file} is empty")
+        secret = _secret_in(self.push_secret_file, "--push-secret-file")
         if self.listen is None:
             raise UsageError("--push-secret-file needs --listen", hint="such as --listen 0.0.0.0:9464")
         return Pushes(secret.encode(), time.time)
@@ -222,6 +219,17 @@ def watch(
             source.close()
             if webhook:
                 webhook.close()
+
+
+def _secret_in(file: Path, flag: str) -> str:
+    """Return the secret in a file. Raises UsageError for one that would admit anyone, or nobody who knows the file."""
+    secret = _line_in(file, flag)
+    if not secret.removeprefix(ENCODED):
+        raise UsageError(f"{flag} {file} is empty")
+    if not secret.isprintable() or "\ufffd" in secret:
+        raise UsageError(f"{flag} {file} is not one line of UTF-8 text",
+                         hint=f"such as: openssl rand -hex 32 > {shlex.quote(str(file))}")
+    return secret
 
 
 def _line_in(file: Path, flag: str) -> str:

@@ -29,8 +29,9 @@ from fleetctl.review.git_command import Git, check
 from fleetctl.review.git_discovery import GitDir, NoRepository, find_git_dir, no_git
 from fleetctl.review.git_objects import OBJECT_ID, LargeObject, MissingObject, Objects, TreeEntry
 
-_NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
-"""Names that no remote has as a branch; hexadecimal ones are taken for abbreviated commits."""
+_NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{|\.\.).*|([^/]*/)?-.*", re.DOTALL)
+"""Names that no remote has as a branch; hexadecimal ones are taken for abbreviated commits. What begins with - would be
+an option of the command in a hint."""
 
 _ALL_NAMES = ("for-each-ref", "--count=10000", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
 _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)

@@ -30,6 +30,8 @@ SKEW_S = 300
 MOST_SIGNATURES = 8
 SOONEST_S = 1.0
 """The least time between two looks, however many pushes come."""
+ENCODED = "whsec_"
+"""What a secret of Standard Webhooks begins with; its base64 follows."""
 _SIGNED = (("X-Hub-Signature-256", "sha256="), ("X-Gitea-Signature", ""), ("X-Forgejo-Signature", ""))
 """Headers with the hexadecimal HMAC of the body, and what stands before it."""
 
@@ -139,8 +141,8 @@ class Pushes:
 def _signing_key(secret: bytes) -> bytes:
     """Return the key in a secret of Standard Webhooks: `whsec_` and base64; any other secret is the key itself."""
     try:
-        return base64.b64decode(secret.removeprefix(b"whsec_"), validate=True) if secret.startswith(
-            b"whsec_") else secret
+        is_encoded, token = secret.startswith(ENCODED.encode()), secret.removeprefix(ENCODED.encode())
+        return base64.b64decode(token, validate=True) if is_encoded else secret
     except binascii.Error:
         return secret
 

@@ -152,6 +152,9 @@ def test_that_old_runs_cannot_be_deleted_is_said_once(
     (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen"),
     (["--listen-name", "fleet.example.org"], "needs --listen"), (["--push-secret-file", "token"], "needs --listen"),
     (["--listen", "127.0.0.1:0", "--push-secret-file", "empty"], "is empty"),
+    (["--listen", "127.0.0.1:0", "--push-secret-file", "no-key"], "is empty"),
+    *((["--listen", "127.0.0.1:0", flag, name], "is not one line of UTF-8 text")
+      for flag in ("--push-secret-file", "--listen-token-file") for name in ("two-lines", "binary", "utf-16")),
     (["--listen", "127.0.0.1:0", "--listen-name", "https://fleet.example.org"], "expected a host name"),
     (["--listen", "127.0.0.1:0", "--listen-name", "fleet.example.org:443"], "expected a host name")])
 def test_invalid_flags_are_refused(
@@ -159,6 +162,10 @@ def test_invalid_flags_are_refused(
 ) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "token").write_text("a-secret\n")
+    (tmp_path / "no-key").write_text("whsec_\n")
+    (tmp_path / "two-lines").write_text("a-secret\nanother\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00secret")
+    (tmp_path / "utf-16").write_text("a-secret", encoding="utf-16")  # as PowerShell writes it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(watch, "_loop", lambda *_: None)
     refused = cli("watch", "-f", fleet_file, *flags)

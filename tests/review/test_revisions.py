@@ -122,7 +122,8 @@ def test_a_branch_without_commits_is_named_as_the_cause(repository: GitFolder) -
         assert caught.value.hint == "this branch has no commit yet"
 
 
-NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:fleets", "abc1234", "@~9"]
+NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:fleets", "abc1234", "@~9",
+               "--upload-pack=touch x", "origin/--upload-pack=touch x", "-f", "..."]
 
 
 @pytest.mark.parametrize("name", NO_BRANCHES)
