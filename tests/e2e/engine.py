@@ -17,6 +17,9 @@ CHILD = ["sleep", "100000"]
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         ready = time.monotonic() >= READY_AT and (not options.ready_when or os.access(options.ready_when, os.F_OK))
+        if self.path == "/health" and ready and options.exit_after and not LEAVING.is_set():
+            LEAVING.set()  # counted from here: however slow its start was, it has been ready
+            threading.Timer(options.exit_after, leave).start()
         self.send_response(200 if self.path != "/health" or ready else 503)
         self.end_headers()
         loaded = {"E2E_COMPILED": COMPILED, "E2E_LOADED": LOADED[-1], "E2E_LOADS": str(len(LOADED))}
@@ -68,6 +71,11 @@ def compiled(folder: Path) -> str:
     return "compiled"
 
 
+def leave() -> None:
+    print("engine: cannot find the weights", flush=True)
+    os._exit(options.exit_code)
+
+
 def escape() -> None:
     """Leave one child in a session of its own, and one deliberately orphaned process."""
     subprocess.Popen(CHILD, start_new_session=True)
@@ -82,7 +90,7 @@ parser.add_argument("port", type=int)
 parser.add_argument("--ready-after", type=float, default=0)
 parser.add_argument("--ready-when", help="this file exists")
 parser.add_argument("--exit-code", type=int)
-parser.add_argument("--exit-after", type=float, default=0)
+parser.add_argument("--exit-after", type=float, default=0, help="seconds after it was ready; 0 = at once")
 parser.add_argument("--plain", action="store_true", help="no children")
 parser.add_argument("--tensor-parallel-size", help="as engines have it; without effect here")
 parser.add_argument("--compiles", metavar="VARIABLE", help="it has a cache there")
@@ -92,15 +100,12 @@ print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
 MODEL_DIR = os.environ.get("FLEETCTL_MODEL_DIR")
 CONFIG_FILE = Path(MODEL_DIR or "/nowhere", "config.json")
 CONFIG = json.loads(CONFIG_FILE.read_text()) if CONFIG_FILE.exists() else {}
+LEAVING = threading.Event()
 LOADED = [str(CONFIG.get("name", ""))]
 COMPILED = compiled(Path(os.environ[options.compiles])) if options.compiles else ""
 READY_AT = time.monotonic() + options.ready_after
 if not options.plain:
     escape()
-if options.exit_code is not None:
-    def leave() -> None:
-        print("engine: cannot find the weights", flush=True)
-        os._exit(options.exit_code)
-
-    threading.Timer(options.exit_after, leave).start()
+if options.exit_code is not None and not options.exit_after:
+    threading.Timer(0, leave).start()
 http.server.ThreadingHTTPServer(("", options.port), Handler).serve_forever()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from cluster import HERE, eventually
 from e2e_world import World, model
+
+from fleetctl.agent.supervisor import ALONE_S
 
 pytestmark = pytest.mark.ray
 
@@ -49,10 +52,20 @@ def pool() -> Any:
 
 
 def working(world: World, pool: ThreadPoolExecutor, key: str) -> Future[httpx.Response]:
-    """Let a request of some seconds run, longer than an engine without its actor would have."""
+    """Let a request run until its engine was told to end, and then longer than one without its actor would have."""
     at = address(world, key)
-    asked = pool.submit(httpx.get, f"http://{at}/work?for=10", timeout=60)
-    eventually(lambda: httpx.get(f"http://{at}/state", timeout=30).json()["running"], "the request runs")
+
+    def now() -> dict[str, Any]:
+        return dict(httpx.get(f"http://{at}/state", timeout=30).json())
+
+    def until_told() -> None:
+        eventually(lambda: now()["signals"], "the engine was told to end", 240)
+        time.sleep(ALONE_S + 2.0)
+        httpx.post(f"http://{at}/be?done=1", timeout=30)
+
+    asked = pool.submit(httpx.get, f"http://{at}/work", timeout=300)
+    eventually(lambda: now()["running"], "the request runs")
+    pool.submit(until_told)
     return asked
 
 

@@ -53,7 +53,8 @@ def test_whichever_process_is_killed_none_of_the_engine_is_left_and_the_replica_
     """
     one = member(gpus=1)
     one["engine"]["env"] = {f"TEXT_{number}": os.urandom(30_000).hex() for number in range(4)}
-    world.write(model("one", 4, one), model("slow", 1, member("--plain"), restart={"max": 3, "backoff": "6s"}))
+    world.write(model("one", 4, one), model("slow", 1, member(*world.loads)))
+    world.loaded.touch()
     assert world.apply_result()["exitCode"] == 0
     assert len(world.engines()) == 13, "five engines; four of them have a child in a session of its own, and an orphan"
     [slow] = [pid for pid in world.engines() if is_main_process(pid, world.actors()["ModelActor:slow:0"]["pid"])]
@@ -79,9 +80,15 @@ def test_whichever_process_is_killed_none_of_the_engine_is_left_and_the_replica_
         log = world.run("logs", f"one/{number}").stdout
         assert log.splitlines().count("engine rank 0 says hello") == 2, victim
 
+    world.loaded.unlink()
     os.kill(slow, signal.SIGKILL)
     eventually(lambda: world.actors()["ModelActor:slow:0"]["state"] == "RESTARTING", "it is being restarted")
-    [row] = world.apply_result()["outcomes"]
+    with world.start("apply", "-f", world.file, "--yes", "--format", "jsonl") as waiting:
+        assert waiting.stdout is not None
+        for event in map(json.loads, waiting.stdout):
+            if event["type"] == "lockReleased":  # by then it has found the replica
+                world.loaded.touch()
+    [row] = event["outcomes"]
     assert (row["model"], row["replicaId"], row["outcome"]) == ("slow", 0, "ready")
     assert world.actors()["ModelActor:slow:0"]["restarts"] == 1
 
