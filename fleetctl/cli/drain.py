@@ -283,14 +283,14 @@ class _Drain:
 
         `plan` = that of the replacements; None = none are needed. `codes` as in `Draining.other_variants`.
         """
-        end, stay = self.draining.foreseen(plan.starts if plan else ())
+        end, stay = self.draining.foreseen(plan.all_starts if plan else ())
         no_room = {row.model: f"there is no room for its replacement ({row.code}), and "
                    for row in (plan.blocked if plan else ())}
-        shown = [*(("note", line) for line in self.draining.other_variants(plan.starts if plan else (), codes)),
+        shown = [*(("note", line) for line in self.draining.other_variants(plan.all_starts if plan else (), codes)),
                  *(("end" if self.evict else "leaves", name_of(replica)) for replica in end),
                  *(("stays", f"{name_of(replica)}: {no_room.get(replica.model, '')}{_needed(replica)}")
                    for replica in stay)]
-        starts = count_of(plan.summary.create, "replica") if plan and plan.summary.create else "nothing"
+        starts = count_of(len(plan.all_starts), "replica") if plan and plan.all_starts else "nothing"
         first = f"cordon it, start {starts} elsewhere" if plan else "cordon it"
         then = f", then end {count_of(len(end), 'replica')} there" if self.evict and end else ""
         return perform(act, f"Drain {self.draining.node.name}: {first}{then}?", yes=self.start.yes, shown=shown,

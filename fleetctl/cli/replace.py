@@ -288,7 +288,7 @@ class _Replacement:
                 if plan.blocked:
                     update.outcomes += blocked_outcomes(plan)
                     return final_exit_code(update.outcomes, interrupted=False)
-                say("note", *now.other_variants(plan.starts, ended, code=code))
+                say("note", *now.other_variants(plan.all_starts, ended, code=code))
                 if only_check:
                     return 0
                 exit_code, rows = update.create(proposal.task, {self.model: now})

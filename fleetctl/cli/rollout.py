@@ -216,10 +216,10 @@ class _Rollout:
         blocked = {row.model for row in plan.blocked}
         for key in todo:
             if key not in blocked and key not in self.changing:
-                self.changing[key] = rounds[key].other_variants(plan.starts, code=codes.get(key, ""))
+                self.changing[key] = rounds[key].other_variants(plan.all_starts, code=codes.get(key, ""))
                 self.first |= {(key, old.replica_id): f"it would be replaced by {key}/{new.replica_id}"
                                + (f" as {new.variant}" if new.variant else "")
-                               for old, new in rounds[key].replaced_by(plan.starts)}
+                               for old, new in rounds[key].replaced_by(plan.all_starts)}
         return plan
 
     def _turns(self, order: Sequence[str], limit: int) -> int:
@@ -279,7 +279,7 @@ class _Rollout:
                     continue
                 refuse_by_policy(self.update.invocation, plan, force=self.update.options.force)
                 say("note", *(line for key in todo
-                              for line in rounds[key].other_variants(plan.starts, code=codes.get(key, ""))))
+                              for line in rounds[key].other_variants(plan.all_starts, code=codes.get(key, ""))))
                 code, rows = self.update.create(proposal.task, {key: rounds[key] for key in todo})
             self._record(rows)
             return code == INTERRUPTED, full

@@ -149,3 +149,35 @@ def test_a_wrong_pilot_is_a_problem_of_the_file(cli, fleet: Path, pilot: str, wo
     assert result.code == 1
     assert f"{fleet.name}:5:" in result.out + result.err
     assert word in result.out + result.err
+
+
+def outdated_on(cluster: ClusterStandIn, count: int, **more: Any) -> None:
+    for number in range(count):
+        cluster.add_replica("org/m", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash="old", **more)
+
+
+def test_a_drain_counts_on_those_that_follow_the_pilot_of_a_new_spec(cli, cluster: ClusterStandIn, fleet: Path
+                                                                     ) -> None:
+    fleet.write_text(FLEET.replace("replicas: 12", "replicas: 5"))
+    outdated_on(cluster, 5)
+    result = cli("drain", "node-a", "--evict", "--dry-run", "-f", fleet)
+    assert (result.code, result.err.count("\nend: ")) == (0, 5), result.err
+    assert "stays: " not in result.err
+    typed = cli("drain", "node-a", "--evict", "-f", fleet, typed="n\n")
+    assert "Drain node-a: cordon it, start 5 replicas elsewhere, then end 5 replicas there?" in words(typed.err)
+
+
+VARIANTS = """\
+    variants:
+    - {name: big, workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve]}}]}]}
+"""
+
+
+@pytest.mark.parametrize("command", [["replace", "org/m"], ["rollout"]])
+def test_an_update_says_of_all_that_follow_a_pilot_what_they_replace(
+        cli, cluster: ClusterStandIn, fleet: Path, command: list[str]) -> None:
+    head = FLEET[:FLEET.index("    workers:")]
+    fleet.write_text(head.replace("replicas: 12", "replicas: 5\n    update: {mode: surge, surge: 5}") + VARIANTS)
+    outdated_on(cluster, 5, variant="gone")
+    result = cli(*command, "-f", fleet, "--dry-run")
+    assert words(result.err).count("(gone, which has left the file) is replaced by") == 5, result.err

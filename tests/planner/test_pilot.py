@@ -278,3 +278,34 @@ def test_a_fleet_that_grows_with_pilots_ends_as_without_and_never_starts_too_man
             raise AssertionError(f"{number}: it does not end")
         assert not any(row.on_new_nodes for row in plan.blocked), number
     assert grew > cases(60) // 10
+
+
+def test_a_wrong_spec_for_forty_outdated_replicas_starts_once_whatever_the_surge() -> None:
+    old = [{"model": "m", "id": number, "node": "a", "hash": "old", "gpus": 1} for number in range(40)]
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 80}], "replicas": old})
+    for surge in (1, 3, 4, 40):
+        fleet = short_fleet({"policy": {"pilot": {}}, "models": [
+            {"key": "m", "replicas": 40, "gpus": 1, "hash": "one", "surge": surge}]})
+        plan = plan_for(fleet, inventory)
+        assert (len(plan.starts), len(plan.after_pilot)) == ((1, surge - 1) if surge > 3 else (surge, 0))
+
+
+def test_a_file_that_changes_while_a_pilot_starts_gets_a_pilot_of_its_own() -> None:
+    fleet = short_fleet({"policy": {"pilot": {}}, "models": [{"key": "m", "replicas": 9, "gpus": 1, "hash": "two"}]})
+    starting = {"model": "m", "id": 0, "node": "a", "hash": "one", "gpus": 1, "state": "PENDING_CREATION"}
+    plan = plan_for(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 20}], "replicas": [starting]}))
+    assert (len(plan.starts), len(plan.after_pilot)) == (1, 7)
+
+
+def test_of_two_new_models_and_a_gang_each_has_a_pilot() -> None:
+    fleet = short_fleet({"policy": {"pilot": {}}, "models": [
+        {"key": "m", "replicas": 5, "gpus": 1, "hash": "one"}, {"key": "n", "replicas": 4, "hash": "two", "gang": {
+            "gpus": 2, "workers": 1}}, {"key": "o", "replicas": 3, "gpus": 1, "hash": "three"}]})
+    nodes = [{"name": name, "gpus": 8} for name in "abcd"]
+    plan = plan_for(fleet, short_inventory({"nodes": nodes}))
+    assert specs(plan.starts) == {("m", "one"): 1, ("n", "two"): 1, ("o", "three"): 3}
+    lost = {"model": "m", "id": 0, "node": "a", "hash": "one", "gpus": 1, "state": "PENDING_CREATION"}
+    dead = short_inventory({"nodes": [{"name": "a", "gpus": 8, "state": "DEAD"}, *nodes[1:]], "replicas": [lost]})
+    again = plan_for(fleet, dead)
+    assert specs(again.starts)["m", "one"] == 1, "the pilot's node has died: another one starts"
+    assert specs(again.after_pilot)["m", "one"] == 4
