@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -137,7 +138,7 @@ class OfWhatIf(Arguments):
     add_node: Annotated[Nodes, Field(
         description="Suppose new nodes: 8xH200, like:NODE, or a comma-separated list of gpus=, type=, vram=, cpus=, "
                     "memory=, label=KEY=VALUE; ` xN` at the end for N such nodes.")] = []
-    scale: Annotated[dict[Model, Annotated[int, Field(ge=0, le=1_000_000)]], Field(
+    scale: Annotated[dict[Model, Annotated[int, Field(ge=0, le=100_000)]], Field(
         max_length=100, description="Suppose the fleet file wants this many replicas, by model.")] = {}
     each_node: Annotated[bool, Field(description="Also show for every node the effect of its loss alone.")] = False
     form: Form = "text"
@@ -283,29 +284,36 @@ def status(asked: Asked, given: OfStatus) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as a client sees it. `narrower` = how to get a shorter answer."""
+    """A tool as a client sees it. `narrower` = how to get a shorter answer; `flags` = its arguments, by the command's
+    flags, which errors name.
+    """
 
     title: str
     description: str
     takes: type[BaseModel]
     run: Callable[[Asked, Any], Found]
     narrower: str
+    flags: Mapping[str, str] = field(default_factory=dict)
 
 
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 TOOLS = {
     "plan": Tool(
         "Plan", "Show what an apply would start now, on which node, what does not fit and why. Nothing is started, and "
-        "no plan ever removes a replica.", OfPlan, plan, "`models` plans only some; `why` is about one model"),
+        "no plan ever removes a replica.", OfPlan, plan, "`models` plans only some; `why` is about one model",
+        {"--target": "models", "--base": "base"}),
     "why": Tool(
         "Why", "Explain one model: why its replicas are blocked, with the arithmetic by node and what would help; "
         "where new ones would run; the state and the last failures of those that run.", OfWhy, why,
         "`replica_id` shows one replica"),
     "capacity": Tool(
         "Capacity", "Count how many more replicas of the fleet's models, or of any shape, would fit, where, and what "
-        "prevents one more.", OfCapacity, capacity, "`models` and `shapes` count only some"),
+        "prevents one more.", OfCapacity, capacity, "`models` and `shapes` count only some",
+        {"--model": "models", "--shape": "shapes", "--limit": "at_most"}),
     "what_if": Tool(
         "What if", "Show the plan for a cluster that had lost, cordoned or gained nodes, or for other numbers of "
-        "replicas, compared with the plan as it is.", OfWhatIf, what_if, "suppose less at once; leave out each_node"),
+        "replicas, compared with the plan as it is.", OfWhatIf, what_if, "suppose less at once; leave out each_node",
+        {f"--{name.replace('_', '-')}": name for name in ("lose_node", "cordon", "add_node", "scale", "each_node")}),
     "diff": Tool(
         "Diff", "Show what changed in meaning in the fleet files since a git revision, and how it affects running "
         "replicas. Contacts no cluster.", OfDiff, diff, "compare with a later revision"),
@@ -361,21 +369,27 @@ def answer(question: Question, invocation: Invocation) -> Answer:
         found = tool.run(asked, given)
         made = Answer(text=found.json()) if getattr(given, "form", "text") == "json" else _printed(found.report())
     except FleetctlError as error:
-        made = Answer(text=error_text(error), error=True)
+        made = Answer(text=error_text(error, TOOLS.get(question.tool)), error=True)
     except OSError as error:
         made = Answer(text=f"error: {failures.system_sentence(error)}", error=True)
     return _bounded(made, said, question)
 
 
-def error_text(error: FleetctlError) -> str:
-    """Return an error as the commands print it."""
-    out = io.StringIO()
+def error_text(error: FleetctlError, of: Tool | None = None) -> str:
+    """Return an error as the commands print it, with the arguments of a tool in place of their flags.
+
+    A hint about another flag or command is for a person: no tool can do that.
+    """
+    out, flags = io.StringIO(), of.flags if of else {}
     if isinstance(error, FleetFileError):
         from fleetctl.render.problems import render_problems
 
         render_problems(error.problems, plain_console(out, WIDTH))
     for label, text in failures.sentences(error):
-        out.write(f"{label}: {visible_lines(text)}\n")
+        said = FLAG.sub(lambda found: flags.get(found[0], found[0]), text)
+        if of and label == "hint" and ("fleetctl " in said or FLAG.search(said)):
+            said = f"for a person at a command line: {said}"
+        out.write(f"{label}: {visible_lines(said)}\n")
     return out.getvalue()
 
 
