@@ -186,6 +186,17 @@ def test_in_place_the_new_one_is_of_the_variant_that_has_just_ended() -> None:
     assert run(made) == ["-0 a100", "+2 a100", "-1 a100", "+3 a100"]
 
 
+def test_in_place_a_model_that_minimums_alone_want_keeps_one_serving() -> None:
+    for replicas in (0, 1):
+        made = update({"h100": 1, "a100": 2}, [old("a100", 0)], replicas, of_kind("h100", max=0),
+                      of_kind("a100", min=1), surge=0)
+        assert run(made) == []
+        assert made.why == "m: no replica would serve while the new one starts"
+    made = update({"h100": 1, "a100": 4}, [old("a100", 0), old("a100", 1)], 0, of_kind("h100"),
+                  of_kind("a100", min=2), surge=0)
+    assert run(made) == ["-0 a100", "+2 a100", "-1 a100", "+3 a100"]
+
+
 @pytest.mark.parametrize("surge", [0, 1, 2, 3])
 def test_random_updates_keep_what_served_and_end(surge: int) -> None:
     draw = random.Random(f"replaced variants {surge}")
