@@ -586,6 +586,23 @@ def test_messages_that_are_none_are_survived(started: Started, tmp_path: Path):
     assert process.returncode == 0
 
 
+@pytest.mark.slow
+def test_a_client_that_cuts_a_character_in_half_gets_an_answer(started: Started, tmp_path: Path):
+    """JSON.stringify writes half of a character as it is; for a message with one the SDK has no answer."""
+    process = server_process(started, tmp_path)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    calls = [message(2, "why", model="cut \ud83d"), message(3, "why", model="whole \U0001f600, and \\ud83d as text")]
+    assert r"\ud83d" in calls[0]
+    process.stdin.write("\n".join([HELLO, READY, *calls, ""]).encode())
+    process.stdin.flush()
+    answers = {one["id"]: one for one in (json.loads(process.stdout.readline()) for _ in range(3))}
+    assert "a model cut ?" in str(answers[2]["result"]["content"])
+    assert "a model whole \U0001f600, and \\ud83d as text" in answers[3]["result"]["content"][1]["text"]
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 def test_without_the_extra_the_command_names_it(started: Started, cli: Cli, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fleetctl.cli.mcp.command.find_spec", lambda _: None)
     done = cli("mcp", *started.files)

@@ -8,6 +8,7 @@ call: a plan that takes too long, uses up its memory or crashes ends no server.
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -174,7 +175,7 @@ class _Lines:
             *whole, rest = (self._arrived + data).split(b"\n")
             for line in whole:
                 # a line that was too long is no message, and the SDK says so
-                yield "too long" if self._too_long else line.decode("utf-8", errors="replace")
+                yield "too long" if self._too_long else _of_whole_characters(line.decode("utf-8", errors="replace"))
                 self._too_long = False
             self._too_long |= len(rest) > MOST_LINE_BYTES
             self._arrived = bytearray() if self._too_long else bytearray(rest)
@@ -185,6 +186,17 @@ class _Lines:
         except PermissionError:  # a file, which is always readable
             await anyio.sleep(0)
         return os.read(self._descriptor, 1 << 16)
+
+
+def _of_whole_characters(line: str) -> str:
+    """Return a message with a ? for each half of a character, which a client in JavaScript sends of a text it has cut.
+
+    The SDK reads no such message, so the client would wait for its answer for ever.
+    """
+    if "\\ud" in line.lower():
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace").decode()
+    return line
 
 
 class _Out:

@@ -197,9 +197,13 @@ def _notes(answer: WhatIf) -> Iterator[str]:
 def _price(price: PriceChange) -> str:
     """Return what the fleet costs after the changes and the plan, instead of what with the plan of today."""
     before, after = price.before.total, price.after.total
+    left_out = without_price(price.before)
+    if left_out != without_price(price.after):  # sums of different nodes have no difference
+        return (f"{format_price(after)} an hour{without_price(price.after)}; before: {format_price(before)} an hour"
+                f"{left_out}")
     difference = f"{format_price(abs(after - before))} {'more' if after > before else 'less'}"
     instead = f" instead of {format_price(before)}: {difference}" if before != after else ""
-    return f"{format_price(after)} an hour{instead}{without_price(price.after)}"
+    return f"{format_price(after)} an hour{instead}{left_out}"
 
 
 def _counts(counts: Counts) -> str:

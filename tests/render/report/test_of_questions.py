@@ -165,15 +165,20 @@ def test_what_a_quota_prevents_is_not_called_a_lack_of_room() -> None:
 
 
 def test_prices_are_compared_and_shown_where_replicas_fit() -> None:
-    def line(before: int, after: int, **more: int) -> str:
-        text = printed(what_if_report(what_if(price={"before": {"adds": 0, "total": before}, "after": {
-            "adds": 0, "total": after, **more}})))
+    def line(before: int, after: int, unpriced_before: int = 0, unpriced: int = 0) -> str:
+        text = printed(what_if_report(what_if(price={
+            "before": {"adds": 0, "total": before, "unpriced": unpriced_before},
+            "after": {"adds": 0, "total": after, "unpriced": unpriced}})))
         [found] = [line for line in text.splitlines() if line.startswith("Cost")]
         return found
 
     assert line(60_000_000, 52_500_000) == "Cost: 52.5 an hour instead of 60: 7.5 less"
-    assert line(0, 250_000, unpriced=2) == (
+    assert line(0, 250_000, unpriced_before=2, unpriced=2) == (
         "Cost: 0.25 an hour instead of 0: 0.25 more, without 2 nodes that have no price")
+    assert line(0, 250_000, unpriced=2) == (
+        "Cost: 0.25 an hour, without 2 nodes that have no price; before: 0 an hour")
+    assert line(0, 750_000, unpriced_before=1) == (
+        "Cost: 0.75 an hour; before: 0 an hour, without 1 node that has no price"), "that is no price that rises"
     assert line(7_000_000, 7_000_000) == "Cost: 7 an hour"
     assert "Cost" not in printed(what_if_report(what_if()))
     where = [EqualNodes(hardware="4xL4", members_each=2, nodes=["a"], price=200_000),
