@@ -81,6 +81,8 @@ def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
         env = {"PATH": os.environ["PATH"], "TMPDIR": str(temp), "XDG_CACHE_HOME": str(temp / "cache"),
                "PYTHONPATH": os.pathsep.join(sys.path), "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another",
                MARK: mark, **(node or {})}
+        for kind in {"readiness", "liveness"} & engine.keys():
+            engine[kind].setdefault("timeout", 60.0)  # a busy machine is no failure of a probe
         log = tmp_path / "engine.log"
         member = {"supervisor": SOURCE, "engine": {"command": list(command), **engine}, "node": "node-a",
                   "nodeId": "id-a", "group": "main", "copy": 0, "role": "Standalone", "rank": 0}

@@ -11,13 +11,16 @@ import pytest
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps
 
+from fleetctl.apply import old_runs
 from fleetctl.apply.old_runs import AT_ONCE, SLACK
 
 DAY_MS = 86_400_000
 
 
 @pytest.fixture(autouse=True)
-def _runs_begin_now(cluster: ClusterStandIn) -> None:
+def _runs_begin_now(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And there is time to delete all of them, however busy this machine is."""
+    monkeypatch.setattr(old_runs, "WITHIN_S", 3600.0)
     answer = cluster.on_submit
 
     def on_submit(request: dict[str, Any]) -> Steps:

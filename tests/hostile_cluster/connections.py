@@ -40,7 +40,7 @@ SPARE = 16
 ASK_EVERY = 250
 ADDRESSES = 12
 """More than any limit for one address would fill."""
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 FLEET = """\
 apiVersion: fleetctl/v1
 kind: Fleet

@@ -37,8 +37,9 @@ Served = tuple[dict[str, Any], Path]
 
 
 @pytest.fixture
-def served(tmp_path: Path, origin: Path, artifact: str) -> Iterator[Served]:
-    """A source, as a plan names it, and the folder with the files that it serves."""
+def served(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A source, as a plan names it, and the folder with the files that it serves. It lets strangers take their time."""
+    monkeypatch.setattr(connections, "REQUEST_S", 3600.0)
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     with serving(tmp_path / "a", got) as (_, described):
         yield {**described, "artifact": artifact}, origin
