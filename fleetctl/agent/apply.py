@@ -14,18 +14,18 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster, run_messages
 from .attempt import Attempt, EarlierAttempt, SharedState
-from .create import CardTurns, Creating, Grants, replica_of
+from .create import TARGET_REACHED, CardTurns, Creating, Grants, replica_of
 from .lock import LockBusy
 from .messages import Replica
 from .node_request import ask_for_nodes, report_silence
-from .pilot import Pilots, ready_text
+from .pilot import AFTER_PILOT, Pilots, ready_text
 from .prefetch import fetches_of
 from .processes import MISSING
 from .records import DRAINING, add, why_paused
-from .reload import Reloads, forget_dead_actors
+from .reload import WAITS_TURN, Reloads, forget_dead_actors
 from .report import CARD_FAILURES, KV_NAMESPACE, actor_name
 from .run import PAUSED, OnNodes, Run, RunEnded, Task, outcome_of
-from .run_messages import ApplyRequest, EventStream, PlanRequest, ReplanAnswer
+from .run_messages import ApplyRequest, EventStream, Outcome, PlanRequest, ReplanAnswer
 from .view import View
 from .wire import document_of, parse
 
@@ -313,9 +313,16 @@ class ApplyRun(Run):
         ready = sum(row.outcome == "ready" for row in results)
         wanted = sum(row.replicas or 1 for row in results)
         fetched = self.outcomes([task for task in self._fetches if task.outcome or interrupted])
-        complete = ready == wanted and not interrupted and all(row.outcome == "ready" for row in fetched)
+        complete = not interrupted and all(_is_done(row, self._request.wait) for row in (*results, *fetched))
         return self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", [*results, *fetched],
                                interrupted=interrupted, waited=self._request.wait)
+
+
+def _is_done(row: Outcome, waited: bool) -> bool:
+    """Return whether a run has done for these replicas what it was to do; Ray calls a job failed that says it has not.
+    """
+    return row.outcome == "ready" or row.code == TARGET_REACHED or (not waited and (
+        (row.outcome == "starting" and row.code is None) or row.code in (AFTER_PILOT, WAITS_TURN)))
 
 
 def _has_failed(task: Attempt) -> bool:

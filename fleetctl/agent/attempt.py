@@ -11,7 +11,7 @@ import ray
 
 from . import cluster
 from .cards import MAX_TRIES, NONE_CLEAN, REFUSED, SEARCHING, CleanCards
-from .create import CardTurns, CreatedHere, Creating, Grants, check, create, take_back
+from .create import TARGET_REACHED, CardTurns, CreatedHere, Creating, Grants, check, create, take_back
 from .lock import HeldLock
 from .messages import FailedStart, Mark, Place, Replica
 from .report import Refused, actor_name, decode_failure, evict_command, first_line, kept_failure, read_mark
@@ -159,7 +159,7 @@ class Attempt(Task):
             self.granted = True
             self.replica = self.replica._replace(members=())  # it may be on other nodes than planned
             return self._enter(self._await_ready)
-        return self._end("skipped" if refusal.code == "TARGET_REACHED" else "blocked", refusal.code, str(refusal))
+        return self._end("skipped" if refusal.code == TARGET_REACHED else "blocked", refusal.code, str(refusal))
 
     def _await_grant(self) -> None:
         """Wait for the worker of a single member; take the replica back if Ray has no room for it."""

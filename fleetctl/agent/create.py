@@ -29,6 +29,7 @@ from .run_messages import Plan
 from .view import View
 from .wire import in_parts
 
+TARGET_REACHED = "TARGET_REACHED"
 SPARE = 2
 """So Ray has the next one at hand when a worker is up."""
 
@@ -74,7 +75,7 @@ def check(replica: Replica, not_counted: Set[int], view: View) -> None:
             raise Refused("NAME_TAKEN", f"{taken} already exists")
     live = cluster.live_ids(replica.model, names, not_counted)
     if len(live) >= replica.wanted:
-        raise Refused("TARGET_REACHED", f"{len(live)} of {replica.wanted} are already live")
+        raise Refused(TARGET_REACHED, f"{len(live)} of {replica.wanted} are already live")
     for node_id, node in {member.node_id: member.node for member in replica.members}.items():
         trouble = view.trouble(node_id)
         if trouble:

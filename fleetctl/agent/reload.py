@@ -261,6 +261,7 @@ POLL_S = 0.5
 MARGIN_S = 120.0
 MAX_MESSAGE = 600
 MAX_SOURCES = 3
+WAITS_TURN = "WAITS_TURN"
 NO_RECORD = "the record of it in Ray's table could not be written"
 GONE = "it is gone, or another actor has its name"
 OLD_ACTOR = ("an earlier fleetctl has started it, and such an actor can send its engine only one request: it runs as "
@@ -379,8 +380,8 @@ class ReloadTask(Task):
             return self._said("starting", "INTERRUPTED" if interrupted else None, "its reload continues by itself")
         if interrupted:
             return self._said("skipped", "INTERRUPTED", "interrupted: it runs as before")
-        return self._said("skipped", "WAITS_TURN", "replicas of a model reload one at a time, and this run does not "
-                                                   "wait: the next apply continues")
+        return self._said("skipped", WAITS_TURN, "replicas of a model reload one at a time, and this run does not "
+                                                 "wait: the next apply continues")
 
     def step(self) -> None:
         """Continue without waiting."""

@@ -20,7 +20,7 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.options import options_of, replan_command
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
-NO_LONGER_READY, AFTER_PILOT = "NO_LONGER_READY", "AFTER_PILOT"
+NO_LONGER_READY, AFTER_PILOT, TARGET_REACHED = "NO_LONGER_READY", "AFTER_PILOT", "TARGET_REACHED"
 LATER = ("WAITS_TURN", AFTER_PILOT)
 """Codes of what a run that does not wait leaves to the next one."""
 
@@ -43,7 +43,7 @@ def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
     if row.outcome == "starting":
         return not waited and row.code is None
     return row.outcome in ("ready", "gone") or (
-        row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code in LATER and not waited)))
+        row.outcome == "skipped" and (row.code == TARGET_REACHED or (row.code in LATER and not waited)))
 
 
 def no_longer_ready(plan: Plan, client: DashboardClient, clock: Callable[[], str]) -> list[ReplicaOutcome]:

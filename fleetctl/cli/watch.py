@@ -53,6 +53,10 @@ JITTER = 0.1
 """The largest fraction by which a pause is shortened, so that watchers do not all read the cluster at once."""
 KEEP_LIMIT_S = 10.0
 """How long a rest may take to look after the agent that waits."""
+LOCK_S = 10.0
+"""How long an apply may wait for the fleet's lock: another holds it only while it creates. Without the wait its agent
+would end, and the next merge would need a new one.
+"""
 PULSE_S = 1.0
 """How often Ray is asked for the replicas that start, while any does."""
 
@@ -314,8 +318,8 @@ def _run(said: set[str], standby: StandbyKeeper, task: ApplyTask) -> RunSummary:
     ends.
     """
     interrupts, planned = list[str](), task.plan.summary
-    started = start_apply(task, new_job_id("apply"), starter(), ApplyOptions(wait=False), patient(),
-                          standby=standby.job)
+    options = ApplyOptions(wait=False, lock_timeout_s=LOCK_S)
+    started = start_apply(task, new_job_id("apply"), starter(), options, patient(), standby=standby.job)
     job = started.submission_id
     reload = f", {planned.reload} to reload" if planned.reload else ""
     say("job", f"{job}: {count_of(planned.create, 'replica')} to create{reload}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fleetctl.apply.history import read_history
-from fleetctl.apply.outcome import AFTER_PILOT, final_exit_code, raise_if_refused
+from fleetctl.apply.outcome import AFTER_PILOT, TARGET_REACHED, final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
 from fleetctl.documents.base import age_text, as_datetime, span_text
@@ -165,6 +165,7 @@ def _time_of(at: str | None, start: Start, seen: Inventory) -> str:
     return at if at and possible else seen.observed_at
 
 
+NOTHING_LEFT = "another apply had created what was missing"
 SHOWN = 3
 NEWS_KEPT = 50
 RUNS_SHOWN = 20
@@ -304,13 +305,14 @@ class Watcher:
             return ApplyEnded(self.clock(), "locked", error.message)
         except FleetctlError as error:
             return ApplyEnded(self.clock(), "error", error.message)
-        acted = [row for row in summary.outcomes if row.outcome != "blocked"]
+        acted = [row for row in summary.outcomes if row.outcome != "blocked" and row.code != TARGET_REACHED]
+        reached = any(row.code == TARGET_REACHED for row in summary.outcomes)
         fine = final_exit_code(acted, interrupted=summary.interrupted, waited=summary.waited) == 0
         begun = self.starts.begin(self.state.good or "", planned.inventory, acted, counts=fine)
         return ApplyEnded(self.clock(), ("begun" if begun else "fine") if fine else "partial",
                           _result(acted, lambda row: f"{row.code}: {last_words(row.message)}", {
                               one.id: one.ready_in.about for one in planned.plan.starts if one.ready_in})
-                          or summary.message,
+                          or (NOTHING_LEFT if reached else summary.message),
                           _result(acted, lambda row: row.code or ""))
 
     def _fault(self, revision: str) -> str:

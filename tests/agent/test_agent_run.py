@@ -226,7 +226,14 @@ def test_without_waiting_the_run_ends_when_all_replicas_are_created(cluster: Scr
     summary = cluster.run("a/0", "a/1", wait=False)
     assert outcomes(summary) == [("a", 0, "starting"), ("a", 1, "starting")]
     assert all("code" not in row for row in summary["outcomes"])
-    assert summary["waited"] is False
+    assert (summary["waited"], summary["exitCode"]) == (False, 0), "Ray calls a job with another code failed"
+
+
+def test_without_waiting_what_was_not_created_is_missing_all_the_same(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": ["granted", "wait"], "a/1": ["blocked:NODE_DRAINING"]}
+    assert cluster.run("a/0", "a/1", wait=False)["exitCode"] == 3
+    cluster.scripts = {"a/2": ["granted", "wait"], "a/3": ["failed:NODE_TAKEN"]}
+    assert cluster.run("a/2", "a/3", wait=False)["exitCode"] == 3
 
 
 def test_replicas_that_were_starting_before_are_awaited_without_the_lock(cluster: ScriptedCluster) -> None:

@@ -109,6 +109,7 @@ def test_a_run_that_does_not_wait_or_cannot_plan_leaves_the_others_to_the_next(
     summary = cluster.run(**request_, **with_pilot("a/0"))
     assert rows(summary)[1] == ("a", "skipped", "AFTER_PILOT", 3)
     assert summary["outcomes"][1]["message"] == message
+    assert summary["exitCode"] == (3 if request_["wait"] else 0)
     assert "replanWanted" not in cluster.kinds()
 
 

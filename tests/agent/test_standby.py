@@ -181,7 +181,14 @@ def test_it_ends_when_a_watch_of_another_release_begins(keys: Keys, capsys: pyte
 def test_each_sign_of_its_watch_lets_it_wait_on(
     keys: Keys, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, signs = [0.0], [0]
+    now, signs, asked = [0.0], [0], list[str]()
+    taken = standby.take_document
+
+    def take(name: str) -> Any:
+        asked.append(name)
+        return taken(name)
+
+    monkeypatch.setattr(standby, "take_document", take)
     monkeypatch.setattr(standby.time, "monotonic", lambda: now[0])
 
     class Stop:
@@ -201,6 +208,8 @@ def test_each_sign_of_its_watch_lets_it_wait_on(
     assert standby.run_standby(WAITING, EventStream()) == 0
     assert 3900 <= now[0] <= 3911
     assert (signs, ran) == ([60], [])
+    assert asked.count(f"{JOB}-plan") == now[0]
+    assert asked.count(f"{JOB}-watch") == pytest.approx(now[0] / 10, abs=1), "each question is work for Ray"
 
 
 def test_it_can_be_stopped_and_afterwards_the_signal_is_the_runs_own(

@@ -148,6 +148,27 @@ def test_a_plan_that_is_taken_at_the_last_moment_gets_no_second_job(
     assert OWN not in cluster.jobs
 
 
+def test_a_ticket_that_ray_overwrites_as_it_ends_the_job_is_nobodys(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    """The agent and Ray write the same row; the agent acts only if its own words stay."""
+    job = add_standby(cluster)
+
+    def overwrite() -> None:
+        if job.body["metadata"].pop(TICKET, None):
+            job.status = "STOPPED"
+
+    cluster.on_stop = lambda _: job.body["metadata"].update({TICKET: OWN})
+    assert apply(client, Waiting(overwrite)).submission_id == OWN
+    assert OWN in cluster.jobs
+
+
+def test_a_job_that_the_cluster_no_longer_knows_gets_no_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    assert apply(client).submission_id == OWN
+    assert cluster.writes()[-1] == ("POST", "/api/jobs/")
+    assert f"{WAITS}-plan" not in cluster.packages
+
+
 @pytest.mark.parametrize("refused", [True, False])
 def test_without_a_certain_end_there_is_no_second_job(
     cluster: ClusterStandIn, client: DashboardClient, refused: bool
@@ -171,6 +192,14 @@ def test_an_agent_that_dies_before_it_says_that_it_has_the_plan_did_nothing(
     assert not job.stopped
     assert waiting.said == [f"job {WAITS}, whose agent waited for a plan, has ended without it: it was changed"]
     assert cluster.document(f"{WAITS}-plan") == {}
+
+
+def test_an_agent_whose_log_is_gone_has_no_last_words(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    job = add_standby(cluster)
+    cluster.refusals["GET", f"/api/jobs/{WAITS}/logs"] = [(404, "")]
+    waiting = Waiting(lambda: setattr(job, "status", "FAILED"))
+    assert apply(client, waiting).submission_id == OWN
+    assert waiting.said == [f"job {WAITS}, whose agent waited for a plan, has ended without it"]
 
 
 def test_of_two_plans_for_one_agent_the_other_gets_a_job(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -232,10 +261,18 @@ def test_a_watch_takes_over_the_agent_of_another_and_dismisses_those_of_other_re
     add_standby(cluster)
     old = "fleetctl-apply-00000000000b"
     add_standby(cluster, old, **{AGENT: "0" * 64})
-    kept = keeper(Waiting())
+    add_standby(cluster, "fleetctl-apply-00000000000c", **{AGENT: "0" * 64}).body["metadata"]["fleet"] = "other"
+    cluster.records.add(RUN, record("fleetctl-apply-00000000000c", now(), verb=STANDBY, fleet="other",
+                                    namespace="fleet"))
+    clock = Waiting()
+    kept = keeper(clock)
     kept.keep(client, LAB)
-    assert (kept.job, len(cluster.jobs)) == (WAITS, 2)
+    assert (kept.job, len(cluster.jobs)) == (WAITS, 3)
     assert cluster.document(f"{old}-watch") == {"agent": jobs.agent_package().sha256}, "by which it knows"
+    clock.now += 30
+    kept.keep(client, LAB)
+    assert cluster.writes().count(("PUT", f"/api/packages/gcs/{old}-watch")) == 1
+    assert "fleetctl-apply-00000000000c-watch" not in cluster.packages, "another fleet's is left alone"
 
 
 def test_the_history_shows_an_agent_that_waits_as_what_it_is(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -30,6 +30,7 @@ import yaml
 
 from tests.chaos.fault_kinds import KINDS, FaultTargets
 from tests.chaos.fleet import Actor, Fleet, Name, Watched, missing_replicas, wrong_now
+from tests.chaos.litter import left_in_table
 from tests.chaos.proxy import Proxy
 from tests.chaos.surroundings import Cards, Origin
 from tests.e2e.cluster import RayCluster, eventually, running_cluster
@@ -168,6 +169,8 @@ class Loop:
                 self._kill()
             self._proxy.close()
             self._origin.close()
+        for one in left_in_table(self.cluster, self.log):
+            self._violation(one)
         self.seen.reads = self._proxy.reads
         return self.seen
 

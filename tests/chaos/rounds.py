@@ -17,6 +17,7 @@ from typing import Any
 from fleetctl.documents.base import as_datetime
 from tests.chaos.fault_kinds import KINDS, PROXY, RARE, FaultTargets
 from tests.chaos.fleet import WEIGHED, Fleet, Name, Watched, missing_replicas, wrong_now, wrongly_ready
+from tests.chaos.litter import left_in_table
 from tests.chaos.proxy import Proxy
 from tests.chaos.surroundings import SKEW_S, Cards, Origin, skewed
 from tests.e2e.cluster import RayCluster
@@ -76,6 +77,7 @@ class Driver:
         finally:
             self._proxy.close()
             self._origin.close()
+        self._record(lambda: left_in_table(self.cluster, self.log), "")
         return self.report
 
     def _epoch(self, faults: int, ends: float) -> None:

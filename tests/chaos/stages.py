@@ -30,6 +30,7 @@ from fleetctl.documents.plan import PlanFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import list_jobs
 from tests.chaos.fleet import Fleet, Watched, missing_replicas, wrong_now, wrongly_ready
+from tests.chaos.litter import left_in_table
 from tests.chaos.proxy import Proxy
 from tests.e2e.cluster import RayCluster, running_cluster
 from tests.e2e.faults import STAGES, faulty_package
@@ -76,6 +77,7 @@ class Stages:
             fleet.write()
             self._hit(kind, Watched(self.cluster, fleet, self.cluster.address))
             self.cluster.sweep(namespaces=[fleet.name])
+        self._check("at the end", lambda: left_in_table(self.cluster, self.log), 0)
         return self.found
 
     def _hit(self, kind: str, watched: Watched) -> None:

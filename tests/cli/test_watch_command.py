@@ -81,6 +81,8 @@ def test_a_watch_hands_its_plan_to_the_agent_that_it_keeps_and_starts_the_next(
     verbs = [cluster.jobs[job].body["metadata"]["verb"] for job in cluster.jobs]
     assert verbs == ["apply", "apply", "apply", "standby"], "one job a plan, and one that waits"
     assert sum("ticket" in job.body["metadata"] for job in cluster.jobs.values()) == 2
+    own = next(job for job in cluster.jobs if "ticket" not in cluster.jobs[job].body["metadata"])
+    assert cluster.request_of(own)["lockTimeout"] == 10, "an agent that ends at once costs the next merge a new job"
 
 
 def test_a_watch_keeps_an_agent_once_it_has_planned_and_none_if_it_only_reports(

@@ -321,6 +321,15 @@ class Keeper:
 
         return _internal_kv_del("_ray_internal_job_info_fleetctl-", del_by_prefix=True, namespace=KV_NAMESPACE_JOB)
 
+    def keys(self) -> dict:
+        """The keys in Ray's table of what was sent to our runs, and how many of ours there are of each other kind."""
+        from ray.experimental.internal_kv import _internal_kv_list
+
+        ours = _internal_kv_list(b"", namespace=b"fleetctl")
+        kinds = [key.decode(errors="replace").partition(":")[0] for key in ours]
+        return {"sent": sorted(key.decode() for key in _internal_kv_list(b"gcs://fleetctl-")),
+                "kinds": {kind: kinds.count(kind) for kind in sorted(set(kinds))}}
+
     def session_secret(self) -> str:
         """The secret by which a replica of this cluster proves its identity to a source of weights."""
         from ray.experimental.internal_kv import _internal_kv_get

@@ -113,6 +113,7 @@ def test_a_merge_ends_with_what_became_of_it(world: World, watches: list[Watch])
     watches.append(Watch(repository, "first"))
     eventually(lambda: watches[0].notices("ended", f"{good[:10]}: one/0: ready after "), "the last word of a success")
     assert watches[0].notices("applied", f"{good[:10]}: one 1 starting")
+    assert [job["status"] for job in world.jobs() if job["metadata"]["verb"] == "apply"] == ["SUCCEEDED"]
     bad = repository.push(model("one", 1, member("--plain", "--ready-after", "3", gpus=1)),
                           model("two", 1, member("--plain", "--ready-after", "60", "--exit-code", "3", gpus=1)))
     eventually(lambda: watches[0].notices("ended", f"{bad[:10]}: two/0: failed after "), "a crash is told at once")

@@ -99,6 +99,14 @@ def test_a_push_counts_once_and_only_with_the_secret(served: Served, pushes: Pus
     assert pushes.counts == {"accepted": 10, "replayed": 5, "refused": 5}
 
 
+def test_gitlab_tells_two_pushes_with_the_same_body_apart_by_their_ids(pushes: Pushes) -> None:
+    for about, outcome in (("a", "accepted"), ("a", "replayed"), ("b", "accepted"), (None, "accepted")):
+        delivery = pushes.begin({"X-Gitlab-Token": SECRET, **({"X-Gitlab-Event-UUID": about} if about else {})})
+        assert delivery
+        delivery.add(BODY)
+        assert pushes.take(delivery) == outcome
+
+
 def test_a_signature_is_of_each_byte_of_the_body(served: Served) -> None:
     rng = random.Random(7)
     for number, signed in enumerate(one for one in FORGES if one is not of_gitlab):

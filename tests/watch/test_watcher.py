@@ -139,6 +139,20 @@ def test_the_news_of_an_apply_say_what_follows_its_pilot_and_the_run_is_fine(wat
     assert (ended.outcome, ended.message) == ("begun", "org/m 1 starting; org/m 39 after a pilot")
 
 
+@pytest.mark.parametrize(("own", "message"), [(0, "another apply had created what was missing"),
+                                              (1, "org/n 1 starting")])
+def test_what_another_apply_had_created_is_no_news_of_this_one(watcher: Watcher, own: int, message: str) -> None:
+    def run(_: ApplyTask) -> RunSummary:
+        rows = [ReplicaOutcome(model="org/m", replica_id=0, outcome="skipped", code="TARGET_REACHED")]
+        rows += [ReplicaOutcome(model="org/n", replica_id=0, outcome="starting")] * own
+        return RunSummary(seq=0, time=NOW, message="0 of 2 ready", exit_code=0, waited=False, outcomes=rows)
+
+    watcher.run = run
+    advance(watcher)
+    ended = watcher.apply()
+    assert (ended.outcome, ended.message) == ("begun" if own else "fine", message)
+
+
 def test_the_news_of_an_apply_name_the_error_on_one_line_and_its_retries_have_the_same_gist(watcher: Watcher) -> None:
     def run(task: ApplyTask) -> RunSummary:
         output = f"serving on {len(ends)}\nout of memory"
