@@ -331,7 +331,8 @@ def _rows(
 
 
 def _memory_notes(draft: _Draft) -> Iterator[Note]:
-    from fleetctl.planner.placement.memory import GroupOf, memory_notes  # for models that are described
+    from fleetctl.planner.placement.card_use import SeenCards  # for models that are described
+    from fleetctl.planner.placement.memory import GroupOf, memory_notes
 
     placed = defaultdict[GroupOf, set[str]](set)
     for new, _ in draft.placed:
@@ -339,7 +340,8 @@ def _memory_notes(draft: _Draft) -> Iterator[Note]:
         for assigned in new.assignments:
             if assigned.seat.claim.wants_card:
                 placed[new.demand.shape.key, variant, assigned.seat.group].add(draft.ledger.nodes[assigned.node].id)
-    return memory_notes(draft.fleet.models, placed, draft.ledger.nodes, draft.inventory)
+    return memory_notes(
+        draft.fleet.models, placed, draft.ledger.nodes, SeenCards(draft.inventory, draft.fleet.policies))
 
 
 def _write(draft: _Draft, facts: PlanFacts) -> Plan:

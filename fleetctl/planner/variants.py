@@ -26,7 +26,12 @@ COUNTS_LAST = ("COOLING_DOWN", VARIANT_FULL)
 
 def shapes_of(fleet: ResolvedFleet, inventory: Inventory) -> Shapes:
     """Return the shapes of all models on the nodes of an inventory."""
-    return {model.key: tuple([replica_shape(one, inventory.nodes, fleet.policies, inventory)
+    seen = None
+    if any(one.description is not None for model in fleet.models for one in model.alternatives):
+        from fleetctl.planner.placement.card_use import SeenCards  # for models that are described
+
+        seen = SeenCards(inventory, fleet.policies)
+    return {model.key: tuple([replica_shape(one, inventory.nodes, fleet.policies, seen)
                               for one in model.alternatives]) for model in fleet.models}
 
 

@@ -12,6 +12,7 @@ from short_forms import plan_for, short_inventory
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet, shape_as_set
 from fleetctl.planner.placement.card_use import CardUse
+from fleetctl.planner.variants import shapes_of
 from tests.fleetfile.memory_tree import inspect
 from tests.sizing.test_public_models import described
 
@@ -126,3 +127,29 @@ def test_the_estimate_of_a_running_member_is_for_its_own_card() -> None:
         {"model": "m", "id": number, "node": name} for number, name in enumerate(("small", "large"))]})
     found = [CardUse(seen).estimated(wanted.models[0], replica.members[0]) for replica in seen.replicas]
     assert [round((known or 0) / GIB, 2) for known in found] == [22.58, 74.10]
+
+
+class CountedReads(list[Any]):
+    """A list that counts how often it is read from its start."""
+
+    reads = 0
+
+    def __iter__(self) -> Any:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_nodes_and_replicas_are_read_as_often_for_many_models_as_for_one() -> None:
+    one = fleet(VLLM, {"gpus": 1})
+    tiny = {"name": "tiny", "gpus": 1, "vram": "12Gi"}
+    short = {"nodes": [L4, H100, tiny], "replicas": [{
+        "model": f"m{number}", "id": 0, "node": "small", "gpus": 1, "cards": [0], "ready": "5m",
+        "hash": one.models[0].spec_hash} for number in range(9)]}
+    reads = []
+    for count in (1, 9):
+        nodes, replicas = CountedReads(short_inventory(short).nodes), CountedReads(short_inventory(short).replicas)
+        many = replace(one, models=tuple(replace(one.models[0], key=f"m{number}") for number in range(count)))
+        shapes_of(many, short_inventory({}).model_copy(update={"nodes": nodes, "replicas": replicas}))
+        reads.append((nodes.reads, replicas.reads))
+    assert reads[0] == reads[1]
+    assert reads[0][1] > 0

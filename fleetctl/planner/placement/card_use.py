@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Member, NodePolicy, WorkerGroup
-from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, Start, card_indices
+from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import policy_of
@@ -69,23 +70,6 @@ def _is_alone(member: ReplicaMember, card: Gpu) -> bool:
     return own and alone and bool(card.memory_used) and not card.unified
 
 
-def proven_on(model: ResolvedModel, seen: Inventory) -> dict[str, set[str]]:
-    """Return the ids of the nodes whose cards hold each group of a model's spec, whatever is computed of it: a replica
-    is ready there, or was. Of an ended one it is not known which member was where, so it proves only a single group.
-    """
-    found = defaultdict[str, set[str]](set)
-    for replica in seen.replicas:
-        if replica.model == model.key and replica.ready_at is not None and model.has_spec(replica.spec_hash):
-            for member in replica.members:
-                if member.gpus or member.vram:
-                    found[member.group or ""].add(member.node_id or "")
-    if len(model.workers) == 1 and all(map(cards_of_member, model.workers[0].members)):
-        for start in seen.starts:
-            if start.model == model.key and model.has_spec(start.spec_hash):
-                found[model.workers[0].name].update(start.node_ids)
-    return found
-
-
 def largest_card(node: Node, policies: Sequence[NodePolicy]) -> int:
     """Return the memory of a node's largest card in bytes, as the cluster or a policy tells it; 0 = unknown."""
     if not node.gpus:
@@ -93,16 +77,68 @@ def largest_card(node: Node, policies: Sequence[NodePolicy]) -> int:
     return max(card.memory_total or 0 for card in node.gpus) or policy_of(node, policies).gpu_memory or 0
 
 
-def proven_cards(model: ResolvedModel, seen: Inventory, policies: Sequence[NodePolicy]) -> dict[str, int]:
-    """Return the memory of the smallest cards that are proven to hold each group; without groups that are not."""
-    proven = proven_on(model, seen)
-    sizes = {node.id: largest_card(node, policies) for node in (seen.nodes if proven else ())}
-    return {group: min(known) for group, node_ids in proven.items()
-            if (known := [size for node_id in node_ids if (size := sizes.get(node_id))])}
+class SeenCards:
+    """The cards of an inventory, and what runs or ran on them by model; each is read once for all models of a plan."""
+
+    def __init__(self, seen: Inventory, policies: Sequence[NodePolicy]) -> None:
+        self._seen = seen
+        self.sizes = {node.id: largest_card(node, policies) for node in seen.nodes}
+        """By node id, the memory of its largest card; 0 = unknown."""
+        self.present = {*self.sizes.values()}
+        self._allowed: dict[tuple[tuple[str, str], ...], list[int]] = {}
+
+    def proven_cards(self, model: ResolvedModel) -> dict[str, int]:
+        """Return the memory of the smallest cards that are proven to hold each group; without groups that are not."""
+        return {group: min(known) for group, node_ids in self.proven_on(model).items()
+                if (known := [size for node_id in node_ids if (size := self.sizes.get(node_id))])}
+
+    def proven_on(self, model: ResolvedModel) -> dict[str, set[str]]:
+        """Return the ids of the nodes whose cards hold each group of a model's spec, whatever is computed of it: a
+        replica is ready there, or was. Of an ended one it is not known which member was where, so it proves only a
+        single group.
+        """
+        found = defaultdict[str, set[str]](set)
+        for replica in self._replicas.get(model.key, ()):
+            if replica.ready_at is not None and model.has_spec(replica.spec_hash):
+                for member in replica.members:
+                    if member.gpus or member.vram:
+                        found[member.group or ""].add(member.node_id or "")
+        if len(model.workers) == 1 and all(map(cards_of_member, model.workers[0].members)):
+            for start in self._starts.get(model.key, ()):
+                if model.has_spec(start.spec_hash):
+                    found[model.workers[0].name].update(start.node_ids)
+        return found
+
+    def allowed(self, member: Member) -> list[int]:
+        """Return the known sizes of the largest cards of the living nodes that a member's selector allows, sorted."""
+        selector = tuple(sorted(member.node_selector.items()))
+        if selector not in self._allowed:
+            self._allowed[selector] = sorted({size for node in self._seen.nodes if node.state == "ALIVE" and (
+                size := self.sizes[node.id]) and (not selector or matches(member.node_selector, node.all_labels))})
+        return self._allowed[selector]
+
+    def measured(self, model: ResolvedModel, group: WorkerGroup) -> Iterator[int]:
+        """Yield what members of one group of a model's spec were measured to take of a card, in bytes."""
+        for replica in self._replicas.get(model.key, ()):
+            if replica.level == "HOT" and model.has_spec(replica.spec_hash):
+                for member in replica.members:
+                    if member.group == group.name and (taken := self._use.measured(replica, member)) is not None:
+                        yield taken
+
+    @cached_property
+    def _replicas(self) -> dict[str, list[Replica]]:
+        return grouped((replica.model, replica) for replica in self._seen.replicas)
+
+    @cached_property
+    def _starts(self) -> dict[str, list[Start]]:
+        return grouped((start.model, start) for start in self._seen.starts)
+
+    @cached_property
+    def _use(self) -> CardUse:
+        return CardUse(self._seen)
 
 
-def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
-              seen: Inventory | None) -> int:
+def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, seen: SeenCards | None) -> int:
     """Return the bytes of each card that a member of a described model claims with `vram: auto`.
 
     What equal replicas were measured to take, if the engine does not fill a set share of any card. Else an estimate
@@ -112,31 +148,12 @@ def auto_vram(model: ResolvedModel, group: WorkerGroup, member: Member, policies
     description, line, cards = model.description, line_of(group, model.key), cards_of(group)
     if description is None:
         return 0
-    if seen is not None and not fills_a_share(line) and (found := [*_measured(model, group, seen)]):
+    if seen is not None and not fills_a_share(line) and (found := [*seen.measured(model, group)]):
         return -(-max(found) // STEP) * STEP
-    sizes = sorted({size for node in (seen.nodes if seen else ()) if (size := _size(node, member, policies))})
-    takes = {size: min(takes, size - max(GIB, size // 50)) for size in sizes
+    takes = {size: min(takes, size - max(GIB, size // 50)) for size in (seen.allowed(member) if seen else ())
              if (takes := card_need(description, line, cards=cards, memory=size).takes)}
     holding = [size for size in takes
                if judge(description, line, cards=cards, card=CardKind("", size, 1, 1)).kind == "fits"] or [*takes][-1:]
     if not holding:
         return card_need(description, line, cards=cards, memory=None).least
     return takes[holding[0 if model.dedicated or member.resources.gpus >= SHARE else -1]]
-
-
-def _measured(model: ResolvedModel, group: WorkerGroup, seen: Inventory) -> Iterator[int]:
-    use = None
-    for replica in seen.replicas:
-        if replica.model == model.key and replica.level == "HOT" and model.has_spec(replica.spec_hash):
-            use = use or CardUse(seen)
-            for member in replica.members:
-                if member.group == group.name and (taken := use.measured(replica, member)) is not None:
-                    yield taken
-
-
-def _size(node: Node, member: Member, policies: Sequence[NodePolicy]) -> int:
-    """Return the memory of the largest card of a node that a member may be on; 0 = it may not, or it is unknown."""
-    selector = member.node_selector
-    if node.state != "ALIVE" or (selector and not matches(selector, node.all_labels)):
-        return 0
-    return largest_card(node, policies)

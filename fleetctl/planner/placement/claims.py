@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.documents.fleet import Member, NodePolicy, SameLabel, WorkerGroup
-from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.inventory import Node
 from fleetctl.documents.quantity import AUTO, SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.documents.model import Description
+    from fleetctl.planner.placement.card_use import SeenCards
 
 
 class Selector(NamedTuple):
@@ -218,16 +219,16 @@ class ReplicaShape:
 
 
 def replica_shape(
-    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Sequence[NodePolicy] = (), seen: Inventory | None = None
+    model: ResolvedModel, nodes: Iterable[Node] = (), policies: Sequence[NodePolicy] = (), seen: SeenCards | None = None
 ) -> ReplicaShape:
     """Return the shape of one replica of `model`; `nodes` and their policies tell which share a claim on memory is.
 
-    `seen` = the cards, and what runs there, for claims of `vram: auto`; None = nothing is known of them.
+    `seen` = the cards, and what runs there, for models that are described; None = nothing is known of them.
     """
     placement, written = model.placement, model.placement.spread
     groups = tuple(GroupShape(group.name, group.copies, tuple(
         _member_shape(member, member.resources.vram if member.resources.vram != AUTO else
-                      _estimated(model, group, member, policies, seen), dedicated=model.dedicated)
+                      _estimated(model, group, member, seen), dedicated=model.dedicated)
         for member in sorted(group.members, key=lambda member: member.role == "Worker"))) for group in model.workers)
     bound = placement.same_label
     if placement.ranks_per_node > 1:
@@ -238,27 +239,24 @@ def replica_shape(
     spread = Spread(written) if isinstance(written, str) else (
         None if written is None else Spread(written.label, written.max_per_value))
     shape = ReplicaShape(model.key, groups, label, placement.ranks_per_node, spread, as_one)
-    return shape if model.description is None else _for_large_cards(
-        shape, model, model.description, seen, policies)
+    return shape if model.description is None else _for_large_cards(shape, model, model.description, seen)
 
 
-def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, policies: Sequence[NodePolicy],
-               seen: Inventory | None) -> int:
+def _estimated(model: ResolvedModel, group: WorkerGroup, member: Member, seen: SeenCards | None) -> int:
     from fleetctl.planner.placement.card_use import auto_vram  # for models that are described
 
-    return auto_vram(model, group, member, policies, seen)
+    return auto_vram(model, group, member, seen)
 
 
-def _for_large_cards(shape: ReplicaShape, model: ResolvedModel, description: Description, seen: Inventory | None,
-                     policies: Sequence[NodePolicy]) -> ReplicaShape:
+def _for_large_cards(
+    shape: ReplicaShape, model: ResolvedModel, description: Description, seen: SeenCards | None
+) -> ReplicaShape:
     """Return the shape of a described model, its members with cards kept off those that certainly cannot hold it."""
-    from fleetctl.planner.placement.card_use import largest_card, proven_cards  # for models that are described
-    from fleetctl.sizing.groups import least_card_of
+    from fleetctl.sizing.groups import least_card_of  # for models that are described
 
     least = [least_card_of(group, model.key, description) if model.blocks_too_large else 0 for group in model.workers]
-    sizes = {largest_card(node, policies) for node in (seen.nodes if seen is not None and any(least) else ())}
-    proven = (proven_cards(model, seen, policies)
-              if seen is not None and any(0 < size < max(least) for size in sizes) else {})
+    proven = (seen.proven_cards(model)
+              if seen is not None and any(0 < size < max(least) for size in seen.present) else {})
     return replace(shape, described=model, groups=tuple(replace(group, members=tuple(
         replace(member, selector=member.selector._replace(
             least_card=min(memory, proven.get(group.name, memory)) if member.claim.wants_card else 0))

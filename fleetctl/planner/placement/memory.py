@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 
 from fleetctl.documents.fleet import WorkerGroup
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Note
 from fleetctl.documents.quantity import grouped, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.placement.card_use import proven_on
+from fleetctl.planner.placement.card_use import SeenCards
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.sizing.fit import CardKind, Fit, judge
 from fleetctl.sizing.groups import cards_of, line_of
@@ -65,7 +64,7 @@ def larger_cards(model: ResolvedModel, group_name: str, small: Iterable[LedgerNo
 
 
 def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Sequence[LedgerNode],
-                 seen: Inventory | None = None) -> Iterator[Note]:
+                 seen: SeenCards | None = None) -> Iterator[Note]:
     """Yield a warning for each described group that may not fit on the cards of the nodes on which it is `placed`.
 
     `seen` tells where the same spec is ready, or was: such cards are large enough.
@@ -78,7 +77,7 @@ def memory_notes(models: Iterable[ResolvedModel], placed: GroupNodes, nodes: Seq
             for kind, on in sorted(by_kind.items()):
                 fit = fit_of(model, group, kind, kinds.values())
                 if fit is None or fit.kind == "fits" or (seen is not None and any(
-                        kinds.get(node_id) == kind for node_id in proven_on(model, seen).get(group.name, ()))):
+                        kinds.get(node_id) == kind for node_id in seen.proven_on(model).get(group.name, ()))):
                     continue
                 of = f"variant {model.variant} " if model.variant else ""
                 of += f"group {group.name} " if len(model.workers) > 1 else ""
