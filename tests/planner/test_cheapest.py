@@ -104,7 +104,7 @@ TYPES = st.lists(st.tuples(AMOUNTS, st.integers(1, 3), st.sampled_from([0, 0.5, 
 MODELS = st.lists(st.tuples(CLAIMS, st.integers(1, 4)), min_size=1, max_size=2)
 
 
-@settings(max_examples=cases(60), deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(TYPES, MODELS)
 def test_no_counts_on_which_as_much_fits_cost_less(drawn: list[tuple[dict[str, Any], int, float | None]],
                                                    wanted: list[tuple[dict[str, Any], int]]) -> None:
