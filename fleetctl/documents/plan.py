@@ -283,7 +283,8 @@ class InTheWay(Stored):
     variant: str | None = Field(
         None, exclude_if=is_absent, description="the variant that would fit, of a model with more than one")
     planned: bool = Field(False, description="it does not run yet: this plan would create it")
-    surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
+    surplus: bool = Field(
+        False, description="of this fleet, but beyond its model's target and asked for by no min, or not in the file")
     owner: Literal["fleet", "otherFleet", "foreign"] = Field(
         description="foreign = without a fleet's mark; this file decides only about its own fleet")
     fleet: str | None = None

@@ -338,3 +338,15 @@ def test_what_one_apply_creates_does_not_depend_on_what_ran_before(running: list
     plan = plan_for(short_fleet({"models": [model]}), short_inventory({"nodes": nodes, "replicas": live}))
     counts = Counter([*running, *(one.variant or "" for one in plan.actions)])
     assert (counts["h100"], counts["a100"]) == after
+
+
+def test_a_surplus_replica_of_the_model_itself_is_in_the_way_of_the_minimum_of_another_variant() -> None:
+    fleet, inventory = with_minimum(1, {"a100": 3}, 1)
+    [blocked] = plan_for(fleet, inventory).blocked
+    assert [(one.replica, one.surplus) for one in blocked.make_room] == [("m/1", True)]
+    without = inventory.model_copy(update={"replicas": [one for one in inventory.replicas if one.replica_id != 1]})
+    again = plan_for(fleet, without)
+    assert [one.variant for one in again.actions] == ["h100"]
+    assert again.blocked == []
+    [none] = plan_for(*with_minimum(3, {"a100": 3}, 1)).blocked
+    assert none.make_room == [], "one that the target needs would come back"

@@ -2,7 +2,8 @@
 
 On each node the smallest set that helps; for a gang, on as many nodes as it lacks. The search starts among replicas
 that matter less than the waiting model (of lower priority, or beyond their target), then takes in those of its
-priority, the whole fleet, and finally everything else. Replicas of the model itself are never named: no gain.
+priority, the whole fleet, and finally everything else. Replicas of the model itself are not named, since another one
+would have to come in their place; only surplus ones of another variant, beside which a minimum lacks room, are.
 
 For each of these pools of replicas, arrays hold by node what they take together and the most that one of them takes.
 That bounds from below how many would have to go, without a closer look at any node.
@@ -213,7 +214,8 @@ class _Seeker:
         """Return the smallest set found without which one more member fits on a node."""
         occupants, key = self.search.occupants, self.missing.shape.key
         here = sorted((number for number in occupants.here(place) if self.pool.members[number]
-                       and not (occupants.replicas[number].ours and occupants.replicas[number].model == key)),
+                       and not ((one := occupants.replicas[number]).ours and one.model == key
+                                and (one.wanted or not one.variant))),
                       key=lambda number: self._regret(number, place))
         least = int(self._least[place])
         if least == 1 and (single := self._first_of(place, here, 1)) is not None:
